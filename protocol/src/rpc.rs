@@ -1,0 +1,482 @@
+//! JSON-RPC 2.0 messages told apart, and [`Peer`]: our own calls to the other side.
+//!
+//! An incoming line is read once into borrowed views of its members; `params` and `result` stay
+//! raw text until someone knows their type. Ids are kept as the exact text that arrived.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use crate::acp::Method;
+use crate::lines::Outbox;
+
+/// JSON-RPC and ACP error codes.
+pub mod code {
+    /// Not JSON.
+    pub const PARSE: i32 = -32700;
+    /// JSON, but not a request.
+    pub const INVALID_REQUEST: i32 = -32600;
+    /// No such method here.
+    pub const METHOD_NOT_FOUND: i32 = -32601;
+    /// The params do not fit the method.
+    pub const INVALID_PARAMS: i32 = -32602;
+    /// Our fault.
+    pub const INTERNAL: i32 = -32603;
+    /// ACP: log in first.
+    pub const AUTH_REQUIRED: i32 = -32000;
+    /// ACP: no such session or file.
+    pub const NOT_FOUND: i32 = -32002;
+    /// ACP: ended by `$/cancel_request`.
+    pub const CANCELLED: i32 = -32800;
+}
+
+/// An error as it goes over the wire. `data` never holds what was received: params can carry
+/// secrets.
+#[derive(Debug, Clone, Serialize, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct Error {
+    /// One of [`code`], or the other side's own.
+    pub code: i32,
+    /// One short sentence for a person.
+    pub message: String,
+    /// More, usually `{"details": "…"}`: what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
+}
+
+impl Error {
+    /// An error without data.
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    /// Adds `{"details": …}`, the one member every editor shows.
+    #[must_use]
+    pub fn details(self, details: impl Into<String>) -> Self {
+        self.data(serde_json::json!({ "details": details.into() }))
+    }
+
+    /// Sets the data.
+    #[must_use]
+    pub fn data(mut self, data: serde_json::Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// -32601, naming the method (cut, in case it is not a name at all).
+    pub fn method_not_found(method: &str) -> Self {
+        let name: String = method.chars().filter(|c| !c.is_control()).take(80).collect();
+        Self::new(code::METHOD_NOT_FOUND, "Method not found").details(format!("\"{name}\" is not served here"))
+    }
+
+    /// -32602 with the place and reason.
+    pub fn invalid_params(details: impl Into<String>) -> Self {
+        Self::new(code::INVALID_PARAMS, "Invalid params").details(details)
+    }
+
+    /// -32600 with the reason.
+    pub fn invalid_request(details: impl Into<String>) -> Self {
+        Self::new(code::INVALID_REQUEST, "Invalid request").details(details)
+    }
+
+    /// -32603. What went wrong belongs into the log, not here.
+    pub fn internal(details: impl Into<String>) -> Self {
+        Self::new(code::INTERNAL, "Internal error").details(details)
+    }
+
+    /// -32800.
+    pub fn cancelled() -> Self {
+        Self::new(code::CANCELLED, "Request cancelled")
+    }
+}
+
+/// A request's id: the JSON text exactly as it arrived (`7`, `"7"`, `null`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Id(Box<str>);
+
+impl Id {
+    /// The id of an error that belongs to no request.
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// Takes a JSON text that is a string, an integer or null.
+    pub fn parse(text: &str) -> Option<Self> {
+        let integer = || {
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+        };
+        let string = || text.starts_with('"') && serde_json::from_str::<String>(text).is_ok();
+        (text == "null" || integer() || string()).then(|| Self(text.into()))
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A message that arrived.
+#[derive(Debug)]
+pub enum Message<'a> {
+    /// Wants exactly one reply.
+    Request {
+        /// To be echoed exactly.
+        id: Id,
+        /// The method's name.
+        method: String,
+        /// Raw params; `{}` where there were none.
+        params: &'a str,
+    },
+    /// Wants none.
+    Notification {
+        /// The method's name.
+        method: String,
+        /// Raw params; `{}` where there were none.
+        params: &'a str,
+    },
+    /// Settles one of our own calls.
+    Response {
+        /// The raw id, compared as text: `"7"` does not answer `7`.
+        id: &'a str,
+        /// The result, or the error decoded leniently.
+        outcome: Result<&'a str, Error>,
+    },
+}
+
+/// The reply to a line that is no message: an id (often null) and the error.
+#[derive(Debug)]
+pub struct Invalid {
+    /// The id, where one could be read.
+    pub id: Id,
+    /// What was wrong.
+    pub error: Error,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps `null` apart from absent.
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(d).map(Some)
+}
+
+/// An error object of the other side: extra members and odd codes are its own business.
+#[derive(Deserialize)]
+struct Lenient {
+    #[serde(default)]
+    code: serde_json::Value,
+    #[serde(default)]
+    message: serde_json::Value,
+    #[serde(default)]
+    data: Option<serde_json::Value>,
+}
+
+/// Reads one line.
+///
+/// # Errors
+/// The reply that the line deserves instead of being handled.
+pub fn read(line: &str) -> Result<Message<'_>, Box<Invalid>> {
+    let invalid = |id: Id, error| Err(Box::new(Invalid { id, error }));
+    let parse_error = || Error::new(code::PARSE, "Parse error").details("the line is not JSON");
+    if !line.trim_start().starts_with('{') {
+        let is_json = serde_json::from_str::<IgnoredAny>(line).is_ok();
+        let error = match line.trim_start().as_bytes().first() {
+            _ if !is_json => parse_error(),
+            Some(b'[') => Error::invalid_request("batches are not part of ACP: send one message per line"),
+            _ => Error::invalid_request("a message is a JSON object"),
+        };
+        return invalid(Id::null(), error);
+    }
+    let envelope: Envelope<'_> = match serde_json::from_str(line) {
+        Ok(envelope) => envelope,
+        // A doubled member is reported before the rest of the line was read.
+        Err(e) if e.is_data() && serde_json::from_str::<IgnoredAny>(line).is_ok() => {
+            return invalid(Id::null(), Error::invalid_request("a member is there twice"));
+        }
+        Err(_) => return invalid(Id::null(), parse_error()),
+    };
+    let id = match envelope.id.map(RawValue::get) {
+        None => None,
+        Some(text) => match Id::parse(text) {
+            Some(id) => Some(id),
+            None => return invalid(Id::null(), Error::invalid_request("\"id\" must be a string, an integer or null")),
+        },
+    };
+    let refuse = |details: &str| invalid(id.clone().unwrap_or_else(Id::null), Error::invalid_request(details));
+    if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+        return refuse("\"jsonrpc\" must be \"2.0\"");
+    }
+    let Some(method) = envelope.method else {
+        let Some(id) = envelope.id.map(RawValue::get) else {
+            return refuse("neither a method nor an id");
+        };
+        let error = envelope.error.map(RawValue::get).filter(|text| *text != "null");
+        return match (error, envelope.result) {
+            (Some(error), _) => Ok(Message::Response { id, outcome: Err(lenient(error)) }),
+            (None, Some(result)) => Ok(Message::Response { id, outcome: Ok(result.get()) }),
+            (None, None) => refuse("neither a method nor a result"),
+        };
+    };
+    if envelope.result.is_some() || envelope.error.is_some() {
+        return refuse("a message is a request or a response, not both");
+    }
+    // A lone surrogate cannot become a Rust string: no method has such a name.
+    let Ok(method) = serde_json::from_str::<String>(method.get()) else {
+        return if method.get().starts_with('"') {
+            invalid(id.unwrap_or_else(Id::null), parse_error())
+        } else {
+            refuse("\"method\" must be a string")
+        };
+    };
+    let params = envelope.params.map_or("{}", RawValue::get);
+    let params = if params == "null" { "{}" } else { params };
+    Ok(match id {
+        Some(id) => Message::Request { id, method, params },
+        None => Message::Notification { method, params },
+    })
+}
+
+fn lenient(text: &str) -> Error {
+    let read = serde_json::from_str::<Lenient>(text);
+    let Ok(error) = read else {
+        return Error::new(code::INTERNAL, "the other side answered with an error that is no object");
+    };
+    Error {
+        code: error.code.as_i64().and_then(|c| i32::try_from(c).ok()).unwrap_or(code::INTERNAL),
+        message: error.message.as_str().unwrap_or("the other side gave no message").to_owned(),
+        data: error.data,
+    }
+}
+
+/// The reply with a result that is already JSON text.
+pub fn success(id: &Id, result: &str) -> Vec<u8> {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_str()).into_bytes()
+}
+
+/// The reply with an error.
+pub fn failure(id: &Id, error: &Error) -> Vec<u8> {
+    let error = serde_json::to_string(error).unwrap_or_else(|_| r#"{"code":-32603,"message":"Internal error"}"#.into());
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":{error}}}", id.as_str()).into_bytes()
+}
+
+/// The other side of the connection, for what we ask and tell it.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    outbox: Outbox,
+    // A std mutex: a leaf lock around a map, never held across an await.
+    calls: Arc<Mutex<Calls>>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    next: u64,
+    waiting: HashMap<u64, oneshot::Sender<Result<Box<str>, Error>>>,
+    closed: bool,
+}
+
+/// How a call of ours can fail.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The pipe closed before an answer came.
+    #[error("the editor is gone")]
+    Closed,
+    /// No answer within the time the caller named; the editor was told to drop the request.
+    #[error("the editor did not answer within {0:?}")]
+    TimedOut(Duration),
+    /// The other side answered with an error.
+    #[error("the editor refused: {0}")]
+    Refused(Error),
+    /// The result does not fit the method.
+    #[error("the editor's answer has the wrong shape: {0}")]
+    Garbled(String),
+}
+
+impl Peer {
+    /// A peer that writes into `outbox`.
+    pub fn new(outbox: Outbox) -> Self {
+        Self { outbox, calls: Arc::default() }
+    }
+
+    /// The queue this peer writes into.
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Sends a notification; waits only while the other side is not reading.
+    pub async fn notify<P: Serialize>(&self, method: &str, params: &P) {
+        self.outbox.send(&line(method, None, params)).await;
+    }
+
+    /// Calls the other side. There is no time limit unless the caller names one: a person may
+    /// think for an hour. Dropping the future before the answer sends `$/cancel_request`; a late
+    /// answer is then ignored.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub async fn call<P>(&self, params: &P, limit: Option<Duration>) -> Result<P::Response, CallError>
+    where
+        P: Method + Serialize,
+        P::Response: DeserializeOwned,
+    {
+        let (tx, rx) = oneshot::channel();
+        let id = {
+            let mut calls = self.lock();
+            if calls.closed {
+                return Err(CallError::Closed);
+            }
+            calls.next += 1;
+            let id = calls.next;
+            calls.waiting.insert(id, tx);
+            id
+        };
+        let mut waiting = Waiting { peer: self, id, sent: false };
+        self.outbox.room().await;
+        self.outbox.push(&line(P::NAME, Some(id), params));
+        waiting.sent = true;
+        let answer = match limit {
+            None => rx.await,
+            Some(limit) => match tokio::time::timeout(limit, rx).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(CallError::TimedOut(limit)),
+            },
+        };
+        let result = answer.map_err(|_| CallError::Closed)?.map_err(CallError::Refused)?;
+        serde_json::from_str(&result)
+            .or_else(|e| if &*result == "null" { serde_json::from_str("{}") } else { Err(e) })
+            .map_err(|e| CallError::Garbled(crate::table::without_values(&e.to_string())))
+    }
+
+    /// Gives a response to whoever waits for it; unknown ids are ignored.
+    pub fn settle(&self, id: &str, outcome: Result<&str, Error>) {
+        let waiter = id.parse().ok().and_then(|id: u64| self.lock().waiting.remove(&id));
+        match waiter {
+            // The caller may have given up in this very moment; then nobody minds.
+            Some(waiter) => drop(waiter.send(outcome.map(Into::into))),
+            None => tracing::debug!("a response to no call of ours"),
+        }
+    }
+
+    /// The pipe is closed: everyone who waits fails now, everyone who calls later at once.
+    pub fn close(&self) {
+        let mut calls = self.lock();
+        calls.closed = true;
+        calls.waiting.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes the call back when its caller goes away before the answer.
+struct Waiting<'a> {
+    peer: &'a Peer,
+    id: u64,
+    sent: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let unanswered = self.peer.lock().waiting.remove(&self.id).is_some();
+        if unanswered && self.sent {
+            let params = serde_json::json!({ "requestId": self.id });
+            self.peer.outbox.push(&line(crate::acp::CANCEL_REQUEST, None, &params));
+        }
+    }
+}
+
+fn line<P: Serialize>(method: &str, id: Option<u64>, params: &P) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
+    if let Some(id) = id {
+        out.extend_from_slice(format!("\"id\":{id},").as_bytes());
+    }
+    out.extend_from_slice(b"\"method\":\"");
+    out.extend_from_slice(method.as_bytes());
+    out.extend_from_slice(b"\",\"params\":");
+    if serde_json::to_writer(&mut out, params).is_err() {
+        // Our own types serialise; a map with odd keys would be a bug worth a line in the log.
+        tracing::error!("params of {method} cannot be written as JSON");
+        out.extend_from_slice(b"{}");
+    }
+    out.push(b'}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(line: &str) -> String {
+        match read(line) {
+            Ok(Message::Request { id, method, params }) => format!("request {} {method} {params}", id.as_str()),
+            Ok(Message::Notification { method, params }) => format!("note {method} {params}"),
+            Ok(Message::Response { id, outcome: Ok(result) }) => format!("result {id} {result}"),
+            Ok(Message::Response { id, outcome: Err(error) }) => format!("error {id} {} {}", error.code, error.message),
+            Err(invalid) => format!("{} {}", invalid.error.code, invalid.id.as_str()),
+        }
+    }
+
+    #[test]
+    fn messages_are_told_apart_by_their_members() {
+        let table = [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#, r#"request 1 a {"x":1}"#),
+            (r#"{"jsonrpc":"2.0","id":"1","method":"a"}"#, "request \"1\" a {}"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a","params":null}"#, "request null a {}"),
+            (r#"{"jsonrpc":"2.0","id":9007199254740993,"method":"a"}"#, "request 9007199254740993 a {}"),
+            (r#"{"jsonrpc":"2.0","method":"a","params":[1]}"#, "note a [1]"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":null}"#, "result 7 null"),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"m","stack":"x"}}"#, "error 7 1 m"),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1e99}}"#,
+                "error 7 -32603 the other side gave no message",
+            ),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":null}"#, "result 7 {}"),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "-32600 7"),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"a","result":1}"#, "-32600 7"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "-32600 null"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "-32600 null"),
+            (r#"{"jsonrpc":"2.0","id":7,"method":5}"#, "-32600 7"),
+            (r#"{"id":7,"method":"a"}"#, "-32600 7"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "-32600 null"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method""#, "-32700 null"),
+            (r#"{"jsonrpc":"2.0","id":01,"method":"a"}"#, "-32700 null"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a\ud800"}"#, "-32700 1"),
+            ("[]", "-32600 null"),
+            ("[{}", "-32700 null"),
+            ("\"x\"", "-32600 null"),
+            ("{}", "-32600 null"),
+            ("x", "-32700 null"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(show(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn depth_is_no_danger() {
+        assert_eq!(show(&"[".repeat(200_000)), "-32700 null");
+        let deep =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{}{}}}"#, "[".repeat(9000), "]".repeat(9000));
+        assert!(show(&deep).starts_with("request 1 a [[["));
+    }
+}

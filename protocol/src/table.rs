@@ -1,0 +1,293 @@
+//! Method name → typed handler, on jsonrpsee's method table.
+//!
+//! A handler has two phases. Its body runs **when the line is read**, in arrival order, on the
+//! read loop: it looks things up, queues work, and returns a [`Reply`]. `Reply::Now` is the answer;
+//! `Reply::Later` is a future that the caller polls elsewhere. So a `session/cancel` on the next
+//! line cannot overtake the prompt it cancels, and the read loop never waits.
+//!
+//! jsonrpsee gives the name table, typed results and error objects. Its callbacks run when first
+//! polled, so the first poll happens here. It re-encodes ids; ours are kept as exact text, so a
+//! dummy id goes in and the real one is put into the finished reply.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use jsonrpsee::types::{ErrorObjectOwned, Id as DummyId, Params};
+use jsonrpsee::{ConnectionId, Extensions, MethodCallback, MethodResponse, RpcModule};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::acp::Method;
+use crate::rpc::{self, Error, Id};
+
+/// What a handler gives back from its first phase.
+pub enum Reply<R> {
+    /// The answer is known.
+    Now(Result<R, Error>),
+    /// The answer comes when this future ends.
+    Later(BoxFuture<Result<R, Error>>),
+}
+
+impl<R> Reply<R> {
+    /// Answered already.
+    pub fn now(result: Result<R, Error>) -> Self {
+        Self::Now(result)
+    }
+
+    /// To be answered by `work`.
+    pub fn later(work: impl Future<Output = Result<R, Error>> + Send + 'static) -> Self {
+        Self::Later(Box::pin(work))
+    }
+}
+
+/// A boxed future as it moves between threads.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a handler knows about its request besides the params.
+#[derive(Clone, Default)]
+pub struct Cx {
+    /// Ends when the other side sends `$/cancel_request` for this request.
+    pub cancelled: CancellationToken,
+    after: After,
+}
+
+// A std mutex around one slot: a leaf, never held across an await.
+type After = Arc<Mutex<Option<BoxFuture<()>>>>;
+
+impl Cx {
+    /// Has `work` done by the same task that writes the reply, after it is written: whatever `work`
+    /// sends comes after the reply.
+    pub fn after(&self, work: impl Future<Output = ()> + Send + 'static) {
+        *self.after.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(work));
+    }
+
+    /// Takes what is to be done after the reply.
+    pub fn take_after(&self) -> Option<BoxFuture<()>> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The finished or unfinished reply to one request: the line to write.
+pub enum Dispatch {
+    /// Write this.
+    Done(Vec<u8>),
+    /// Poll this, then write what it gives.
+    Pending(BoxFuture<Vec<u8>>),
+}
+
+type Note<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
+type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
+
+/// The routing table of one connection over the state `S`.
+pub struct Table<S> {
+    state: Arc<S>,
+    requests: RpcModule<Arc<S>>,
+    notes: HashMap<&'static str, Note<S>>,
+    gate: Option<Gate<S>>,
+}
+
+impl<S: Send + Sync + 'static> Table<S> {
+    /// An empty table.
+    pub fn new(state: Arc<S>) -> Self {
+        Self { requests: RpcModule::new(state.clone()), state, notes: HashMap::new(), gate: None }
+    }
+
+    /// Asks `gate` before every known request: the handshake's phase is kept there.
+    #[must_use]
+    pub fn gate(mut self, gate: impl Fn(&S, &str) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        self.gate = Some(Box::new(gate));
+        self
+    }
+
+    /// Serves a request method. `handler` is the first phase.
+    #[must_use]
+    pub fn request<P>(
+        mut self,
+        handler: impl Fn(&Arc<S>, Cx, P) -> Reply<P::Response> + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        P: Method + DeserializeOwned,
+        P::Response: Serialize + Clone + Send + 'static,
+    {
+        let called = move |params: Params<'static>, state: Arc<Arc<S>>, extensions: Extensions| {
+            let handler = handler.clone();
+            async move {
+                let params: P = decode(params.as_str().unwrap_or("{}"))?;
+                let cx = extensions.get::<Cx>().cloned().unwrap_or_default();
+                let reply = match handler(&state, cx, params) {
+                    Reply::Now(reply) => reply,
+                    Reply::Later(work) => work.await,
+                };
+                reply.map_err(|e| ErrorObjectOwned::owned(e.code, e.message, e.data))
+            }
+        };
+        if let Err(e) = self.requests.register_async_method(P::NAME, called) {
+            tracing::error!("{} is in the table twice: {e}", P::NAME);
+        }
+        self
+    }
+
+    /// Serves a notification. Params that do not fit are logged: a notification is never answered.
+    #[must_use]
+    pub fn notification<P: Method + DeserializeOwned>(
+        mut self,
+        handler: impl Fn(&Arc<S>, P) + Send + Sync + 'static,
+    ) -> Self {
+        let note = move |state: &Arc<S>, params: &str| match serde_json::from_str(params) {
+            Ok(params) => handler(state, params),
+            Err(e) => tracing::warn!("{} ignored: {}", P::NAME, without_values(&e.to_string())),
+        };
+        self.notes.insert(P::NAME, Box::new(note));
+        self
+    }
+
+    /// The state the handlers see.
+    pub fn state(&self) -> &Arc<S> {
+        &self.state
+    }
+
+    /// Runs the first phase of a request.
+    pub fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
+        let Some(MethodCallback::Async(callback)) = self.requests.method(method) else {
+            return Dispatch::Done(rpc::failure(id, &Error::method_not_found(method)));
+        };
+        if let Some(Err(refused)) = self.gate.as_ref().map(|gate| gate(&self.state, method)) {
+            return Dispatch::Done(rpc::failure(id, &refused));
+        }
+        let mut extensions = Extensions::new();
+        extensions.insert(cx.clone());
+        let params = Params::new(Some(params)).into_owned();
+        let mut work = callback(DummyId::Number(0), params, ConnectionId(0), usize::MAX, extensions);
+        let first =
+            std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
+        match first {
+            Ok(Poll::Ready(reply)) => Dispatch::Done(with_id(&reply, id)),
+            Ok(Poll::Pending) => {
+                let id = id.clone();
+                Dispatch::Pending(Box::pin(async move { with_id(&work.await, &id) }))
+            }
+            Err(_) => {
+                Dispatch::Done(rpc::failure(id, &Error::internal("the request failed unexpectedly; see the log")))
+            }
+        }
+    }
+
+    /// Runs a notification's handler; unknown ones are ignored.
+    pub fn note(&self, method: &str, params: &str) {
+        let Some(note) = self.notes.get(method) else {
+            tracing::debug!("unknown notification");
+            return;
+        };
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| note(&self.state, params)));
+        if run.is_err() {
+            tracing::error!("the handler of {method} panicked");
+        }
+    }
+}
+
+/// What jsonrpsee writes before the result, for the dummy id.
+const DUMMY: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,";
+
+fn with_id(reply: &MethodResponse, id: &Id) -> Vec<u8> {
+    let json = reply.as_json().get();
+    let Some(rest) = json.strip_prefix(DUMMY) else {
+        tracing::error!("jsonrpsee has changed the order of a reply's members");
+        return rpc::failure(id, &Error::internal("the reply could not be written"));
+    };
+    let mut out = Vec::with_capacity(json.len() + 16);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.as_str().as_bytes());
+    out.push(b',');
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
+fn decode<P: DeserializeOwned>(params: &str) -> Result<P, ErrorObjectOwned> {
+    serde_json::from_str(params).map_err(|e| {
+        let error = Error::invalid_params(without_values(&e.to_string()));
+        ErrorObjectOwned::owned(error.code, error.message, error.data)
+    })
+}
+
+/// serde names the offending value in its message; values can be secrets, so they are cut out.
+pub fn without_values(message: &str) -> String {
+    let mut out = String::new();
+    let mut rest = message;
+    // Strings are shown with escapes, so the closing quote is the last one before the comma.
+    while let Some(start) = rest.find('"') {
+        out.push_str(&rest[..start]);
+        rest = &rest[start + 1..];
+        out.push('…');
+        rest = match rest.rfind('"') {
+            Some(end) => &rest[end + 1..],
+            None => "",
+        };
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acp::v1;
+
+    struct State;
+
+    fn table() -> Table<State> {
+        Table::new(Arc::new(State))
+            .request(|_: &Arc<State>, _, _: v1::AuthenticateRequest| {
+                Reply::now(Ok(v1::AuthenticateResponse::default()))
+            })
+            .request(|_: &Arc<State>, _, _: v1::LogoutRequest| panic!("on purpose"))
+            .request(|_: &Arc<State>, cx, _: v1::CloseSessionRequest| {
+                Reply::later(async move {
+                    cx.cancelled.cancelled().await;
+                    Err(Error::cancelled())
+                })
+            })
+    }
+
+    fn now(method: &str, params: &str) -> String {
+        let id = Id::parse("\"a\\/b\"").unwrap();
+        match table().dispatch(&id, method, params, &Cx::default()) {
+            Dispatch::Done(line) => String::from_utf8(line).unwrap(),
+            Dispatch::Pending(_) => "pending".into(),
+        }
+    }
+
+    #[test]
+    fn replies_carry_the_exact_id() {
+        assert_eq!(now("authenticate", r#"{"methodId":"x"}"#), r#"{"jsonrpc":"2.0","id":"a\/b","result":{}}"#);
+    }
+
+    #[test]
+    fn errors_do_not_repeat_what_was_sent() {
+        let reply = now("authenticate", r#"{"methodId":{"secret":"hunter2"}}"#);
+        assert!(reply.contains("-32602") && !reply.contains("hunter2"), "{reply}");
+        assert!(now("nope", "{}").contains("-32601"));
+        assert_eq!(
+            without_values(r#"invalid type: string "a\"b", expected u16"#),
+            "invalid type: string …, expected u16"
+        );
+    }
+
+    #[test]
+    fn a_panic_is_a_reply() {
+        assert!(now("logout", "{}").contains("-32603"));
+    }
+
+    #[tokio::test]
+    async fn the_slow_phase_is_polled_elsewhere() {
+        let cx = Cx::default();
+        let id = Id::parse("1").unwrap();
+        let Dispatch::Pending(work) = table().dispatch(&id, "session/close", r#"{"sessionId":"s"}"#, &cx) else {
+            panic!("should be pending");
+        };
+        cx.cancelled.cancel();
+        assert!(String::from_utf8(work.await).unwrap().contains("-32800"));
+    }
+}
