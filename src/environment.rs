@@ -1,0 +1,231 @@
+//! What the process was given: home, directories, variables, clock, randomness. Read once, at the
+//! start; everything else gets it passed in, so a test can pass something else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A moment, in milliseconds since 1970. A label for people: order is kept by sequence numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// ISO 8601 in UTC, as ACP wants it: `2026-11-21T09:30:00Z`.
+    pub fn iso(self) -> String {
+        self.jiff().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Weekday and date in UTC, for the model: `Saturday, 2026-11-21`.
+    pub fn day(self) -> String {
+        self.jiff().strftime("%A, %Y-%m-%d").to_string()
+    }
+
+    fn jiff(self) -> jiff::Timestamp {
+        i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok()).unwrap_or_default()
+    }
+}
+
+/// Where adjutant keeps its things. All end in `adjutant` and may not exist yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dirs {
+    /// Settings of the user: `~/.config/adjutant`.
+    pub config: PathBuf,
+    /// Sessions, snapshots, keys: `~/.local/share/adjutant`.
+    pub data: PathBuf,
+    /// Logs: `~/.local/state/adjutant`.
+    pub state: PathBuf,
+    /// What can be fetched again: `~/.cache/adjutant`.
+    pub cache: PathBuf,
+}
+
+/// The process's surroundings.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// The user's home directory, if there is one.
+    pub home: Option<PathBuf>,
+    /// Our directories.
+    pub dirs: Dirs,
+    /// Why nothing is kept beyond this process, if the usual directories cannot be used.
+    pub temporary: Option<String>,
+    vars: Arc<BTreeMap<String, String>>,
+    clock: Arc<Clock>,
+}
+
+#[derive(Debug, Default)]
+struct Clock {
+    /// The last id number given out.
+    last: AtomicU64,
+    /// A test's moment, in milliseconds; 0 asks the system.
+    fixed: AtomicU64,
+}
+
+impl Environment {
+    /// Reads the process's environment.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+    pub fn read() -> Self {
+        let vars = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Self::from_vars(vars)
+    }
+
+    /// An environment with exactly these variables. Where `HOME` is missing, the user database is
+    /// asked (some editors start agents with little more than `PATH`).
+    pub fn from_vars(vars: BTreeMap<String, String>) -> Self {
+        let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let home = absolute("HOME").or_else(etcetera_home);
+        let under = |name: &str, tail: &str| absolute(name).or_else(|| Some(home.as_ref()?.join(tail)));
+        let chosen = (|| {
+            Some(Dirs {
+                config: under("XDG_CONFIG_HOME", ".config")?.join("adjutant"),
+                data: under("XDG_DATA_HOME", ".local/share")?.join("adjutant"),
+                state: under("XDG_STATE_HOME", ".local/state")?.join("adjutant"),
+                cache: under("XDG_CACHE_HOME", ".cache")?.join("adjutant"),
+            })
+        })();
+        let tmp = absolute("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        let (dirs, temporary) = match chosen {
+            None => (Dirs::below(&tmp), Some("there is no home directory".to_owned())),
+            Some(dirs) => match writable(&dirs.data).and_then(|()| writable(&dirs.state)) {
+                Ok(()) => (dirs, None),
+                Err(e) => {
+                    let config = dirs.config;
+                    (
+                        Dirs { config, ..Dirs::below(&tmp) },
+                        Some(format!("{} is not writable: {e}", dirs.data.display())),
+                    )
+                }
+            },
+        };
+        Self { home, dirs, temporary, vars: Arc::new(vars), clock: Arc::default() }
+    }
+
+    /// A variable's value; empty counts as unset.
+    pub fn var(&self, name: &str) -> Option<&str> {
+        self.vars.get(name).map(String::as_str).filter(|v| !v.is_empty())
+    }
+
+    /// A variable of ours, by either of its names: `ADJUTANT_x`, else `OPENCODE_x`.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.var(&format!("ADJUTANT_{name}")).or_else(|| self.var(&format!("OPENCODE_{name}")))
+    }
+
+    /// The same environment with one variable set.
+    #[must_use]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let mut vars = (*self.vars).clone();
+        vars.insert(name.into(), value.into());
+        Self { vars: Arc::new(vars), ..self.clone() }
+    }
+
+    /// All variables, for the children we start.
+    pub fn vars(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.vars.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The directory for short-lived files.
+    pub fn tmp(&self) -> PathBuf {
+        self.var("TMPDIR").map(PathBuf::from).filter(|p| p.is_absolute()).unwrap_or_else(|| PathBuf::from("/tmp"))
+    }
+
+    /// The present moment.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks for the time")]
+    pub fn now(&self) -> Timestamp {
+        let fixed = self.clock.fixed.load(Ordering::Relaxed);
+        if fixed > 0 {
+            return Timestamp(fixed);
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Stops the clock at a moment, or lets it jump: for tests.
+    pub fn set_now(&self, now: Timestamp) {
+        self.clock.fixed.store(now.0, Ordering::Relaxed);
+    }
+
+    /// The text of a fresh id; see [`crate::id`]. Unique and growing whatever the clock does.
+    pub fn fresh(&self, prefix: &str) -> String {
+        let earliest = self.now().0 << 16;
+        let next = |last: u64| Some(earliest.max(last + 1));
+        let last = self.clock.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(0);
+        let number = earliest.max(last + 1);
+        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(10).collect();
+        format!("{prefix}_{number:016x}{tail}")
+    }
+}
+
+impl Dirs {
+    fn below(tmp: &Path) -> Self {
+        let own = tmp.join(format!("adjutant-{}", rustix::process::getuid().as_raw()));
+        Self { config: own.join("config"), data: own.join("data"), state: own.join("state"), cache: own.join("cache") }
+    }
+}
+
+fn etcetera_home() -> Option<PathBuf> {
+    etcetera::home_dir().ok().filter(|p| p.is_absolute() && p != Path::new("/"))
+}
+
+/// Makes a directory for us alone (0700) and sees whether a file can be made in it.
+fn writable(dir: &Path) -> io::Result<()> {
+    private_dir(dir)?;
+    tempfile::tempfile_in(dir).map(drop)
+}
+
+/// Makes a directory and its parents; the directory itself is readable by its owner alone.
+///
+/// # Errors
+/// The system's, where it cannot be made.
+pub fn private_dir(dir: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> Environment {
+        let home = tempfile::tempdir().unwrap();
+        Environment::from_vars(BTreeMap::from([("HOME".into(), home.path().display().to_string())]))
+    }
+
+    #[test]
+    fn ids_grow_while_the_clock_jumps() {
+        let environment = environment();
+        let mut last = String::new();
+        for moment in [5_000, 4_000, 1, 1 << 36, 1 << 36, 6_000] {
+            environment.set_now(Timestamp(moment));
+            let id = environment.fresh("ses");
+            assert!(id > last, "{id} after {last}");
+            assert!(crate::id::SessionId::new(id.as_str()).is_well_formed());
+            last = id;
+        }
+    }
+
+    #[test]
+    fn a_moment_is_shown_in_utc() {
+        assert_eq!(Timestamp(1_795_252_200_000).iso(), "2026-11-21T09:10:00Z");
+        assert_eq!(Timestamp(1_795_252_200_000).day(), "Saturday, 2026-11-21");
+    }
+
+    #[test]
+    fn an_unwritable_home_falls_back_and_says_so() {
+        let vars = BTreeMap::from([("HOME".into(), "/proc/nowhere".into()), ("TMPDIR".into(), "/tmp".into())]);
+        let environment = Environment::from_vars(vars);
+        assert!(environment.temporary.is_some());
+        assert!(environment.dirs.data.starts_with("/tmp"));
+        assert_eq!(environment.dirs.config, Path::new("/proc/nowhere/.config/adjutant"));
+    }
+}

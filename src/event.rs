@@ -1,0 +1,360 @@
+//! What comes up from a session: events to be shown, questions to be answered. Messages up, calls
+//! down — where a lower module would want to call a higher one, it sends one of these.
+//!
+//! The events are shaped like the next version of ACP (stable ids, entities that are updated,
+//! whole file changes), and know nothing of ACP itself: `editor/update.rs` projects them.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::environment::Timestamp;
+use crate::id::{CallId, MessageId, PartId, SessionId};
+use crate::message::{Change, File, Message, ModelRef, Todo};
+pub use crate::message::{Kind, Location};
+use crate::permission::Denial;
+
+/// How many messages may wait for the editor. When it does not read, the session stops here.
+pub const WAITING: usize = 64;
+
+/// Everything that comes up.
+#[derive(Debug)]
+pub enum Up {
+    /// Something to show.
+    Event(Event),
+    /// A question for the user.
+    Ask(Box<Ask>),
+    /// A file to be read through the editor.
+    Read(ReadFile),
+    /// A file to be written through the editor.
+    Write(WriteFile),
+    /// Work for a subagent.
+    Spawn(Box<Spawn>),
+}
+
+/// Something to show. Live and replayed alike.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// What the user said: only when a history is replayed.
+    User {
+        /// The user message.
+        message: MessageId,
+        /// A piece of it.
+        piece: UserPiece,
+    },
+    /// More words of the model.
+    Text {
+        /// Which text.
+        part: PartId,
+        /// What to append.
+        delta: String,
+    },
+    /// More of its reasoning.
+    Thought {
+        /// Which reasoning.
+        part: PartId,
+        /// What to append.
+        delta: String,
+    },
+    /// A call is new or has changed.
+    Call(Box<CallUpdate>),
+    /// The plan, whole.
+    Plan(Vec<Todo>),
+    /// Another agent speaks from now on.
+    Mode(String),
+    /// A choice changed that the editor shows (mode, model, effort); it should be read again.
+    Options,
+    /// What `/words` there are, whole.
+    Commands(Vec<Command>),
+    /// The session's title, or when it was last used.
+    Info {
+        /// None leaves it as it is.
+        title: Option<String>,
+        /// When the session last changed.
+        updated: Timestamp,
+    },
+    /// How full the context is, and what was spent.
+    Usage {
+        /// Tokens in the context now.
+        used: u64,
+        /// The window, in tokens.
+        size: u64,
+        /// US dollars so far, where the price is known.
+        cost: Option<f64>,
+    },
+    /// Something the user should know that is no part of the conversation.
+    Notice {
+        /// How serious.
+        severity: Severity,
+        /// One line.
+        title: String,
+        /// More.
+        details: Option<String>,
+    },
+    /// The history is being summarised.
+    Compaction {
+        /// Which compaction.
+        id: PartId,
+        /// How far.
+        state: Compaction,
+    },
+    /// What the session is doing.
+    Status(Status),
+}
+
+impl Event {
+    /// Takes over the words of an event that follows directly, where it goes on with the same part.
+    /// Large pieces are left apart, so that no line grows large.
+    pub fn absorb(&mut self, next: &Self) -> bool {
+        const LARGE: usize = 64 << 10;
+        match (self, next) {
+            (Self::Text { part, delta }, Self::Text { part: same, delta: more })
+            | (Self::Thought { part, delta }, Self::Thought { part: same, delta: more })
+                if part == same && delta.len() + more.len() <= LARGE =>
+            {
+                delta.push_str(more);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A piece of what the user said.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UserPiece {
+    /// Words.
+    Text(String),
+    /// Something attached.
+    File(File),
+}
+
+/// How serious a notice is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Something is not as asked for.
+    Warning,
+    /// Something failed.
+    Error,
+}
+
+/// How far a compaction is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Compaction {
+    /// Running.
+    InProgress,
+    /// Done: tokens before and after, and the summary.
+    Completed {
+        /// Tokens before.
+        before: u64,
+        /// Tokens after, estimated.
+        after: u64,
+        /// What is kept in the place of the history.
+        summary: String,
+    },
+    /// It failed; the history is untouched.
+    Failed(String),
+    /// The user stopped it.
+    Cancelled,
+}
+
+/// What a session is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// A turn runs.
+    Busy,
+    /// Waiting to repeat a failed request.
+    Retrying {
+        /// 1 for the first repetition.
+        attempt: u32,
+        /// How many there will be at most.
+        limit: u32,
+        /// When it will be sent.
+        next: Timestamp,
+        /// Why, for a person.
+        cause: String,
+    },
+    /// Summarising its history.
+    Compacting,
+    /// Nothing runs.
+    Idle,
+}
+
+/// How far a call is, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Announced, perhaps waiting for the user.
+    Pending,
+    /// Acting.
+    Running,
+    /// Done.
+    Completed,
+    /// Failed, refused, interrupted.
+    Failed,
+}
+
+/// News about one call. What is none has not changed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CallUpdate {
+    /// Which call; empty only in `default()`.
+    pub call: Option<CallId>,
+    /// The tool's name.
+    pub tool: Option<String>,
+    /// What it does, one line: "Read src/lib.rs:10-40".
+    pub title: Option<String>,
+    /// What kind of work it is.
+    pub kind: Option<Kind>,
+    /// How far it is.
+    pub progress: Option<Progress>,
+    /// The arguments, an object.
+    pub input: Option<Value>,
+    /// Where it works; the last one is where the editor should look.
+    pub locations: Option<Vec<Location>>,
+    /// The files it changes.
+    pub changes: Option<Vec<Change>>,
+    /// What came out so far, whole, as text for people.
+    pub output: Option<String>,
+    /// Bytes a running program has just printed.
+    pub stream: Option<String>,
+    /// Images and the like that came out.
+    pub attachments: Option<Vec<File>>,
+    /// How a program ended.
+    pub exit: Option<Exit>,
+    /// Structured facts about the result.
+    pub metadata: Option<Map<String, Value>>,
+}
+
+impl CallUpdate {
+    /// News about `call`.
+    pub fn of(call: &CallId) -> Self {
+        Self { call: Some(call.clone()), ..Self::default() }
+    }
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code, if it ended by itself.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<String>,
+}
+
+/// A `/word` the user can say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Without the slash.
+    pub name: String,
+    /// One line.
+    pub description: String,
+    /// What may follow it, if anything.
+    pub hint: Option<String>,
+}
+
+/// A question for the user: may this call go on?
+#[derive(Debug)]
+pub struct Ask {
+    /// The call that is waiting.
+    pub call: CallId,
+    /// What it wants to do, as the editor should show it.
+    pub show: CallUpdate,
+    /// What is asked for, one sentence for a person.
+    pub reason: String,
+    /// What "always" would store, shown word for word; none: do not offer it.
+    pub always: Option<String>,
+    /// Who asks, when it is a subagent.
+    pub agent: Option<String>,
+    /// Where the answer goes. Dropping it is a rejection; dropping the receiver withdraws the
+    /// question.
+    pub reply: oneshot::Sender<Answer>,
+}
+
+/// What the user said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// This time.
+    Once,
+    /// And from now on, as far as was shown.
+    Always,
+    /// No.
+    No(Denial),
+}
+
+/// A file to be read through the editor, with what is unsaved in it.
+#[derive(Debug)]
+pub struct ReadFile {
+    /// Absolute.
+    pub path: PathBuf,
+    /// The text, or why the editor will not give it.
+    pub reply: oneshot::Sender<Result<String, String>>,
+}
+
+/// A file to be written through the editor.
+#[derive(Debug)]
+pub struct WriteFile {
+    /// Absolute.
+    pub path: PathBuf,
+    /// The whole text.
+    pub text: String,
+    /// Done, or why the editor will not do it.
+    pub reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// Work for a subagent.
+#[derive(Debug)]
+pub struct Spawn {
+    /// The session that delegates.
+    pub parent: SessionId,
+    /// The call that waits for the result.
+    pub call: CallId,
+    /// The subagent's name.
+    pub agent: String,
+    /// A few words for people.
+    pub description: String,
+    /// What it is to do.
+    pub prompt: String,
+    /// An earlier child session to go on with.
+    pub resume: Option<SessionId>,
+    /// The model of the parent, for agents that name none.
+    pub model: ModelRef,
+    /// The result.
+    pub reply: oneshot::Sender<Result<Spawned, String>>,
+}
+
+/// What a subagent came back with.
+#[derive(Debug, Clone)]
+pub struct Spawned {
+    /// The child session.
+    pub session: SessionId,
+    /// Its last message.
+    pub last: Option<Message>,
+}
+
+/// The way up. Cloned for everyone who has something to say; the turn's channel closes when the
+/// last clone is gone.
+#[derive(Debug, Clone)]
+pub struct Outlet {
+    up: mpsc::Sender<Up>,
+}
+
+impl Outlet {
+    /// An outlet and the end where things arrive.
+    pub fn new() -> (Self, mpsc::Receiver<Up>) {
+        let (up, arrives) = mpsc::channel(WAITING);
+        (Self { up }, arrives)
+    }
+
+    /// Sends an event up; waits while the editor does not read. When nobody listens any more the
+    /// event has no one to go to, and is dropped.
+    pub async fn event(&self, event: Event) {
+        self.up.send(Up::Event(event)).await.ok();
+    }
+
+    /// Sends anything else up. False when nobody listens any more.
+    pub async fn send(&self, up: Up) -> bool {
+        self.up.send(up).await.is_ok()
+    }
+}

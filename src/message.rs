@@ -1,0 +1,500 @@
+//! What a session's history is made of: messages and their parts. Nothing here acts.
+//!
+//! The shapes follow OpenCode's (behaviour 3.3, 3.4): a user message is one prompt, an assistant
+//! message is one step (one model call, with its tool calls). Every field that came later has a
+//! default, so that old stores still read.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::environment::Timestamp;
+use crate::id::{CallId, MessageId, PartId};
+
+/// `provider/model`, the way models are written everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ModelRef {
+    /// The provider's id, without a slash.
+    pub provider: String,
+    /// The model's id; may contain slashes.
+    pub model: String,
+    /// The chosen reasoning effort (a variant's name), if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+}
+
+impl ModelRef {
+    /// Reads `provider/model`; the model's part may have more slashes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (provider, model) = text.split_once('/')?;
+        let ok = !provider.is_empty() && !model.is_empty();
+        ok.then(|| Self { provider: provider.into(), model: model.into(), effort: None })
+    }
+}
+
+impl std::fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+/// One message of a history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Stable across live updates, replay and fork.
+    pub id: MessageId,
+    /// When it began.
+    pub created: Timestamp,
+    /// Whose it is, with what belongs to that role.
+    #[serde(flatten)]
+    pub role: Role,
+    /// In the order they were made. Stored one by one, not with the message.
+    #[serde(skip)]
+    pub parts: Vec<Part>,
+}
+
+/// Whose message it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Role {
+    /// The user, or something said in the user's place.
+    User(User),
+    /// The model.
+    Assistant(Assistant),
+}
+
+/// What only a user message has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct User {
+    /// The agent it is addressed to.
+    pub agent: String,
+    /// The model it asks for.
+    pub model: ModelRef,
+    /// Said to the model for this prompt only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+}
+
+/// What only an assistant message has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Assistant {
+    /// The user message it answers.
+    pub parent: MessageId,
+    /// The agent that spoke.
+    pub agent: String,
+    /// The model that was asked.
+    pub model: ModelRef,
+    /// How the step ended; none while it runs or when it was interrupted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<Finish>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// True for the summary a compaction made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub summary: bool,
+    /// What the provider counted.
+    #[serde(default)]
+    pub usage: Usage,
+    /// In US dollars, where the price is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Timestamp>,
+}
+
+/// Why the model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finish {
+    /// It was done.
+    Stop,
+    /// It wants tools run.
+    ToolCalls,
+    /// It ran out of output tokens.
+    Length,
+    /// A filter stopped it, or it refused.
+    Refusal,
+    /// The provider said something else.
+    Other,
+}
+
+/// Why a step failed, for the user and for the history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Which kind of failure; callers act on it.
+    pub kind: FaultKind,
+    /// What happened, one sentence for a person.
+    pub message: String,
+    /// What to do next, one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// The kinds of failure that are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// No key, or a wrong one.
+    Auth,
+    /// The provider failed, and retrying did not help.
+    Provider,
+    /// The conversation does not fit the model.
+    ContextOverflow,
+    /// The user, or the end of the process, stopped it.
+    Interrupted,
+    /// The store could not keep it.
+    Store,
+    /// Anything else.
+    Internal,
+}
+
+/// Tokens as the provider counted them. `input` excludes what came from or went into the cache,
+/// `output` excludes reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Fresh input tokens.
+    pub input: u64,
+    /// Visible output tokens.
+    pub output: u64,
+    /// Reasoning tokens.
+    #[serde(default)]
+    pub reasoning: u64,
+    /// Input tokens read from the provider's cache.
+    #[serde(default)]
+    pub cache_read: u64,
+    /// Input tokens written to the provider's cache.
+    #[serde(default)]
+    pub cache_write: u64,
+}
+
+impl Usage {
+    /// Everything that occupies the context window after this step.
+    pub fn context(&self) -> u64 {
+        self.input + self.cache_read + self.cache_write + self.output + self.reasoning
+    }
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Stable across live updates and replay; the message id of text and thought in ACP.
+    pub id: PartId,
+    /// What it is.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// What a part is.
+#[expect(clippy::large_enum_variant, reason = "most parts of a history are calls; a box for each would cost more")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Content {
+    /// Words.
+    Text(Text),
+    /// The model's reasoning.
+    Reasoning(Reasoning),
+    /// Something attached.
+    File(File),
+    /// One use of a tool.
+    Tool(Call),
+    /// A step begins; the state of the files before it.
+    StepStart {
+        /// A snapshot's name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<String>,
+    },
+    /// A step ended; the state of the files after it.
+    StepFinish {
+        /// A snapshot's name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<String>,
+    },
+    /// Files that a step changed.
+    Patch {
+        /// The snapshot before the change.
+        hash: String,
+        /// Absolute paths.
+        files: Vec<String>,
+    },
+    /// The user named an agent with `@`.
+    Agent {
+        /// The agent's name.
+        name: String,
+    },
+    /// Work for a subagent, to be done before the model is asked.
+    Subtask {
+        /// The subagent's name.
+        agent: String,
+        /// A few words for people.
+        description: String,
+        /// What it is to do.
+        prompt: String,
+    },
+    /// The history before this message is to be summarised.
+    Compaction {
+        /// False when the user asked for it.
+        auto: bool,
+        /// First message kept verbatim.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tail: Option<MessageId>,
+    },
+    /// An attempt failed and was repeated. Parts before it in this message belong to the failed
+    /// attempt: shown to the user, not sent to the model.
+    Retry {
+        /// 1 for the first repetition.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Words.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Text {
+    /// Markdown.
+    pub text: String,
+    /// Said by the program in the user's place: the model sees it, the editor does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub synthetic: bool,
+    /// The user sees it, the model does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
+    /// What the provider wants back with it, untouched.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub provider: Map<String, Value>,
+}
+
+/// The model's reasoning.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Reasoning {
+    /// What of it may be shown.
+    pub text: String,
+    /// Signatures, encrypted content and the like: replayed to the same model untouched.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub provider: Map<String, Value>,
+}
+
+/// Something attached to a message or a result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct File {
+    /// `image/png`, `application/pdf`, `text/plain` …
+    pub mime: String,
+    /// What to call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it came from: a `file://` or other URI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// Base64 of its bytes, where they travel with the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+}
+
+/// One use of a tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// Our name for it, the editor's `toolCallId`.
+    pub call: CallId,
+    /// The provider's name for it, where it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// The tool's name as the model wrote it.
+    pub tool: String,
+    /// The arguments; an object once they are complete, else the raw text.
+    pub input: Value,
+    /// What kind of work it is.
+    #[serde(default)]
+    pub kind: Kind,
+    /// What it does, for people: one line.
+    #[serde(default)]
+    pub title: String,
+    /// Where it works.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<Location>,
+    /// How far it is.
+    pub state: CallState,
+    /// What the provider wants back with it, untouched.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub provider: Map<String, Value>,
+}
+
+/// How far a call is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum CallState {
+    /// Announced, perhaps waiting for the user.
+    Pending,
+    /// Acting. Found in a stored history, it means: interrupted, outcome unknown.
+    Running,
+    /// Done.
+    Completed(Completed),
+    /// It failed, was refused or was interrupted; the model is told why.
+    Failed {
+        /// For the model.
+        error: String,
+        /// Structured facts for the editor.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        metadata: Map<String, Value>,
+    },
+}
+
+/// A finished call.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Completed {
+    /// The result for the model.
+    pub output: String,
+    /// The result for people, where it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
+    /// Structured facts for the editor: exit codes, counts, diffs.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+    /// The change of each file it touched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+    /// Images and the like for the model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<File>,
+    /// Set when pruning took the output out of the model's view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<Timestamp>,
+}
+
+/// Kinds of work, for icons and policies. The words are ACP's because they are the field's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Looks at a file.
+    Read,
+    /// Changes a file.
+    Edit,
+    /// Removes a file.
+    Delete,
+    /// Renames a file.
+    Move,
+    /// Looks for something.
+    Search,
+    /// Runs a program.
+    Execute,
+    /// Plans, delegates.
+    Think,
+    /// Gets something from the network.
+    Fetch,
+    /// Changes the mode.
+    SwitchMode,
+    /// Anything else.
+    #[default]
+    Other,
+}
+
+impl Kind {
+    /// Whether such work may change something outside the conversation.
+    pub fn acts(self) -> bool {
+        !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)
+    }
+}
+
+/// A place in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    /// Absolute.
+    pub path: PathBuf,
+    /// From 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+}
+
+/// The change of one file, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Absolute.
+    pub path: String,
+    /// None for a new file.
+    pub old: Option<String>,
+    /// Empty for a deleted one.
+    pub new: String,
+}
+
+/// One entry of the plan the model keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Todo {
+    /// What is to be done, a short sentence.
+    pub content: String,
+    /// How far it is.
+    pub status: TodoStatus,
+    /// How much it matters.
+    #[serde(default)]
+    pub priority: Priority,
+}
+
+/// How far an entry of the plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TodoStatus {
+    /// Not begun.
+    Pending,
+    /// Being worked on.
+    InProgress,
+    /// Done and verified.
+    Completed,
+    /// No longer needed.
+    Cancelled,
+}
+
+/// How much an entry of the plan matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Much.
+    High,
+    /// Ordinary.
+    #[default]
+    Medium,
+    /// Little.
+    Low,
+}
+
+impl Message {
+    /// The user's part, if it is a user message.
+    pub fn user(&self) -> Option<&User> {
+        match &self.role {
+            Role::User(user) => Some(user),
+            Role::Assistant(_) => None,
+        }
+    }
+
+    /// The assistant's part, if it is one of the model's.
+    pub fn assistant(&self) -> Option<&Assistant> {
+        match &self.role {
+            Role::User(_) => None,
+            Role::Assistant(assistant) => Some(assistant),
+        }
+    }
+
+    /// The parts of the attempt that counts: what came before a repetition was shown to the user, and
+    /// is not part of the answer.
+    pub fn answer(&self) -> &[Part] {
+        let failed = self.parts.iter().rposition(|part| matches!(part.content, Content::Retry { .. }));
+        &self.parts[failed.map_or(0, |at| at + 1)..]
+    }
+
+    /// Its tool calls, without those of failed attempts.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.answer().iter().filter_map(|part| match &part.content {
+            Content::Tool(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    /// The words in it that the user may see, joined.
+    pub fn visible_text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|part| match &part.content {
+            Content::Text(text) if !text.synthetic => Some(text.text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,92 @@
+//! Every word the model reads that we wrote lies in `prompts/`; this maps names to texts.
+
+/// The description of a tool, by its name.
+pub fn tool(name: &str) -> &'static str {
+    match name {
+        "apply_patch" => include_str!("../prompts/tool/apply_patch.md"),
+        "bash" => include_str!("../prompts/tool/bash.md"),
+        "edit" => include_str!("../prompts/tool/edit.md"),
+        "glob" => include_str!("../prompts/tool/glob.md"),
+        "grep" => include_str!("../prompts/tool/grep.md"),
+        "invalid" => include_str!("../prompts/tool/invalid.md"),
+        "list" => include_str!("../prompts/tool/list.md"),
+        "multiedit" => include_str!("../prompts/tool/multiedit.md"),
+        "read" => include_str!("../prompts/tool/read.md"),
+        "todoread" => include_str!("../prompts/tool/todoread.md"),
+        "todowrite" => include_str!("../prompts/tool/todowrite.md"),
+        "write" => include_str!("../prompts/tool/write.md"),
+        _ => "",
+    }
+    .trim_ascii_end()
+}
+
+/// What a model is told where its wire cannot say it otherwise: in place of an attachment it cannot
+/// read, before the attachments of a tool's result, as a tool that stands for none.
+pub fn wire(name: &str) -> &'static str {
+    let text = match name {
+        "empty" => include_str!("../prompts/wire/empty.md"),
+        "unreadable" => include_str!("../prompts/wire/unreadable.md"),
+        "from-result" => include_str!("../prompts/wire/from-result.md"),
+        "noop" => include_str!("../prompts/wire/noop.md"),
+        _ => "",
+    };
+    text.trim_end()
+}
+
+/// The system prompt of a built-in agent that has one.
+pub fn agent(name: &str) -> &'static str {
+    match name {
+        "explore" => include_str!("../prompts/agent/explore.md"),
+        "scout" => include_str!("../prompts/agent/scout.md"),
+        "compaction" => include_str!("../prompts/agent/compaction.md"),
+        "title" => include_str!("../prompts/agent/title.md"),
+        "summary" => include_str!("../prompts/agent/summary.md"),
+        "create" => include_str!("../prompts/agent/create.md"),
+        _ => "",
+    }
+}
+
+/// The base prompt of a model family.
+pub fn provider(family: &str) -> &'static str {
+    match family {
+        "anthropic" => include_str!("../prompts/provider/anthropic.md"),
+        "beast" => include_str!("../prompts/provider/beast.md"),
+        "gpt" => include_str!("../prompts/provider/gpt.md"),
+        "gpt6" => include_str!("../prompts/provider/gpt6.md"),
+        "codex" => include_str!("../prompts/provider/codex.md"),
+        "gemini" => include_str!("../prompts/provider/gemini.md"),
+        "kimi" => include_str!("../prompts/provider/kimi.md"),
+        "muse" => include_str!("../prompts/provider/muse.md"),
+        "trinity" => include_str!("../prompts/provider/trinity.md"),
+        _ => include_str!("../prompts/provider/default.md"),
+    }
+}
+
+/// What a mode's agent is told once when the session switches to it; empty for most.
+pub fn mode(name: &str) -> &'static str {
+    match name {
+        "plan" => include_str!("../prompts/mode/plan.md"),
+        "build" => include_str!("../prompts/mode/build.md"),
+        _ => "",
+    }
+}
+
+/// The template of a built-in command.
+pub fn command(name: &str) -> &'static str {
+    match name {
+        "init" => include_str!("../prompts/command/init.md"),
+        "review" => include_str!("../prompts/command/review.md"),
+        _ => "",
+    }
+}
+
+/// What the model is told between the user's words.
+pub fn reminder(name: &str) -> &'static str {
+    match name {
+        "steps" => include_str!("../prompts/reminder/steps.md"),
+        "interrupted" => include_str!("../prompts/reminder/interrupted.md"),
+        "continue" => include_str!("../prompts/reminder/continue.md"),
+        "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
+        _ => "",
+    }
+}

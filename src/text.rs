@@ -1,0 +1,167 @@
+//! Small operations on text: cutting, and making what strangers wrote safe to show.
+//!
+//! File names, commands and model output may hold terminal escapes, line breaks, or characters
+//! that reverse the direction of reading. In a title or a question they could pretend to be
+//! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
+
+/// The longest title, in characters.
+pub const TITLE: usize = 120;
+
+/// Makes one line of at most [`TITLE`] characters: what cannot be seen is written out, what is too
+/// long ends in `…`.
+pub fn title(text: &str) -> String {
+    cut_chars(&escaped(text.trim()), TITLE)
+}
+
+/// Writes out what cannot be seen or would change how the rest is read: control characters, line
+/// breaks, bidirectional and zero-width characters, tags.
+pub fn escaped(text: &str) -> String {
+    if !text.chars().any(hidden) {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if hidden(c) && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if hidden(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// At most `chars` characters; the last one is `…` when something was cut off.
+pub fn cut_chars(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        None => text.to_owned(),
+        Some(_) => {
+            let end = text.char_indices().nth(chars.saturating_sub(1)).map_or(0, |(at, _)| at);
+            format!("{}…", &text[..end])
+        }
+    }
+}
+
+/// The longest beginning of at most `bytes` bytes that ends between two characters.
+pub fn head(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// The longest end of at most `bytes` bytes that begins between two characters.
+pub fn tail(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+}
+
+/// A number with its noun: `1 line`, `2 lines`.
+pub fn count(n: usize, noun: &str) -> String {
+    let plural = if n == 1 {
+        ""
+    } else if noun.ends_with("ch") {
+        "es"
+    } else {
+        "s"
+    };
+    format!("{n} {noun}{plural}")
+}
+
+/// Bytes that arrive in pieces, as text: a character that is split over two pieces is kept whole,
+/// what is no UTF-8 becomes U+FFFD.
+#[derive(Debug, Default)]
+pub struct Lossy {
+    rest: Vec<u8>,
+}
+
+impl Lossy {
+    /// The text of the next piece.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.rest.extend_from_slice(bytes);
+        let whole = self.rest.len() - unfinished(&self.rest);
+        let text = String::from_utf8_lossy(&self.rest[..whole]).into_owned();
+        self.rest.drain(..whole);
+        text
+    }
+
+    /// What was left of a character that never ended.
+    pub fn end(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned()
+    }
+}
+
+/// How many bytes at the end are the beginning of a character.
+fn unfinished(bytes: &[u8]) -> usize {
+    for back in 1..=bytes.len().min(3) {
+        let byte = bytes[bytes.len() - back];
+        if byte & 0b1100_0000 != 0b1000_0000 {
+            let needs = match byte {
+                0xc2..=0xdf => 2,
+                0xe0..=0xef => 3,
+                0xf0..=0xf4 => 4,
+                _ => 1,
+            };
+            return if needs > back { back } else { 0 };
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_seen_is_written_out() {
+        let table = [
+            ("plain ä 日本", "plain ä 日本"),
+            ("a\nb\tc\r", "a\\nb\\tc\\r"),
+            ("\x1b]0;x\x07.md", "\\x1b]0;x\\x07.md"),
+            ("\u{9b}31m\u{7f}", "\\x9b31m\\x7f"),
+            ("abc\u{202e}gpj.exe", "abc\\u{202e}gpj.exe"),
+            ("a\u{200b}b\u{e0041}", "a\\u{200b}b\\u{e0041}"),
+        ];
+        for (text, shown) in table {
+            assert_eq!(escaped(text), shown);
+            assert!(!escaped(text).chars().any(hidden));
+        }
+    }
+
+    #[test]
+    fn a_title_is_one_short_line() {
+        assert_eq!(title(" ls -la\nrm x "), "ls -la\\nrm x");
+        let long = title(&"é".repeat(500));
+        assert_eq!(long.chars().count(), TITLE);
+        assert!(long.ends_with('…'));
+        assert_eq!(title(&"é".repeat(TITLE)).chars().count(), TITLE);
+    }
+
+    #[test]
+    fn cuts_fall_between_characters() {
+        for bytes in 0..8 {
+            assert!(head("aé日z", bytes).len() <= bytes);
+            assert!(tail("aé日z", bytes).len() <= bytes);
+        }
+        assert_eq!((head("aé日z", 3), tail("aé日z", 4)), ("aé", "日z"));
+    }
+
+    #[test]
+    fn split_characters_are_put_together() {
+        let text = "aé日🎉z";
+        for size in 1..6 {
+            let mut lossy = Lossy::default();
+            let mut out: String = text.as_bytes().chunks(size).map(|piece| lossy.push(piece)).collect();
+            out.push_str(&lossy.end());
+            assert_eq!(out, text, "{size}");
+        }
+        let mut lossy = Lossy::default();
+        assert_eq!(lossy.push(b"a\xffb\xe6"), "a\u{fffd}b");
+        assert_eq!(lossy.end(), "\u{fffd}");
+    }
+}

@@ -1,0 +1,108 @@
+//! The project a session works in: its root, its identity, and whether a path is inside.
+
+use std::path::{Component, Path, PathBuf};
+
+/// The project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Worktree {
+    /// The git top level above the session's cwd; outside git the cwd itself. Symlinks resolved.
+    pub root: PathBuf,
+    /// Whether it is a git work tree.
+    pub git: bool,
+    /// Further directories that belong to the session. Symlinks resolved.
+    pub extra: Vec<PathBuf>,
+}
+
+impl Worktree {
+    /// Finds the project of a directory by looking for `.git` upwards (a directory, or the file of a
+    /// linked work tree or submodule). Starts no program. A root that would contain everything (`/`,
+    /// the home directory) is no project: the cwd is the root then.
+    pub fn find(cwd: &Path, extra: &[PathBuf], home: Option<&Path>) -> Self {
+        let resolve = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| normal(path));
+        let cwd = resolve(cwd);
+        let git = cwd.ancestors().find(|dir| dir.join(".git").exists());
+        let git = git.filter(|dir| dir.parent().is_some() && Some(*dir) != home || **dir == cwd);
+        Self {
+            root: git.map_or_else(|| cwd.clone(), Path::to_path_buf),
+            git: git.is_some(),
+            extra: extra.iter().map(|path| resolve(path)).collect(),
+        }
+    }
+
+    /// A path for people and rules: relative to the root where it is inside, else with `..`, always
+    /// with `/`.
+    pub fn relative(&self, path: &Path) -> String {
+        let path = normal(path);
+        let inside = |root: &Path| path.strip_prefix(root).ok().map(|rest| rest.display().to_string());
+        match inside(&self.root) {
+            Some(rest) if rest.is_empty() => ".".into(),
+            Some(rest) => rest.replace('\\', "/"),
+            None => {
+                let shared = self.root.ancestors().find(|dir| dir.parent().is_some() && path.starts_with(dir));
+                let Some(shared) = shared else {
+                    return path.display().to_string();
+                };
+                let up = self.root.strip_prefix(shared).map_or(0, |rest| rest.components().count());
+                let rest = path.strip_prefix(shared).unwrap_or(&path);
+                format!("{}{}", "../".repeat(up), rest.display())
+            }
+        }
+    }
+
+    /// Whether a resolved path lies in the project or one of the further directories.
+    pub fn contains(&self, resolved: &Path) -> bool {
+        let holds = |root: &PathBuf| root.parent().is_some() && resolved.starts_with(root);
+        holds(&self.root) || self.extra.iter().any(holds)
+    }
+}
+
+/// Removes `.` and resolves `..` by text alone. For display and for paths that do not exist; where
+/// containment matters, `permission/paths.rs` asks the disk.
+pub fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_from_the_root() {
+        let tree = Worktree { root: "/w/p".into(), git: false, extra: vec![] };
+        let table = [
+            ("/w/p/src/a.rs", "src/a.rs"),
+            ("/w/p", "."),
+            ("/w/p/./x/../y", "y"),
+            ("/w/other/f", "../other/f"),
+            ("/etc/passwd", "/etc/passwd"),
+            ("/w/p..hidden/f", "../p..hidden/f"),
+        ];
+        for (path, shown) in table {
+            assert_eq!(tree.relative(Path::new(path)), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_the_nearest_git_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(dir.path()).unwrap();
+        std::fs::create_dir_all(dir.join("repo/.git")).unwrap();
+        std::fs::create_dir_all(dir.join("repo/sub/deep")).unwrap();
+        std::fs::write(dir.join("repo/sub/.git"), "gitdir: ../elsewhere").unwrap();
+        assert_eq!(Worktree::find(&dir.join("repo"), &[], None).root, dir.join("repo"));
+        assert_eq!(Worktree::find(&dir.join("repo/sub/deep"), &[], None).root, dir.join("repo/sub"));
+        let outside = Worktree::find(&dir, &[], None);
+        assert!(!outside.contains(Path::new("/etc/passwd")));
+        assert!(outside.contains(&dir.join("x")));
+    }
+}
