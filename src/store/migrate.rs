@@ -1,0 +1,42 @@
+//! The formats, as numbered steps. A step is never changed once it was released; a database of a
+//! newer format is refused, never migrated down.
+
+use std::sync::LazyLock;
+
+use rusqlite_migration::{M, Migrations};
+
+/// The file of one session.
+pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
+    Migrations::new(vec![M::up(
+        "CREATE TABLE session (one INTEGER PRIMARY KEY CHECK (one = 1), data TEXT NOT NULL, flushed INTEGER NOT NULL DEFAULT 0);
+         CREATE TABLE message (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
+         CREATE TABLE part (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, message TEXT NOT NULL, data TEXT NOT NULL);",
+    )])
+});
+
+/// The newest session format.
+pub(super) const SESSION_FORMAT: i64 = 1;
+
+/// The newest index format.
+pub(super) const INDEX_FORMAT: i64 = 1;
+
+/// The index.
+pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
+    Migrations::new(vec![M::up(
+        "CREATE TABLE session (id TEXT PRIMARY KEY, cwd TEXT NOT NULL, parent TEXT, updated INTEGER NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
+         CREATE INDEX session_by_time ON session (updated DESC, id DESC);
+         CREATE INDEX session_by_cwd ON session (cwd, updated DESC, id DESC);
+         CREATE INDEX session_by_parent ON session (parent);
+         CREATE TABLE grant_ (project TEXT NOT NULL, agent TEXT NOT NULL, permission TEXT NOT NULL, pattern TEXT NOT NULL, given INTEGER NOT NULL,
+             PRIMARY KEY (project, agent, permission, pattern)) WITHOUT ROWID;",
+    )])
+});
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_steps_are_valid_sql() {
+        super::SESSION.validate().unwrap();
+        super::INDEX.validate().unwrap();
+    }
+}
