@@ -1,0 +1,443 @@
+//! The only place that starts a program.
+//!
+//! Every program gets a session of its own (and so a process group, and no controlling terminal:
+//! nothing can ask for a password behind our back), `/dev/null` or a pipe as stdin, pipes of its own
+//! for its output, never ours. Dropping a [`Child`] kills its group.
+//!
+//! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. A child is not bound
+//! to our own death (`PR_SET_PDEATHSIG` would need `unsafe`): after a SIGKILL of this process its
+//! running children finish by themselves; [`sweep`] ends them on every other way out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, timeout_at};
+
+use crate::environment::Environment;
+
+/// The variable that marks our children: our process id, a colon, the name of the work.
+pub const MARK: &str = "ADJUTANT_CHILD";
+
+/// Ends of names whose variables hold secrets. Programs the model starts do not get them.
+const SECRETS: &[&str] = &[
+    "_API_KEY",
+    "_APIKEY",
+    "_TOKEN",
+    "_SECRET",
+    "_SECRET_KEY",
+    "_ACCESS_KEY",
+    "_PRIVATE_KEY",
+    "_PASSWORD",
+    "_PASSWD",
+    "_CREDENTIALS",
+    "_AUTH_CONTENT",
+    "_CONFIG_CONTENT",
+];
+
+/// Variables that make a shell run something or behave otherwise before the first command.
+const STARTUP: &[&str] =
+    &["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS4", "CDPATH", "GLOBIGNORE", "IFS"];
+
+/// A program to be started.
+#[derive(Debug, Clone)]
+pub struct Program {
+    path: OsString,
+    args: Vec<OsString>,
+    cwd: PathBuf,
+    env: BTreeMap<OsString, OsString>,
+}
+
+/// What is done with a program's stdout and stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wiring {
+    /// Both into one pipe, in the order they are written: [`Child::output`]. Stdin is empty.
+    Together,
+    /// Three pipes: [`Child::streams`].
+    Apart,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// Exit code or signal.
+    pub status: ExitStatus,
+    /// What it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    pub stderr: Vec<u8>,
+}
+
+impl Program {
+    /// A program by its path, or by its name if it is to be looked for in the `PATH` of `env`.
+    pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
+        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Starts it. `work` names what it is for; [`sweep`] and [`Child::kill`] find it by that.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be started.
+    pub fn start(&self, wiring: Wiring, work: &str) -> io::Result<Child> {
+        let mark = format!("{}:{work}", std::process::id());
+        let mut together = None;
+        let stdio = match wiring {
+            Wiring::Together => {
+                let (reader, writer) = io::pipe()?;
+                together = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
+                [Stdio::null(), Stdio::from(writer.try_clone()?), Stdio::from(writer)]
+            }
+            Wiring::Apart => [Stdio::piped(), Stdio::piped(), Stdio::piped()],
+        };
+        let [stdin, stdout, stderr] = stdio;
+        let mut command = CommandWrap::with_new(&self.path, |command| {
+            command.args(&self.args).current_dir(&self.cwd).env_clear().envs(&self.env).env(MARK, &mark);
+            command.stdin(stdin).stdout(stdout).stderr(stderr);
+        });
+        command.wrap(ProcessSession).wrap(KillOnDrop);
+        let child = command.spawn()?;
+        // The command holds our copies of the pipe's writing end; with them it would never end.
+        drop(command);
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(Child { child, group, output: together, mark, ended: None })
+    }
+
+    /// Runs it to its end and collects what it writes, at most 64 MiB of either stream. For programs
+    /// of ours, such as git; killed after `limit`.
+    ///
+    /// # Errors
+    /// The system's; `TimedOut` after `limit`, `FileTooLarge` for more output than that.
+    pub async fn run(&self, limit: Duration) -> io::Result<Ran> {
+        let mut child = self.start(Wiring::Apart, "own")?;
+        let (stdin, stdout, stderr) = child.streams();
+        drop(stdin);
+        let work = async {
+            let (stdout, stderr) = tokio::try_join!(whole(stdout), whole(stderr))?;
+            Ok(Ran { status: child.wait().await?, stdout, stderr })
+        };
+        match tokio::time::timeout(limit, work).await {
+            Ok(ran) => ran,
+            Err(_) => {
+                child.kill(Duration::ZERO).await;
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+}
+
+async fn whole(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    const MOST: u64 = 64 << 20;
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        let read = from.take(MOST + 1).read_to_end(&mut bytes).await?;
+        if u64::try_from(read).unwrap_or(u64::MAX) > MOST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+    }
+    Ok(bytes)
+}
+
+/// Runs a program of ours (git, for instance) with our whole environment and collects its output.
+///
+/// # Errors
+/// As [`Program::run`].
+pub async fn run(
+    program: &str,
+    args: &[&str],
+    cwd: &Path,
+    env: &[(&str, &str)],
+    environment: &Environment,
+    limit: Duration,
+) -> io::Result<Ran> {
+    let all = environment.vars().chain(env.iter().copied());
+    let env = all.map(|(name, value)| (name.into(), value.into())).collect();
+    Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
+}
+
+/// The environment for programs the model starts: ours without secrets and without what changes
+/// how shells start, and with everything told that nobody is there to answer.
+pub fn tame(environment: &Environment) -> BTreeMap<OsString, OsString> {
+    let kept = environment
+        .vars()
+        .filter(|(name, _)| !secret(name) && !STARTUP.contains(name) && !name.starts_with("BASH_FUNC_"));
+    let quiet = [
+        ("PAGER", "cat"),
+        ("GIT_PAGER", "cat"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_EDITOR", "true"),
+        ("TERM", "dumb"),
+    ];
+    kept.chain(quiet).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Whether a variable of this name is likely to hold a secret.
+pub fn secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    SECRETS.iter().any(|end| name.ends_with(end) || name == end[1..])
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Child {
+    child: Box<dyn ChildWrapper>,
+    group: Option<Pid>,
+    /// What it writes, for [`Wiring::Together`].
+    pub output: Option<pipe::Receiver>,
+    mark: String,
+    ended: Option<ExitStatus>,
+}
+
+/// The three pipes of a child.
+pub type Streams =
+    (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
+
+impl Child {
+    /// Takes its pipes, for [`Wiring::Apart`]; each can be taken once.
+    pub fn streams(&mut self) -> Streams {
+        (self.child.stdin().take(), self.child.stdout().take(), self.child.stderr().take())
+    }
+
+    /// Waits for its end. What it started may live on. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        let status = self.child.inner_mut().wait().await?;
+        self.ended = Some(status);
+        Ok(status)
+    }
+
+    /// Whether something it started is still running. The dead that nobody has taken note of do not
+    /// count, where that can be seen.
+    pub fn left_something(&self) -> bool {
+        let Some(group) = self.group.filter(|group| rustix::process::test_kill_process_group(*group).is_ok()) else {
+            return false;
+        };
+        let mut all = processes().filter_map(Process::look).peekable();
+        all.peek().is_none() || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
+    }
+
+    /// Ends it and everything it started: asks, and after `grace` (or at once, for zero) does not
+    /// ask any more. All of it is dead when this returns, or cannot be killed.
+    pub async fn kill(&mut self, grace: Duration) {
+        if !grace.is_zero() {
+            self.signal(Signal::TERM).await;
+            let deadline = Instant::now() + grace;
+            timeout_at(deadline, self.wait()).await.ok();
+        }
+        self.signal(Signal::KILL).await;
+        if let Err(e) = self.wait().await {
+            tracing::warn!("a killed child could not be waited for: {e}");
+        }
+        // Whatever was being started while the signals went out, and whatever takes a moment to
+        // die: these are not our children, so nobody tells us when they are gone.
+        for _ in 0..50 {
+            if self.signal(Signal::KILL).await == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        tracing::warn!("something that a child started cannot be killed");
+    }
+
+    /// Signals the group and what has left it; returns how many there were.
+    async fn signal(&self, signal: Signal) -> usize {
+        let (group, mark) = (self.group, self.mark.clone());
+        let work = move || {
+            let family = family(group, |value| value == mark.as_bytes());
+            if let Some(group) = group {
+                rustix::process::kill_process_group(group, signal).ok();
+            }
+            for process in &family {
+                rustix::process::kill_process(*process, signal).ok();
+            }
+            family.len()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+            tracing::warn!("looking for a child's family failed: {e}");
+            0
+        })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Only if nobody has waited for it: after that the number may belong to someone else.
+        if let (Some(group), None) = (self.group, self.ended) {
+            rustix::process::kill_process_group(group, Signal::KILL).ok();
+        }
+    }
+}
+
+/// Kills everything that programs started by this process have left running. For the end of the
+/// process; blocks for some milliseconds.
+pub fn sweep() {
+    let ours = format!("{}:", std::process::id());
+    for process in family(None, |value| value.starts_with(ours.as_bytes())) {
+        rustix::process::kill_process(process, Signal::KILL).ok();
+    }
+}
+
+/// Processes that descend from one, are in its group, or carry a mark; the dead left out. Linux
+/// only; elsewhere none are found.
+fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let ids: Vec<i32> = processes().filter(|id| *id != own).collect();
+    let seen: BTreeMap<i32, Process> = ids.iter().filter_map(|id| Some((*id, Process::look(*id)?))).collect();
+    let root = root.map(|root| root.as_raw_nonzero().get());
+    let descends = |id: i32| {
+        let up = |id: &i32| seen.get(id).map(|process| process.parent).filter(|parent| *parent > 0);
+        // As many steps as there are processes: a number that is used again cannot make a circle.
+        std::iter::successors(up(&id), up).take(seen.len()).any(|parent| Some(parent) == root)
+    };
+    let prefix = format!("{MARK}=");
+    let carries = |id: i32| {
+        let environ = read_some(&format!("/proc/{id}/environ"));
+        environ.split(|byte| *byte == 0).any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
+    };
+    let alive = seen.iter().filter(|(_, process)| !process.dead);
+    let ours = alive.filter(|(id, process)| Some(process.group) == root || descends(**id) || carries(**id));
+    ours.filter_map(|(id, _)| Pid::from_raw(*id)).collect()
+}
+
+/// The numbers of all processes, as far as the system shows them.
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// What is seen of a process from outside.
+struct Process {
+    parent: i32,
+    group: i32,
+    /// It has ended, and its parent has not taken note.
+    dead: bool,
+}
+
+impl Process {
+    /// From the fields of its `stat` after the name, which may hold anything.
+    fn look(id: i32) -> Option<Self> {
+        let stat = read_some(&format!("/proc/{id}/stat"));
+        let text = String::from_utf8_lossy(&stat);
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        let dead = matches!(fields.next()?, "Z" | "X");
+        Some(Self { dead, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
+    }
+}
+
+fn read_some(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // What cannot be read belongs to someone else, or is gone.
+        io::Read::read_to_end(&mut io::Read::take(file, 4 << 20), &mut bytes).ok();
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment() -> Environment {
+        let home = std::env::temp_dir().join(format!("adjutant-process-{}", std::process::id()));
+        let mut vars =
+            BTreeMap::from([("HOME".to_owned(), home.display().to_string()), ("PATH".into(), "/usr/bin:/bin".into())]);
+        for name in [
+            "OPENAI_API_KEY",
+            "GH_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "BASH_ENV",
+            "BASH_FUNC_x%%",
+            "PLAIN",
+            "TOKEN",
+            "api_key",
+        ] {
+            vars.insert(name.into(), "x".into());
+        }
+        Environment::from_vars(vars)
+    }
+
+    #[test]
+    fn children_get_no_secrets() {
+        let env = tame(&environment());
+        let names: Vec<&str> = env.keys().filter_map(|name| name.to_str()).collect();
+        assert_eq!(names, ["GIT_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOME", "PAGER", "PATH", "PLAIN", "TERM"]);
+    }
+
+    #[tokio::test]
+    async fn output_is_collected() {
+        let environment = environment();
+        let limit = Duration::from_secs(20);
+        let ran = run("sh", &["-c", "echo a; echo b >&2; exit 3"], Path::new("/"), &[("X", "y")], &environment, limit)
+            .await
+            .unwrap();
+        assert_eq!((ran.status.code(), &ran.stdout[..], &ran.stderr[..]), (Some(3), &b"a\n"[..], &b"b\n"[..]));
+        let slow = run("sleep", &["60"], Path::new("/"), &[], &environment, Duration::from_millis(50)).await;
+        assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let missing = run("no-such-program-here", &[], Path::new("/"), &[], &environment, limit).await;
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn the_whole_family_dies() {
+        let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
+        let program = Program::new("bash", "/", tame(&environment())).args(["-c", script]);
+        let mut child = program.start(Wiring::Together, "family").unwrap();
+        let mut output = child.output.take().unwrap();
+        let mut text = [0; 6];
+        output.read_exact(&mut text).await.unwrap();
+        let mark = child.mark.clone();
+        let group = child.group;
+        let began = Instant::now();
+        child.kill(Duration::from_millis(50)).await;
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(!child.left_something());
+        // The dead may be waiting for init to take note of them; their environment is empty then.
+        assert_eq!(family(group, |value| value == mark.as_bytes()), []);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_child_is_killed() {
+        let program = Program::new("sh", "/", tame(&environment())).args(["-c", "sleep 65 & wait"]);
+        let mut child = program.start(Wiring::Together, "dropped").unwrap();
+        let mut output = child.output.take().unwrap();
+        drop(child);
+        // Both held the pipe; it ends when both are gone.
+        let mut rest = Vec::new();
+        tokio::time::timeout(Duration::from_secs(10), output.read_to_end(&mut rest)).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn there_is_no_terminal() {
+        let limit = Duration::from_secs(20);
+        let ran = run("sh", &["-c", "cat; : < /dev/tty"], Path::new("/"), &[], &environment(), limit).await.unwrap();
+        assert!(!ran.status.success());
+    }
+}

@@ -1,0 +1,342 @@
+//! What the model can do. A tool has two phases, because order matters: `prepare` looks, touches
+//! nothing, and names what the call needs; `turn/call.rs` alone asks; `run` acts on exactly what
+//! was shown. A tool does not know that there is a user, an editor or a protocol.
+//!
+//! One file per tool, all the same shape: doc, input, `impl Tool`, helpers, tests. Its description
+//! for the model is `prompts/tool/<name>.md`.
+
+pub mod registry;
+pub mod truncate;
+
+pub mod apply_patch;
+pub mod bash;
+pub mod edit;
+pub mod glob;
+pub mod grep;
+pub mod invalid;
+pub mod list;
+pub mod multiedit;
+pub mod read;
+pub mod todoread;
+pub mod todowrite;
+pub mod write;
+
+pub mod disk;
+pub mod document;
+pub mod patch;
+pub mod path;
+pub mod replace;
+pub mod search;
+pub mod seen;
+pub mod todos;
+
+mod indent;
+mod input;
+mod printed;
+#[cfg(test)]
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::environment::Environment;
+use crate::event::{CallUpdate, Event, Kind, Location, Outlet, ReadFile, Up, WriteFile};
+use crate::id::{CallId, SessionId};
+use crate::message::{Change, File};
+use crate::permission::Need;
+use crate::worktree::Worktree;
+
+/// What one tool looks like, typed.
+pub trait Tool: Send + Sync + 'static {
+    /// Its name for the model; also the name of its prompt file.
+    const NAME: &'static str;
+    /// What kind of work it does.
+    const KIND: Kind;
+    /// Whether calls of one step may run side by side with others.
+    const CONCURRENT: bool;
+    /// What the model sends. Doc comments become descriptions in the schema.
+    type Input: DeserializeOwned + JsonSchema + Send + 'static;
+    /// Checked input, as `prepare` leaves it for `run`.
+    type Ready: Send + 'static;
+
+    /// What the call is, for people, as soon as its arguments are known: a title and where it
+    /// works. Pure; the title is one line of at most 120 characters ("Read src/lib.rs:10-40").
+    fn describe(input: &Self::Input, context: &Context) -> Description;
+
+    /// Looks, touches nothing, names what is needed. The needs are judged in order.
+    fn prepare(
+        &self,
+        input: Self::Input,
+        context: &Context,
+    ) -> impl Future<Output = Result<(Vec<Need>, Self::Ready), Failure>> + Send;
+
+    /// Acts. Must end soon after `context.cancelled` is.
+    fn run(&self, ready: Self::Ready, context: Context) -> impl Future<Output = Result<Output, Failure>> + Send;
+}
+
+/// A call for people.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Description {
+    /// One line.
+    pub title: String,
+    /// Where it works.
+    pub locations: Vec<Location>,
+}
+
+/// What a tool may use.
+#[derive(Clone)]
+pub struct Context {
+    /// The session.
+    pub session: SessionId,
+    /// The call.
+    pub call: CallId,
+    /// The session's directory: relative paths start here.
+    pub cwd: PathBuf,
+    /// Further directories of the session; absolute.
+    pub roots: Arc<[PathBuf]>,
+    /// The project.
+    pub worktree: Arc<Worktree>,
+    /// The process's surroundings.
+    pub environment: Environment,
+    /// Ends when the user cancels.
+    pub cancelled: CancellationToken,
+    /// The way up.
+    pub outlet: Outlet,
+    /// Which files the model has seen, and in what state.
+    pub seen: Arc<seen::Seen>,
+    /// The plan.
+    pub todos: Arc<todos::Todos>,
+    /// What the editor offers for files.
+    pub files: Files,
+    /// Limits of what goes to the model.
+    pub limits: truncate::Limits,
+}
+
+/// What the editor offers for files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files {
+    /// It gives the text of a file, unsaved changes included.
+    pub read: bool,
+    /// It writes files, so that the user can review and undo.
+    pub write: bool,
+}
+
+/// What a tool brings back.
+#[derive(Debug, Clone, Default)]
+pub struct Output {
+    /// For people; empty keeps the one from `describe`.
+    pub title: String,
+    /// For the model. Cut by `truncate.rs` unless `cut` says that it is short already.
+    pub text: String,
+    /// For people, where it should differ from `text` (no line numbers, no tags).
+    pub display: Option<String>,
+    /// The tool has cut its output itself.
+    pub cut: bool,
+    /// Which end is kept when it is cut.
+    pub keep: truncate::Keep,
+    /// Structured facts for the editor.
+    pub metadata: Map<String, Value>,
+    /// The files it changed.
+    pub changes: Vec<Change>,
+    /// Where it ended up working; empty keeps the ones from `describe`.
+    pub locations: Vec<Location>,
+    /// Images and the like for the model.
+    pub attachments: Vec<File>,
+}
+
+impl Output {
+    /// Words for the model, nothing else.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// How a call fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The model is told, and goes on.
+    #[error("{0}")]
+    Tell(String),
+    /// The user, or a rule, said no.
+    #[error(transparent)]
+    Denied(#[from] crate::permission::Denial),
+    /// The turn was cancelled meanwhile.
+    #[error("cancelled")]
+    Cancelled,
+    /// Something of ours broke: the log gets the cause, the model a plain sentence.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Failure {
+    /// Words for the model.
+    pub fn tell(text: impl Into<String>) -> Self {
+        Self::Tell(text.into())
+    }
+}
+
+impl Context {
+    /// Resolves a path as the model writes it: relative ones start at the cwd, `~` at home.
+    /// Nothing is looked up on disk.
+    pub fn absolute(&self, path: &str) -> PathBuf {
+        if let Some(home) = &self.environment.home {
+            if path == "~" {
+                return home.clone();
+            }
+            if let Some(rest) = path.strip_prefix("~/") {
+                return home.join(rest);
+            }
+        }
+        self.cwd.join(path)
+    }
+
+    /// A path for people and rules: relative to the worktree where it lies inside, `/` separators.
+    pub fn relative(&self, path: &Path) -> String {
+        self.worktree.relative(path)
+    }
+
+    /// Tells people what the running call is doing.
+    pub async fn progress(&self, update: CallUpdate) {
+        let update = CallUpdate { call: Some(self.call.clone()), ..update };
+        self.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    /// The text of a file through the editor, unsaved changes included; none where the editor does
+    /// not offer that or refuses.
+    pub async fn buffer(&self, path: &Path) -> Option<String> {
+        if !self.files.read {
+            return None;
+        }
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        self.outlet.send(Up::Read(ReadFile { path: path.into(), reply })).await.then_some(())?;
+        tokio::select! {
+            answer = answer => answer.ok()?.ok(),
+            () = self.cancelled.cancelled() => None,
+        }
+    }
+
+    /// Writes a file through the editor. None where the editor does not offer that.
+    pub async fn write_buffer(&self, path: &Path, text: &str) -> Option<Result<(), String>> {
+        if !self.files.write {
+            return None;
+        }
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let message = Up::Write(WriteFile { path: path.into(), text: text.into(), reply });
+        self.outlet.send(message).await.then_some(())?;
+        // Not cut short by a cancel: whether the file was written must be known.
+        answer.await.ok()
+    }
+}
+
+/// A tool with its types erased, once, here.
+pub trait AnyTool: Send + Sync {
+    /// Its name for the model.
+    fn name(&self) -> &str;
+    /// What it does, for the model.
+    fn description(&self) -> String;
+    /// The JSON Schema of its arguments.
+    fn schema(&self) -> Value;
+    /// What kind of work it does.
+    fn kind(&self) -> Kind;
+    /// Whether calls of one step may run side by side with others.
+    fn concurrent(&self) -> bool;
+    /// The permission key that hides it when denied for everything.
+    fn permission(&self) -> &str;
+    /// A title and locations for arguments, as far as they are valid.
+    fn describe(&self, input: &Value, context: &Context) -> Option<Description>;
+    /// See [`Tool::prepare`].
+    fn prepare<'a>(&'a self, input: Value, context: &'a Context) -> Boxed<'a, Result<Prepared, Failure>>;
+}
+
+/// A boxed future that may borrow.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A call that is ready to run once its needs are allowed.
+pub struct Prepared {
+    /// To be judged in order.
+    pub needs: Vec<Need>,
+    /// Acts.
+    pub run: Box<dyn FnOnce(Context) -> Boxed<'static, Result<Output, Failure>> + Send>,
+}
+
+/// Erases a tool's types.
+pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
+    Arc::new(Erased(Arc::new(tool)))
+}
+
+struct Erased<T>(Arc<T>);
+
+impl<T: Tool> AnyTool for Erased<T> {
+    fn name(&self) -> &str {
+        T::NAME
+    }
+
+    fn description(&self) -> String {
+        crate::prompts::tool(T::NAME).to_owned()
+    }
+
+    fn schema(&self) -> Value {
+        schema::<T::Input>()
+    }
+
+    fn kind(&self) -> Kind {
+        T::KIND
+    }
+
+    fn concurrent(&self) -> bool {
+        T::CONCURRENT
+    }
+
+    fn permission(&self) -> &str {
+        match T::NAME {
+            "write" | "multiedit" | "apply_patch" => "edit",
+            name => name,
+        }
+    }
+
+    fn describe(&self, input: &Value, context: &Context) -> Option<Description> {
+        let input = serde_json::from_value(input.clone()).ok()?;
+        Some(T::describe(&input, context))
+    }
+
+    fn prepare<'a>(&'a self, input: Value, context: &'a Context) -> Boxed<'a, Result<Prepared, Failure>> {
+        Box::pin(async move {
+            let name = T::NAME;
+            let wrong = |why: String| {
+                Failure::Tell(format!(
+                    "The {name} tool was called with invalid arguments: {why}. Please rewrite the input so it satisfies the expected schema."
+                ))
+            };
+            input::check(&input, &self.schema()).map_err(wrong)?;
+            let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
+            let (needs, ready) = self.0.prepare(input, context).await?;
+            let tool = self.0.clone();
+            Ok(Prepared {
+                needs,
+                run: Box::new(move |context| Box::pin(async move { tool.run(ready, context).await })),
+            })
+        })
+    }
+}
+
+/// The schema of a tool's input as models want it: an object, no `$schema`, no title.
+pub fn schema<T: JsonSchema>() -> Value {
+    let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| {
+        s.meta_schema = None;
+        s.inline_subschemas = true;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    input::simplify(&mut schema);
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("description");
+        schema.insert("additionalProperties".into(), Value::Bool(false));
+        schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
+    }
+    schema
+}

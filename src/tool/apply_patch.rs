@@ -1,0 +1,345 @@
+//! `apply_patch`: changes several files by one patch, all of them or none.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::document::{Document, facts, target};
+use super::patch::{Section, apply, parse};
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{Kind, Location};
+use crate::message::Change;
+use crate::permission::Need;
+use crate::text;
+
+/// See the module.
+pub struct ApplyPatch;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    /// The whole patch, from *** Begin Patch to *** End Patch
+    pub patch_text: String,
+}
+
+/// Every file of the patch, verified.
+#[derive(Debug)]
+pub struct Ready {
+    steps: Vec<Step>,
+}
+
+/// What happens to one file.
+#[derive(Debug)]
+struct Step {
+    document: Document,
+    /// Its new text; none removes it.
+    new: Option<String>,
+    /// For a renamed file: the name it had.
+    from: Option<String>,
+    change: Change,
+}
+
+impl Tool for ApplyPatch {
+    const NAME: &'static str = "apply_patch";
+    const KIND: Kind = Kind::Edit;
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        let sections = parse(&input.patch_text).unwrap_or_default();
+        let paths = sections.iter().map(|section| match section {
+            Section::Add { path, .. } | Section::Delete { path } => path,
+            Section::Update { path, to, .. } => to.as_ref().unwrap_or(path),
+        });
+        let paths: Vec<PathBuf> = paths.map(|path| crate::worktree::normal(&context.absolute(path))).collect();
+        let title = match &paths[..] {
+            [] => "Patch".to_owned(),
+            [one] => format!("Patch {}", context.relative(one)),
+            [first, rest @ ..] => format!("Patch {} and {} more", context.relative(first), rest.len()),
+        };
+        let locations = paths.into_iter().map(|path| Location { path, line: None }).collect();
+        Description { title: text::title(&title), locations }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let failed = |why: String| Failure::Tell(format!("apply_patch verification failed: {why}"));
+        let sections = parse(&input.patch_text).map_err(|e| failed(e.to_string()))?;
+        let mut steps: Vec<Step> = Vec::new();
+        for section in sections {
+            verify(section, &mut steps, context).await.map_err(|failure| match failure {
+                Failure::Tell(why) => failed(why),
+                failure => failure,
+            })?;
+        }
+        let mut needs: Vec<Need> = Vec::new();
+        for step in &steps {
+            for need in step.document.needs(&step.change) {
+                let known = |seen: &Need| seen.permission == "external_directory" && seen.patterns == need.patterns;
+                if !needs.iter().any(|seen| need.permission == "external_directory" && known(seen)) {
+                    needs.push(need);
+                }
+            }
+        }
+        // Leaving the project is judged first, then file by file: one file per question.
+        needs.sort_by_key(|need| need.permission != "external_directory");
+        Ok((needs, Ready { steps }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        for step in &ready.steps {
+            step.document.check_unchanged(&context).await?;
+        }
+        let mut notes = Vec::new();
+        for (n, step) in ready.steps.iter().enumerate() {
+            let done = match &step.new {
+                Some(new) => step.document.write(new, &context).await,
+                None => step.document.remove(&context).map(|()| None),
+            };
+            match done {
+                Ok(note) => notes.extend(note.map(|note| format!("{}: {note}", step.document.place.shown))),
+                Err(failure) => return Err(undo(&ready.steps[..n], failure, &context).await),
+            }
+        }
+        Ok(report(ready.steps, notes))
+    }
+}
+
+/// Reads one section's files and computes what they will be. Later sections see what earlier ones
+/// did.
+async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> Result<(), Failure> {
+    match section {
+        Section::Add { path, text } => {
+            let document = target(context, &path).await?;
+            unique(steps, &document)?;
+            // Over an existing file it is a replacement, and needs what a replacement needs.
+            document.check_seen(context)?;
+            let change = document.change(&text);
+            steps.push(Step { document, new: Some(text), from: None, change });
+        }
+        Section::Delete { path } => {
+            let document = existing(context, &path).await?;
+            unique(steps, &document)?;
+            let change = document.change("");
+            steps.push(Step { document, new: None, from: None, change });
+        }
+        Section::Update { path, to, hunks } => {
+            let document = existing(context, &path).await?;
+            unique(steps, &document)?;
+            let shown = document.place.shown.clone();
+            let text = apply(&document.text, &hunks, &shown).map_err(|e| Failure::Tell(e.to_string()))?;
+            let Some(to) = to else {
+                let change = document.change(&text);
+                steps.push(Step { document, new: Some(text), from: None, change });
+                return Ok(());
+            };
+            let moved = target(context, &to).await?;
+            if moved.place.real == document.place.real {
+                return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
+            }
+            if moved.exists {
+                return Err(Failure::Tell(format!(
+                    "{} exists already; {shown} cannot be moved there.",
+                    moved.place.shown
+                )));
+            }
+            unique(steps, &moved)?;
+            // A byte order mark moves with the text.
+            let whole = document.with_mark(&text);
+            let change = moved.change(&text);
+            steps.push(Step { document: moved, new: Some(whole), from: Some(shown), change });
+            let change = document.change("");
+            steps.push(Step { document, new: None, from: None, change });
+        }
+    }
+    Ok(())
+}
+
+async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
+    let document = target(context, path).await?;
+    if !document.exists {
+        return Err(Failure::Tell(format!("File {} not found.", document.place.shown)));
+    }
+    document.check_seen(context)?;
+    Ok(document)
+}
+
+fn unique(steps: &[Step], document: &Document) -> Result<(), Failure> {
+    if steps.iter().any(|step| step.document.place.real == document.place.real) {
+        return Err(Failure::Tell(format!(
+            "{} appears more than once; put all its changes into one section.",
+            document.place.shown
+        )));
+    }
+    Ok(())
+}
+
+/// Takes back what was written before a step failed.
+async fn undo(done: &[Step], failure: Failure, context: &Context) -> Failure {
+    let mut left = Vec::new();
+    for step in done.iter().rev() {
+        if step.document.restore(context).await.is_err() {
+            left.push(step.document.place.shown.clone());
+        }
+    }
+    match (left.is_empty(), &failure) {
+        (true, Failure::Tell(why)) => {
+            Failure::Tell(format!("{why} The other files of the patch are as they were, too."))
+        }
+        (true, _) => failure,
+        (false, _) => Failure::Tell(format!(
+            "{failure} These files were changed already and could not be restored: {}.",
+            left.join(", ")
+        )),
+    }
+}
+
+fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
+    let mut lines = vec!["Success. Updated the following files:".to_owned()];
+    let (mut files, mut locations, mut diffs) = (Vec::new(), Vec::new(), String::new());
+    let moved: Vec<String> = steps.iter().filter_map(|step| step.from.clone()).collect();
+    for step in &steps {
+        let shown = &step.document.place.shown;
+        let kind = match (&step.new, &step.from) {
+            (None, _) if moved.contains(shown) => continue,
+            (None, _) => "delete",
+            (Some(_), Some(_)) => "move",
+            (Some(_), None) if step.document.exists => "update",
+            (Some(_), None) => "add",
+        };
+        let letter = match kind {
+            "delete" => 'D',
+            "add" => 'A',
+            _ => 'M',
+        };
+        lines.push(format!("{letter} {shown}"));
+        let mut file = facts(&step.change);
+        if let Some(Value::String(diff)) = file.remove("diff") {
+            diffs.push_str(&diff);
+        }
+        file.insert("relativePath".into(), Value::String(step.from.clone().unwrap_or_else(|| shown.clone())));
+        file.insert("type".into(), Value::String(kind.into()));
+        if step.from.is_some() {
+            file.insert("movePath".into(), Value::String(shown.clone()));
+        }
+        files.push(Value::Object(file));
+        locations.push(step.document.location(step.new.as_deref().unwrap_or_default()));
+    }
+    lines.extend(notes);
+    let metadata = match json!({ "files": files, "diff": text::head(&diffs, 64 << 10) }) {
+        Value::Object(facts) => facts,
+        _ => Map::new(),
+    };
+    let changes = steps.into_iter().map(|step| (step.change.path.clone(), step.change)).collect::<BTreeMap<_, _>>();
+    Output { metadata, locations, changes: changes.into_values().collect(), ..Output::text(lines.join("\n")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::test::{Stage, Way, call};
+    use super::super::{erase, read};
+    use super::*;
+
+    fn patch(body: &str) -> Value {
+        json!({ "patchText": format!("*** Begin Patch\n{body}\n*** End Patch\n") })
+    }
+
+    async fn look(context: &Context, paths: &[&str]) {
+        for path in paths {
+            call(&erase(read::Read), json!({ "filePath": path }), context).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn all_files_of_a_patch_change() {
+        let stage = Stage::new();
+        stage.write("up.txt", "a\nb\n");
+        stage.write("old/name.txt", "\u{feff}x\r\ny\r\n");
+        stage.write("gone.txt", "z\n");
+        let context = stage.context();
+        look(&context, &["up.txt", "old/name.txt", "gone.txt"]).await;
+        let body = "*** Update File: up.txt\n@@\n a\n-b\n+B\n*** Add File: new/dir/n.txt\n+n\n*** Update File: old/name.txt\n*** Move to: moved.txt\n@@\n-y\n+Y\n*** Delete File: gone.txt";
+        let (needs, output) = call(&erase(ApplyPatch), patch(body), &context).await.unwrap();
+        assert_eq!(stage.read("up.txt"), b"a\nB\n");
+        assert_eq!(stage.read("new/dir/n.txt"), b"n\n");
+        assert_eq!(stage.read("moved.txt"), "\u{feff}x\r\nY\r\n".as_bytes());
+        assert!(!stage.cwd().join("old/name.txt").exists() && !stage.cwd().join("gone.txt").exists());
+        assert_eq!(
+            output.text,
+            "Success. Updated the following files:\nM up.txt\nA new/dir/n.txt\nM moved.txt\nD gone.txt"
+        );
+        let asked: Vec<_> = needs.iter().map(|need| (need.patterns[0].as_str(), need.changes.len())).collect();
+        assert_eq!(
+            asked,
+            [("up.txt", 1), ("new/dir/n.txt", 1), ("moved.txt", 1), ("old/name.txt", 1), ("gone.txt", 1)]
+        );
+        assert_eq!(output.changes.len(), 5);
+        let description = ApplyPatch::describe(&serde_json::from_value(patch(body)).unwrap(), &context);
+        assert_eq!((description.title.as_str(), description.locations.len()), ("Patch up.txt and 3 more", 4));
+    }
+
+    #[tokio::test]
+    async fn none_of_them_changes_when_one_does_not_fit() {
+        let stage = Stage::new();
+        stage.write("a", "1\n");
+        stage.write("b", "2\n");
+        stage.write("unread", "3\n");
+        std::fs::write(stage.outside().join("o"), "4\n").unwrap();
+        let context = stage.context();
+        look(&context, &["a", "b"]).await;
+        let good = "*** Update File: a\n@@\n-1\n+one\n";
+        let table = [
+            ("*** Update File: b\n@@\n-nope\n+x", "Failed to find expected lines in b"),
+            ("*** Update File: unread\n@@\n-3\n+x", "has not been read"),
+            ("*** Delete File: unread", "has not been read"),
+            ("*** Add File: unread\n+x", "has not been read"),
+            ("*** Delete File: none", "File none not found"),
+            ("*** Update File: a\n@@\n-1\n+two", "more than once"),
+            ("*** Update File: b\n*** Move to: a\n", "exists already"),
+            ("nonsense", "Invalid patch format"),
+        ];
+        for (bad, why) in table {
+            let failure =
+                call(&erase(ApplyPatch), patch(&format!("{good}{bad}")), &context).await.unwrap_err().to_string();
+            assert!(
+                failure.starts_with("apply_patch verification failed: ") && failure.contains(why),
+                "{bad}: {failure}"
+            );
+            assert_eq!((stage.read("a"), stage.read("b")), (b"1\n".to_vec(), b"2\n".to_vec()));
+        }
+        let outside = stage.outside().join("n").display().to_string();
+        let body = format!("{good}*** Add File: {outside}\n+x");
+        let prepared = erase(ApplyPatch).prepare(patch(&body), &context).await.unwrap();
+        let asked: Vec<&str> = prepared.needs.iter().map(|need| need.permission.as_str()).collect();
+        assert_eq!(asked, ["external_directory", "edit", "edit"]);
+    }
+
+    #[tokio::test]
+    async fn a_failing_write_takes_back_the_others() {
+        use std::os::unix::fs::PermissionsExt;
+        let stage = Stage::new();
+        stage.write("a", "1\n");
+        stage.write("dir/b", "2\n");
+        for way in [None, Some(Way::Saves)] {
+            let context = way.map_or_else(|| stage.context(), |way| stage.with_editor(way).0);
+            look(&context, &["a", "dir/b"]).await;
+            let body = "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
+            let prepared = erase(ApplyPatch).prepare(patch(body), &context).await.unwrap();
+            std::fs::set_permissions(stage.cwd().join("dir/b"), std::fs::Permissions::from_mode(0o444)).unwrap();
+            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            assert!(
+                failure.contains("Cannot delete dir/b: it is read-only") && failure.contains("as they were"),
+                "{failure}"
+            );
+            assert_eq!((stage.read("a"), stage.read("dir/b")), (b"1\n".to_vec(), b"2\n".to_vec()));
+            assert!(!stage.cwd().join("c").exists());
+            std::fs::set_permissions(stage.cwd().join("dir/b"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        }
+    }
+}

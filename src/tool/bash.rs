@@ -1,0 +1,524 @@
+//! `bash`: runs a command line.
+//!
+//! Each call is a fresh shell, without start-up files and without anyone to answer it. Output goes
+//! to the editor while it comes, a few times a second. Memory holds the beginning and the end of
+//! it; the whole text is in a file when it is long. The call ends when the shell does, even if
+//! something it started keeps the pipe open; such things live on until the process ends
+//! ([`crate::process::sweep`]), except that a timeout or a cancel ends everything.
+
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep_until};
+
+use super::path::{Found, Resolved, resolve};
+use super::printed::{Kept, Printed};
+use super::truncate::Keep;
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{CallUpdate, Exit, Kind};
+use crate::permission::{Need, Place, command_need};
+use crate::process::{Program, Wiring, tame};
+use crate::text::{self, Lossy};
+
+/// How long a command may run where the model does not say, in milliseconds.
+const LIMIT: u64 = 120_000;
+/// How often the editor hears of new output.
+const BEAT: Duration = Duration::from_millis(100);
+/// The most output of one beat that the editor gets; of more, the end.
+const PIECE: usize = 32 << 10;
+/// How long output may still come when the shell has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long a command may take to end when its time is over.
+const GRACE: Duration = Duration::from_secs(2);
+/// The same when the user is waiting.
+const SHORT_GRACE: Duration = Duration::from_millis(50);
+/// See the module.
+pub struct Bash;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The command line
+    pub command: String,
+    /// Milliseconds before it is ended (default 120000)
+    pub timeout: Option<u64>,
+    /// Directory to run in (default: the working directory)
+    pub workdir: Option<String>,
+    /// What it does, in a few words
+    pub description: Option<String>,
+}
+
+/// A command and where it runs.
+#[derive(Debug)]
+pub struct Ready {
+    command: String,
+    limit: Duration,
+    place: Resolved,
+}
+
+impl Tool for Bash {
+    const NAME: &'static str = "bash";
+    const KIND: Kind = Kind::Execute;
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        Description { title: text::title(&input.command), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        if input.command.trim().is_empty() {
+            return Err(Failure::tell("command is empty."));
+        }
+        if input.command.contains('\0') {
+            return Err(Failure::tell("command contains a NUL character; no program can be given that."));
+        }
+        if input.timeout == Some(0) {
+            return Err(Failure::tell("Invalid timeout value: 0. It is in milliseconds."));
+        }
+        let place = resolve(context, input.workdir.as_deref().unwrap_or("."))?;
+        if place.found != Found::Directory {
+            return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
+        }
+        let judged = Place::new(&context.environment, &context.worktree, &place.real);
+        let mut need = command_need(&input.command, &judged);
+        need.metadata.insert("command".into(), Value::String(input.command.clone()));
+        need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
+        let needs = place.needs(need);
+        let limit = Duration::from_millis(input.timeout.unwrap_or(LIMIT));
+        Ok((needs, Ready { command: input.command, limit, place }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        let Ready { command, limit, place } = ready;
+        place.still()?;
+        let env = tame(&context.environment);
+        let work = context.call.as_str();
+        let start = |shell: &str, args: &[&str]| {
+            let args = args.iter().copied().chain([command.as_str()]);
+            Program::new(shell, &place.real, env.clone())
+                .args(args)
+                .env("PWD", &place.path)
+                .start(Wiring::Together, work)
+        };
+        let child = start("bash", &["--noprofile", "--norc", "-c"]).or_else(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => start("sh", &["-c"]),
+            _ => Err(e),
+        });
+        let mut child =
+            child.map_err(|e| Failure::Tell(format!("The shell could not be started in {}: {e}.", place.shown)))?;
+        let Some(mut pipe) = child.output.take() else {
+            return Err(Failure::Broken("the shell has no output".into()));
+        };
+
+        let mut taken = Printed::new(context.limits, context.environment.clone());
+        let mut live = Live::new(&context);
+        // A limit beyond what the clock can count is no limit.
+        let far = Instant::now() + Duration::from_secs(60 * 60 * 24 * 365);
+        let deadline = Instant::now().checked_add(limit).unwrap_or(far).min(far);
+        let mut buffer = vec![0; 64 << 10];
+        let mut open = true;
+        let end = loop {
+            let beat = live.next_beat();
+            tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    child.kill(SHORT_GRACE).await;
+                    return Err(Failure::Cancelled);
+                }
+                () = sleep_until(deadline) => {
+                    tokio::select! {
+                        () = child.kill(GRACE) => {}
+                        () = context.cancelled.cancelled() => {}
+                    }
+                    if context.cancelled.is_cancelled() {
+                        child.kill(Duration::ZERO).await;
+                        return Err(Failure::Cancelled);
+                    }
+                    break End::Timeout;
+                }
+                status = child.wait() => match status {
+                    Ok(status) => break End::Status(status),
+                    Err(e) => return Err(Failure::Broken(format!("the shell could not be waited for: {e}"))),
+                },
+                read = pipe.read(&mut buffer), if open => match read {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(n) => {
+                        taken.take(&buffer[..n]);
+                        live.take(&buffer[..n]);
+                    }
+                },
+                () = live.sent(), if live.sending.is_some() => {}
+                () = sleep_until(beat), if live.has_news() => live.send(),
+            }
+        };
+        // What is still in the pipe. Whatever holds it open without a word is not waited for.
+        let patience = Instant::now() + LAST_WORDS;
+        while open {
+            let read = tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    child.kill(Duration::ZERO).await;
+                    return Err(Failure::Cancelled);
+                }
+                read = pipe.read(&mut buffer) => read,
+                () = sleep_until(patience) => break,
+            };
+            match read {
+                Ok(0) | Err(_) => open = false,
+                Ok(n) => {
+                    taken.take(&buffer[..n]);
+                    live.take(&buffer[..n]);
+                }
+            }
+        }
+        let exit = end.exit();
+        // The editor gets the last words even when it is slow, unless the user gives up.
+        tokio::select! {
+            () = live.finish(exit.clone()) => {}
+            () = context.cancelled.cancelled() => {}
+        }
+        let background = child.left_something();
+        Ok(output(taken.finish(), &end, exit, limit, background))
+    }
+}
+
+enum End {
+    Status(ExitStatus),
+    Timeout,
+}
+
+impl End {
+    fn exit(&self) -> Exit {
+        use std::os::unix::process::ExitStatusExt;
+        match self {
+            Self::Status(status) => Exit { code: status.code(), signal: status.signal().map(signal_name) },
+            Self::Timeout => Exit { code: None, signal: Some("SIGTERM".into()) },
+        }
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let names = [
+        (1, "HUP"),
+        (2, "INT"),
+        (3, "QUIT"),
+        (4, "ILL"),
+        (6, "ABRT"),
+        (8, "FPE"),
+        (9, "KILL"),
+        (11, "SEGV"),
+        (13, "PIPE"),
+        (14, "ALRM"),
+        (15, "TERM"),
+    ];
+    names
+        .iter()
+        .find(|(n, _)| *n == number)
+        .map_or_else(|| format!("signal {number}"), |(_, name)| format!("SIG{name}"))
+}
+
+fn output(taken: Kept, end: &End, exit: Exit, limit: Duration, background: bool) -> Output {
+    let display = taken.text.clone();
+    let mut text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
+    if let Some(hint) = taken.hint {
+        text = format!("{}\n\n{hint}", text.trim_end_matches('\n'));
+    }
+    let mut notes = Vec::new();
+    match (end, exit.code, &exit.signal) {
+        (End::Timeout, ..) => notes.push(format!(
+            "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout.",
+            limit.as_millis()
+        )),
+        (_, Some(code), _) => notes.push(format!("Exit code: {code}")),
+        (_, None, signal) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
+    }
+    if background && matches!(end, End::Status(_)) {
+        notes.push("Processes it started are still running in the background.".into());
+    }
+    let metadata = Map::from_iter([
+        ("exit".to_owned(), exit.code.map_or(Value::Null, Value::from)),
+        ("truncated".to_owned(), Value::Bool(taken.path.is_some())),
+    ]);
+    let path = taken.path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string())));
+    Output {
+        text: format!("{}\n\n<shell_metadata>\n{}\n</shell_metadata>", text.trim_end_matches('\n'), notes.join("\n")),
+        display: Some(display),
+        cut: true,
+        keep: Keep::Tail,
+        metadata: metadata.into_iter().chain(path).collect(),
+        ..Output::default()
+    }
+}
+
+type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Output on its way to the editor. While one piece is being sent, the next one gathers; an editor
+/// that does not read holds up neither the command nor its end.
+struct Live {
+    context: Context,
+    lossy: Lossy,
+    news: String,
+    skipped: usize,
+    last: Option<Instant>,
+    sending: Option<Sending>,
+}
+
+impl Live {
+    fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            lossy: Lossy::default(),
+            news: String::new(),
+            skipped: 0,
+            last: None,
+            sending: None,
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.news.push_str(&self.lossy.push(bytes));
+        if self.news.len() > 2 * PIECE {
+            let kept = text::tail(&self.news, PIECE).to_owned();
+            self.skipped += self.news.len() - kept.len();
+            self.news = kept;
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        self.sending.is_none() && !self.news.is_empty()
+    }
+
+    fn next_beat(&self) -> Instant {
+        self.last.map_or_else(Instant::now, |last| last + BEAT)
+    }
+
+    fn piece(&mut self) -> Option<String> {
+        let news = std::mem::take(&mut self.news);
+        let skipped = std::mem::take(&mut self.skipped);
+        match (news.is_empty(), skipped) {
+            (true, _) => None,
+            (false, 0) => Some(news),
+            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{news}")),
+        }
+    }
+
+    fn send(&mut self) {
+        self.last = Some(Instant::now());
+        if let Some(stream) = self.piece() {
+            let context = self.context.clone();
+            self.sending = Some(Box::pin(async move {
+                context.progress(CallUpdate { stream: Some(stream), ..CallUpdate::default() }).await;
+            }));
+        }
+    }
+
+    async fn sent(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.await;
+            self.sending = None;
+        }
+    }
+
+    async fn finish(mut self, exit: Exit) {
+        self.sent().await;
+        let end = self.lossy.end();
+        self.news.push_str(&end);
+        let stream = self.piece();
+        self.context.progress(CallUpdate { stream, exit: Some(exit), ..CallUpdate::default() }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::mpsc::Receiver;
+
+    use super::super::erase;
+    use super::super::test::{Stage, call};
+    use super::*;
+    use crate::event::{Event, Up};
+
+    async fn bash(context: &Context, input: Value) -> Result<Output, Failure> {
+        Ok(call(&erase(Bash), input, context).await?.1)
+    }
+
+    /// What the editor heard: the stream, the number of pieces, the exit.
+    async fn heard(mut up: Receiver<Up>) -> (String, usize, Option<Exit>) {
+        let (mut text, mut pieces, mut exit) = (String::new(), 0, None);
+        while let Some(up) = up.recv().await {
+            if let Up::Event(Event::Call(update)) = up {
+                pieces += usize::from(update.stream.is_some());
+                text.push_str(update.stream.as_deref().unwrap_or_default());
+                exit = update.exit.or(exit);
+            }
+        }
+        (text, pieces, exit)
+    }
+
+    #[tokio::test]
+    async fn commands_run() {
+        let stage = Stage::new();
+        stage.write("sub/f", "");
+        let context = stage.context();
+        let table = [
+            (
+                json!({"command": "echo a; echo b >&2; echo c"}),
+                "a\nb\nc\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
+                json!(0),
+            ),
+            (
+                json!({"command": "exit 3"}),
+                "(no output)\n\n<shell_metadata>\nExit code: 3\n</shell_metadata>",
+                json!(3),
+            ),
+            (
+                json!({"command": "kill -9 $$"}),
+                "(no output)\n\n<shell_metadata>\nEnded by SIGKILL\n</shell_metadata>",
+                json!(null),
+            ),
+            (
+                json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
+                "f\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
+                json!(0),
+            ),
+            (
+                json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}),
+                "cat 0 dumb\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
+                json!(0),
+            ),
+            (
+                json!({"command": "printf '\\xff\\xc3'"}),
+                "\u{fffd}\u{fffd}\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
+                json!(0),
+            ),
+            (json!({"command": ": < /dev/tty || echo none"}), "none\n", json!(0)),
+        ];
+        for (input, text, exit) in table {
+            let output = bash(&context, input.clone()).await.unwrap();
+            assert!(output.text.ends_with(text) || output.text.contains(text), "{input}: {}", output.text);
+            assert_eq!(output.metadata["exit"], exit, "{input}");
+        }
+        for (input, why) in [
+            (json!({"command": " "}), "empty"),
+            (json!({"command": "a\0b"}), "NUL"),
+            (json!({"command": "ls", "timeout": 0}), "Invalid timeout"),
+            (json!({"command": "ls", "timeout": -1}), "timeout"),
+            (json!({"command": "ls", "workdir": "sub/f"}), "not a directory"),
+            (json!({"command": "ls", "workdir": "none"}), "not a directory"),
+        ] {
+            let failure = bash(&context, input.clone()).await.unwrap_err().to_string();
+            assert!(failure.contains(why), "{input}: {failure}");
+        }
+        let outside = stage.outside().display().to_string();
+        let (needs, _) = call(&erase(Bash), json!({"command": "pwd", "workdir": outside}), &context).await.unwrap();
+        assert_eq!(needs[0].permission, "external_directory");
+        assert!(needs.iter().any(|need| need.permission == "bash"));
+    }
+
+    #[tokio::test]
+    async fn the_editor_hears_it_as_it_comes() {
+        let stage = Stage::new();
+        let (context, mut up) = stage.listened();
+        // The command goes on only after its first words were heard.
+        let script = "echo first; while [ ! -e go ]; do sleep 0.01; done; echo second; exit 4";
+        let cwd = stage.cwd().to_path_buf();
+        let listener = tokio::spawn(async move {
+            let Some(Up::Event(Event::Call(update))) = up.recv().await else { panic!() };
+            assert_eq!(update.stream.as_deref(), Some("first\n"));
+            std::fs::write(cwd.join("go"), "").unwrap();
+            heard(up).await
+        });
+        bash(&context, json!({"command": script})).await.unwrap();
+        drop(context);
+        let (text, _, exit) = listener.await.unwrap();
+        assert_eq!((text.as_str(), exit.and_then(|exit| exit.code)), ("second\n", Some(4)));
+    }
+
+    #[tokio::test]
+    async fn time_runs_out() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let began = Instant::now();
+        let input = json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
+        let output = bash(&context, input).await.unwrap();
+        assert!(
+            output.text.starts_with(
+                "so far\n\n<shell_metadata>\nThe command was terminated after exceeding its timeout of 200 ms."
+            ),
+            "{}",
+            output.text
+        );
+        assert_eq!(output.metadata["exit"], Value::Null);
+        assert!(began.elapsed() < Duration::from_millis(3_200), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_cancel_ends_everything_at_once() {
+        let stage = Stage::new();
+        let (context, mut up) = stage.listened();
+        let command = "trap '' TERM; setsid sh -c \"trap '' TERM; echo \\$\\$ > pid; echo ready; sleep 72\" & wait";
+        let prepared = erase(Bash).prepare(json!({"command": command}), &context).await.unwrap();
+        let running = tokio::spawn((prepared.run)(context.clone()));
+        let Some(Up::Event(Event::Call(update))) = up.recv().await else { panic!() };
+        assert_eq!(update.stream.as_deref(), Some("ready\n"));
+        let began = Instant::now();
+        context.cancelled.cancel();
+        assert!(matches!(running.await.unwrap(), Err(Failure::Cancelled)));
+        assert!(began.elapsed() < Duration::from_millis(600), "{:?}", began.elapsed());
+        let pid = String::from_utf8(stage.read("pid")).unwrap();
+        // Gone, or dead and waiting for init.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_else(|_| ") Z".into());
+        assert!(stat.contains(") Z") || stat.contains(") X"), "{stat}");
+    }
+
+    #[tokio::test]
+    async fn a_grandchild_with_the_pipe_does_not_hold_it_up() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let began = Instant::now();
+        let output = bash(&context, json!({"command": "sleep 20 & echo done"})).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        assert!(
+            output.text.contains("done\n") && output.text.contains("still running in the background"),
+            "{}",
+            output.text
+        );
+        let began = Instant::now();
+        let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"})).await.unwrap();
+        assert!(output.text.starts_with("x\n") && !output.text.contains("background"), "{}", output.text);
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn floods_are_bounded() {
+        let stage = Stage::new();
+        let table = [
+            ("head -c 20000000 /dev/zero | tr '\\0' 'é'; echo END", 20_000_004, "END"),
+            ("seq 1000000", 6_888_896, "1000000"),
+            ("seq 3000", 13_893, "3000"),
+        ];
+        for (command, bytes, last) in table {
+            let (context, up) = stage.listened();
+            let listener = tokio::spawn(heard(up));
+            let began = Instant::now();
+            let output = bash(&context, json!({"command": command})).await.unwrap();
+            drop(context);
+            let (streamed, pieces, _) = listener.await.unwrap();
+            let beats = usize::try_from(began.elapsed().as_millis() / BEAT.as_millis()).unwrap();
+            assert!(pieces <= beats + 2, "{pieces} in {beats} beats");
+            assert!(streamed.len() <= pieces * (2 * PIECE + 100));
+            assert!(output.text.len() < (50 << 10) + 1_000, "{}", output.text.len());
+            assert!(output.text.lines().count() < 2_020);
+            assert!(output.text.contains(" bytes truncated...") && output.text.contains(last), "{command}");
+            let path = output.metadata["outputPath"].as_str().unwrap();
+            assert_eq!(std::fs::metadata(path).unwrap().len(), bytes, "{command}");
+        }
+    }
+}

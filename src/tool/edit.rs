@@ -1,0 +1,281 @@
+//! `edit`: replaces one piece of a file by another.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::document::{Document, target};
+use super::replace::{remark, replace};
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{Kind, Location};
+use crate::message::Change;
+use crate::permission::Need;
+use crate::text;
+
+/// See the module.
+pub struct Edit;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    /// Path of the file
+    pub file_path: String,
+    /// The text to replace
+    pub old_string: String,
+    /// The text to put there
+    pub new_string: String,
+    /// Replace every occurrence
+    pub replace_all: Option<bool>,
+}
+
+/// A checked edit: what is shown is what is done.
+#[derive(Debug)]
+pub struct Ready {
+    pub(super) document: Document,
+    pub(super) new: String,
+    pub(super) change: Change,
+    /// Sentences for the model about how the places were found.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Tool for Edit {
+    const NAME: &'static str = "edit";
+    const KIND: Kind = Kind::Edit;
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        describe("Edit", &input.file_path, context)
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let document = target(context, &input.file_path).await?;
+        let pieces = [(&*input.old_string, &*input.new_string, input.replace_all.unwrap_or(false))];
+        ready(document, &pieces, context)
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        ready.write("Edit applied successfully.", &context).await
+    }
+}
+
+/// A title and a location for work on one file.
+pub(super) fn describe(verb: &str, path: &str, context: &Context) -> Description {
+    let path = context.absolute(path);
+    Description {
+        title: text::title(&format!("{verb} {}", context.relative(&path))),
+        locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+    }
+}
+
+/// Makes all replacements in a document, one after the other, or none.
+pub(super) fn ready(
+    document: Document,
+    pieces: &[(&str, &str, bool)],
+    context: &Context,
+) -> Result<(Vec<Need>, Ready), Failure> {
+    let shown = document.place.shown.clone();
+    let mut new = document.text.clone();
+    let mut remarks = Vec::new();
+    for (n, (from, to, all)) in pieces.iter().enumerate() {
+        let which = if pieces.len() > 1 { format!("Edit {} of {}: ", n + 1, pieces.len()) } else { String::new() };
+        let tell = |why: String| Failure::Tell(format!("{which}{why}"));
+        if !document.exists && n == 0 {
+            if !from.is_empty() {
+                return Err(tell(format!("File {shown} not found.")));
+            }
+            new = (*to).to_owned();
+            continue;
+        }
+        if from.is_empty() {
+            return Err(tell(format!(
+                "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
+            )));
+        }
+        if n == 0 {
+            document.check_seen(context)?;
+        }
+        let replaced = replace(&new, from, to, *all).map_err(|e| tell(format!("{e} ({shown})")))?;
+        remarks.extend(remark(&replaced).map(|remark| format!("{which}{remark}")));
+        new = replaced.text;
+    }
+    if document.exists && new == document.text {
+        return Err(Failure::Tell(format!("The edits leave {shown} as it is; there is nothing to write.")));
+    }
+    let change = document.change(&new);
+    let needs = document.needs(&change);
+    Ok((needs, Ready { document, new, change, remarks }))
+}
+
+impl Ready {
+    /// Writes what was shown, unless the file has changed since.
+    pub(super) async fn write(mut self, done: &str, context: &Context) -> Result<Output, Failure> {
+        self.document.check_unchanged(context).await?;
+        let note = self.document.write(&self.new, context).await?;
+        self.remarks.extend(note);
+        let text = [done.to_owned()].into_iter().chain(self.remarks).collect::<Vec<_>>().join("\n");
+        Ok(Output {
+            metadata: super::document::facts(&self.change),
+            locations: vec![self.document.location(&self.new)],
+            changes: vec![self.change],
+            ..Output::text(text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::test::{Stage, call};
+    use super::super::{erase, read};
+    use super::*;
+
+    async fn edit(context: &Context, input: Value) -> Result<(Vec<Need>, Output), Failure> {
+        call(&erase(Edit), input, context).await
+    }
+
+    async fn look(context: &Context, path: &str) {
+        call(&erase(read::Read), json!({"filePath": path}), context).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_edit_needs_a_fresh_look() {
+        let stage = Stage::new();
+        stage.write("f", "a\nb\n");
+        let context = stage.context();
+        let input = json!({"filePath": "f", "oldString": "b", "newString": "c"});
+        let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
+        assert!(failure.contains("has not been read in this session"), "{failure}");
+        look(&context, "f").await;
+        stage.write("f", "a\nb\nuser\n");
+        let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
+        assert!(failure.contains("has changed since it was read"), "{failure}");
+        assert_eq!(stage.read("f"), b"a\nb\nuser\n");
+        look(&context, "f").await;
+        // The same content with another modification time is no change.
+        stage.write("f", "a\nb\nuser\n");
+        let (needs, output) = edit(&context, input).await.unwrap();
+        assert_eq!(stage.read("f"), b"a\nc\nuser\n");
+        assert_eq!(
+            (needs[0].permission.as_str(), &needs[0].patterns[..], &needs[0].always[..]),
+            ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
+        );
+        assert_eq!(needs[0].changes, output.changes);
+        assert_eq!(output.text, "Edit applied successfully.");
+        assert_eq!(output.locations[0].line, Some(2));
+        assert_eq!(output.metadata["additions"], 1);
+        // What it wrote itself it has seen.
+        edit(&context, json!({"filePath": "f", "oldString": "c", "newString": "d"})).await.unwrap();
+        assert_eq!(stage.read("f"), b"a\nd\nuser\n");
+    }
+
+    #[tokio::test]
+    async fn what_was_shown_is_what_is_done() {
+        let stage = Stage::new();
+        stage.write("f", "a\n");
+        std::fs::write(stage.outside().join("f"), "a\n").unwrap();
+        let context = stage.context();
+        look(&context, "f").await;
+        let tool = erase(Edit);
+        let input = json!({"filePath": "f", "oldString": "a", "newString": "b"});
+        for swap in ["content", "link", "gone"] {
+            stage.write("f", "a\n");
+            let prepared = tool.prepare(input.clone(), &context).await.unwrap();
+            std::fs::remove_file(stage.cwd().join("f")).unwrap();
+            match swap {
+                "content" => stage.write("f", "user\n"),
+                "link" => std::os::unix::fs::symlink(stage.outside().join("f"), stage.cwd().join("f")).unwrap(),
+                _ => {}
+            }
+            let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
+            assert!(
+                failure.contains("changed while you were being asked") || failure.contains("another place"),
+                "{swap}: {failure}"
+            );
+            std::fs::remove_file(stage.cwd().join("f")).ok();
+        }
+        assert_eq!(std::fs::read(stage.outside().join("f")).unwrap(), b"a\n");
+    }
+
+    #[tokio::test]
+    async fn encodings_and_line_ends_survive() {
+        let fixtures: &[(&[u8], Option<&[u8]>)] = &[
+            (b"a\nold\nb\n", Some(b"a\nnew\nb\n")),
+            (b"a\r\nold\r\nb\r\n", Some(b"a\r\nnew\r\nb\r\n")),
+            (b"a\r\nold\nb\r\n", Some(b"a\r\nnew\nb\r\n")),
+            (b"a\nold\r\nb", Some(b"a\nnew\r\nb")),
+            (b"a\rold\rb", Some(b"a\rnew\rb")),
+            (b"old", Some(b"new")),
+            (b"\xef\xbb\xbfold\r\n", Some(b"\xef\xbb\xbfnew\r\n")),
+            (b"\xef\xbb\xbfa\nold", Some(b"\xef\xbb\xbfa\nnew")),
+            ("ä old 🎉\n".as_bytes(), Some("ä new 🎉\n".as_bytes())),
+            (b"\xff\xfeo\0l\0d\0", None),
+            (b"\xfe\xff\0o\0l\0d", None),
+            (b"caf\xe9 old\n", None),
+            (b"\x82\xb1\x82\xf1 old\n", None),
+            (b"old \xff\n", None),
+            (b"old\0bin", None),
+        ];
+        for (before, after) in fixtures {
+            let stage = Stage::new();
+            stage.write_bytes("f", before);
+            let context = stage.context();
+            call(&erase(read::Read), json!({"filePath": "f"}), &context).await.ok();
+            let result = edit(&context, json!({"filePath": "f", "oldString": "old", "newString": "new"})).await;
+            assert_eq!(result.is_ok(), after.is_some(), "{before:?} {result:?}");
+            assert_eq!(stage.read("f"), after.unwrap_or(before), "{before:?}");
+            if let (Err(failure), false) = (result, before.ends_with(b"bin")) {
+                assert!(failure.to_string().contains("is not UTF-8 (it looks like "), "{failure}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn new_files_modes_and_links() {
+        use std::os::unix::fs::PermissionsExt;
+        let stage = Stage::new();
+        let context = stage.context();
+        let (needs, output) =
+            edit(&context, json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"})).await.unwrap();
+        assert_eq!(stage.read("new/dir/f"), b"x\n");
+        assert_eq!(needs[0].changes[0].old, None);
+        assert_eq!(output.changes[0].path, stage.cwd().join("new/dir/f").display().to_string());
+        let failure = edit(&context, json!({"filePath": "new/dir/f", "oldString": "", "newString": "y"}))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(failure.contains("write tool"), "{failure}");
+        let failure = edit(&context, json!({"filePath": "none", "oldString": "a", "newString": "y"}))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert_eq!(failure, "File none not found.");
+        let failure = edit(&context, json!({"filePath": "new", "oldString": "a", "newString": "y"}))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(failure.contains("is a directory"), "{failure}");
+
+        stage.write("run.sh", "#!/bin/sh\n");
+        std::fs::set_permissions(stage.cwd().join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink("run.sh", stage.cwd().join("link")).unwrap();
+        look(&context, "link").await;
+        let (needs, _) = edit(&context, json!({"filePath": "link", "oldString": "/bin/sh", "newString": "/bin/bash"}))
+            .await
+            .unwrap();
+        assert_eq!(needs[0].patterns, ["run.sh"]);
+        assert_eq!(stage.read("run.sh"), b"#!/bin/bash\n");
+        assert!(std::fs::symlink_metadata(stage.cwd().join("link")).unwrap().is_symlink());
+        assert_eq!(std::fs::metadata(stage.cwd().join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
+
+        std::fs::write(stage.outside().join("o"), "o\n").unwrap();
+        let outside = stage.outside().join("o").display().to_string();
+        look(&context, &outside).await;
+        let (needs, _) =
+            edit(&context, json!({"filePath": outside, "oldString": "o", "newString": "p"})).await.unwrap();
+        let asked: Vec<&str> = needs.iter().map(|need| need.permission.as_str()).collect();
+        assert_eq!(asked, ["external_directory", "edit"]);
+    }
+}

@@ -1,0 +1,332 @@
+//! `glob`: files by their names, the newest first.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::path::{Found, Resolved, resolve};
+use super::search::{LIMIT, Rank, blocking, files, globs, left_out};
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{Kind, Location};
+use crate::permission::Need;
+use crate::text;
+
+/// How many alternatives `{a,b}` may make.
+const ALTERNATIVES: usize = 64;
+
+/// See the module.
+pub struct Glob;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// For example **/*.rs or src/**/*.{ts,tsx}
+    pub pattern: String,
+    /// Directory to search in (default: the working directory)
+    pub path: Option<String>,
+}
+
+/// Where to look for what.
+#[derive(Debug)]
+pub struct Ready {
+    base: Resolved,
+    roots: Vec<(Resolved, String)>,
+}
+
+impl Tool for Glob {
+    const NAME: &'static str = "glob";
+    const KIND: Kind = Kind::Search;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        let path = context.absolute(input.path.as_deref().unwrap_or("."));
+        let place = match context.relative(&path) {
+            here if here == "." => String::new(),
+            place => format!(" in {place}"),
+        };
+        Description {
+            title: text::title(&format!("Find `{}`{place}", input.pattern)),
+            locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+        }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let base = resolve(context, input.path.as_deref().unwrap_or("."))?;
+        if base.found == Found::File {
+            return Err(Failure::Tell(format!("{} is a file; path must be a directory.", base.shown)));
+        }
+        let mut roots: Vec<(Resolved, String)> = Vec::new();
+        if leaves(&input.pattern) {
+            // Every alternative may lead elsewhere, and is judged where it leads.
+            for pattern in alternatives(&input.pattern) {
+                let (dir, rest) = split(&pattern);
+                let dir = if dir.starts_with(['/', '~']) { dir } else { format!("{}/{dir}", base.path.display()) };
+                let place = resolve(context, &dir)?;
+                let fixed = place.found == Found::File && rest.is_empty();
+                match (place.real.parent(), place.real.file_name().and_then(|name| name.to_str())) {
+                    (Some(parent), Some(name)) if fixed => {
+                        let place = resolve(context, &parent.display().to_string())?;
+                        roots.push((place, format!("/{}", globset::escape(name))));
+                    }
+                    _ => roots.push((place, rest)),
+                }
+            }
+        } else {
+            globs(&[&input.pattern])?;
+            roots.push((base.clone(), input.pattern.clone()));
+        }
+        let mut needs: Vec<Need> = Vec::new();
+        for (place, pattern) in &roots {
+            globs(&[pattern])?;
+            let new = |need: &Need| !needs.iter().any(|seen| seen.patterns == need.patterns);
+            needs.extend(place.outside().filter(new));
+        }
+        let mut own = Need::new("glob", &*input.pattern).always("*");
+        own.metadata.insert("pattern".into(), Value::String(input.pattern));
+        own.metadata.insert("path".into(), Value::String(base.real.display().to_string()));
+        needs.push(own);
+        Ok((needs, Ready { base, roots }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        for (place, _) in &ready.roots {
+            place.still()?;
+        }
+        let cancelled = context.cancelled.clone();
+        let Ready { base, roots } = ready;
+        let (found, secrets) = blocking(&context, move || {
+            let found: Mutex<BTreeSet<Rank>> = Mutex::default();
+            let mut secrets = 0;
+            for (place, pattern) in &roots {
+                let Ok(set) = globs(&[pattern]) else { continue };
+                let fits = |path: &Path| path.strip_prefix(&place.real).is_ok_and(|rest| set.is_match(rest));
+                secrets += files(&place.real, &cancelled, fits, || {
+                    |path: &Path| {
+                        let rank = Rank { path: spelled(path, place), ..Rank::of(path) };
+                        // A leaf lock: nothing is called while it is held.
+                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                        found.insert(rank);
+                        if found.len() > LIMIT + 1 {
+                            found.pop_last();
+                        }
+                    }
+                });
+            }
+            (found.into_inner().unwrap_or_else(PoisonError::into_inner), secrets)
+        })
+        .await?;
+        let truncated = found.len() > LIMIT;
+        let mut text: String = if found.is_empty() { "No files found".into() } else { String::new() };
+        let shown = found.iter().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
+        text.push_str(&shown.collect::<Vec<_>>().join("\n"));
+        if truncated {
+            text.push_str(&format!(
+                "\n\n(Results are truncated: the {LIMIT} newest files are shown. Use a more specific path or pattern.)"
+            ));
+        }
+        text.push_str(&left_out(secrets));
+        let metadata = Map::from_iter([
+            ("count".to_owned(), Value::from(found.len().min(LIMIT))),
+            ("truncated".to_owned(), Value::Bool(truncated)),
+        ]);
+        let locations = vec![Location { path: base.path, line: None }];
+        Ok(Output { metadata, locations, ..Output::text(text) })
+    }
+}
+
+/// A path below a place, as the editor spells the place.
+pub(super) fn spelled(path: &Path, place: &Resolved) -> PathBuf {
+    match path.strip_prefix(&place.real) {
+        Ok(rest) if rest.as_os_str().is_empty() => place.path.clone(),
+        Ok(rest) => place.path.join(rest),
+        Err(_) => path.into(),
+    }
+}
+
+/// Whether a pattern may look anywhere but below its base.
+fn leaves(pattern: &str) -> bool {
+    pattern.split(['{', ',']).any(|part| part.starts_with(['/', '~']))
+        || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
+}
+
+/// A pattern for each alternative that `{a,b}` offers, at most [`ALTERNATIVES`].
+fn alternatives(pattern: &str) -> Vec<String> {
+    let mut open = vec![pattern.to_owned()];
+    let mut done = Vec::new();
+    while let Some(pattern) = open.pop() {
+        let Some((before, options, after)) = braces(&pattern) else {
+            done.push(pattern);
+            continue;
+        };
+        if open.len() + done.len() + options.len() > ALTERNATIVES {
+            done.push(pattern.clone());
+            continue;
+        }
+        open.extend(options.iter().rev().map(|option| format!("{before}{option}{after}")));
+    }
+    done
+}
+
+/// The first braces of a pattern: what is before, the options, what is after.
+fn braces(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
+    let start = pattern.find('{')?;
+    let (mut depth, mut options, mut from) = (0, Vec::new(), start + 1);
+    for (at, c) in pattern[start..].char_indices().map(|(at, c)| (start + at, c)) {
+        match c {
+            '{' => depth += 1,
+            ',' if depth == 1 => {
+                options.push(&pattern[from..at]);
+                from = at + 1;
+            }
+            '}' => {
+                depth -= 1;
+                if depth == 0 {
+                    options.push(&pattern[from..at]);
+                    return Some((&pattern[..start], options, &pattern[at + 1..]));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The directory a pattern begins with, and the rest of it, which has something to match.
+fn split(pattern: &str) -> (String, String) {
+    let parts: Vec<&str> = pattern.split('/').collect();
+    let fixed = parts.iter().take_while(|part| !part.contains(['*', '?', '[', '{'])).count();
+    let dir = parts[..fixed].join("/");
+    let dir = if fixed > 0 && dir.is_empty() { "/".to_owned() } else { dir };
+    let rest = parts[fixed..].join("/");
+    // What is left of a path is about that place, not about names anywhere below it.
+    (dir, if rest.is_empty() { rest } else { format!("/{rest}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::json;
+
+    use super::super::erase;
+    use super::super::test::{Stage, call};
+    use super::*;
+
+    fn touch(stage: &Stage, name: &str, seconds_ago: u64) {
+        stage.write(name, "x");
+        #[expect(clippy::disallowed_methods, reason = "a file's age is told in real time")]
+        let at = SystemTime::now() - Duration::from_secs(seconds_ago);
+        std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap().set_modified(at).unwrap();
+    }
+
+    fn names(stage: &Stage, text: &str) -> Vec<String> {
+        let cwd = format!("{}/", stage.cwd().display());
+        text.lines().take_while(|line| !line.is_empty()).map(|line| line.replace(&cwd, "")).collect()
+    }
+
+    #[tokio::test]
+    async fn files_are_found_newest_first() {
+        let stage = Stage::new();
+        for (name, age) in [
+            ("b.rs", 10),
+            ("a.rs", 10),
+            ("src/new.rs", 1),
+            (".hidden/h.rs", 5),
+            ("target/t.rs", 1),
+            (".git/g.rs", 1),
+            ("x.log", 1),
+        ] {
+            touch(&stage, name, age);
+        }
+        stage.write(".gitignore", "target\n*.log\n");
+        stage.write(".env", "");
+        stage.write(".env.example", "");
+        let context = stage.context();
+        let same_time = std::fs::metadata(stage.cwd().join("a.rs")).unwrap().modified().unwrap();
+        std::fs::File::options().write(true).open(stage.cwd().join("b.rs")).unwrap().set_modified(same_time).unwrap();
+        let table = [
+            ("**/*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
+            ("*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
+            ("src/*", vec!["src/new.rs"]),
+            ("*.log", vec!["No files found"]),
+            ("{a,b}.rs", vec!["a.rs", "b.rs"]),
+            (".env*", vec![".env.example"]),
+        ];
+        for (pattern, expected) in table {
+            let (needs, output) = call(&erase(Glob), json!({"pattern": pattern}), &context).await.unwrap();
+            assert_eq!(names(&stage, &output.text), expected, "{pattern}");
+            assert_eq!(needs.len(), 1);
+        }
+        let (_, output) = call(&erase(Glob), json!({"pattern": ".env*"}), &context).await.unwrap();
+        assert!(output.text.ends_with("(1 file that may hold secrets, such as .env, left out)"), "{}", output.text);
+        for n in 0..150 {
+            stage.write(&format!("many/{n}.txt"), "");
+        }
+        let (_, output) = call(&erase(Glob), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
+        assert_eq!(names(&stage, &output.text).len(), 100);
+        assert!(output.text.contains("Results are truncated") && output.metadata["truncated"] == true);
+        let failure =
+            call(&erase(Glob), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
+        assert_eq!(failure, "a.rs is a file; path must be a directory.");
+    }
+
+    #[tokio::test]
+    async fn what_leads_outside_is_asked_for() {
+        let stage = Stage::new();
+        stage.write("src/a.txt", "");
+        std::fs::write(stage.outside().join("o.txt"), "").unwrap();
+        let context = stage.context();
+        let out = format!("{}/*", stage.outside().display());
+        let out_name = stage.outside().file_name().unwrap().to_string_lossy().into_owned();
+        let parent = format!("{}/*", stage.cwd().parent().unwrap().display());
+        let absolute = format!("{}/*.txt", stage.outside().display());
+        let inside = format!("{}/src/*.txt", stage.cwd().display());
+        let exact = format!("{}/o.txt", stage.outside().display());
+        let table = [
+            ("../**/*.txt".to_owned(), vec![parent.as_str()], 2),
+            (format!("{{src,../{out_name}}}/*.txt"), vec![&out], 2),
+            (absolute, vec![&out], 1),
+            (exact, vec![&out], 1),
+            (inside, vec![], 1),
+            (format!("src/../../{out_name}/*"), vec![&out], 1),
+        ];
+        for (pattern, outside, found) in table {
+            let (needs, output) = call(&erase(Glob), json!({"pattern": pattern}), &context).await.unwrap();
+            let asked: Vec<&str> = needs
+                .iter()
+                .filter(|need| need.permission == "external_directory")
+                .map(|need| need.patterns[0].as_str())
+                .collect();
+            assert_eq!(asked, outside, "{pattern}");
+            assert_eq!(output.metadata["count"], found, "{pattern}: {}", output.text);
+        }
+    }
+
+    #[test]
+    fn alternatives_and_their_directories() {
+        assert_eq!(alternatives("{a,b{c,d}}/x"), ["a/x", "bc/x", "bd/x"]);
+        assert_eq!(alternatives("{a"), ["{a"]);
+        assert!(alternatives(&"{a,b,c,d}".repeat(20)).len() <= ALTERNATIVES);
+        assert_eq!(split("/a/b/*.c"), ("/a/b".into(), "/*.c".into()));
+        assert_eq!(split("/*"), ("/".into(), "/*".into()));
+        assert_eq!(split("../x"), ("../x".into(), String::new()));
+        for (pattern, expected) in [
+            ("a/b", false),
+            ("..a/b", false),
+            ("../b", true),
+            ("{src,../out}/*", true),
+            ("/a", true),
+            ("{a,/b}", true),
+            ("~/x", true),
+            ("a/~x", false),
+        ] {
+            assert_eq!(leaves(pattern), expected, "{pattern}");
+        }
+    }
+}

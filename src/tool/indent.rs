@@ -1,0 +1,108 @@
+//! Moves lines to another indentation, also between tabs and blanks. Pure.
+
+/// The blanks and tabs a line begins with.
+pub(super) fn indentation(line: &str) -> &str {
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+}
+
+/// Gives new lines the indentation of the place they go to. Which indentation stands for which is
+/// seen from the old lines beside the lines found.
+pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
+    let filled = |lines: &[&str]| -> Vec<String> {
+        lines.iter().filter(|line| !line.trim().is_empty()).map(|line| indentation(line).to_owned()).collect()
+    };
+    // Lines that were paired by their text first; those in the same row after.
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for (old, found) in old.iter().zip(found) {
+        let (from, to) = (indentation(old), indentation(found));
+        if old.trim() == found.trim() && !old.trim().is_empty() && !pairs.iter().any(|(seen, _)| *seen == from) {
+            pairs.push((from, to));
+        }
+    }
+    if pairs.is_empty()
+        && let (Some(from), Some(to)) = (filled(old).first(), filled(found).first())
+    {
+        let (from, to) = (from.len(), to.len());
+        let first = |lines: &[&str]| lines.iter().position(|line| !line.trim().is_empty()).unwrap_or(0);
+        pairs.push((&old[first(old)][..from], &found[first(found)][..to]));
+    }
+    if pairs.iter().all(|(from, to)| from == to) {
+        return new.to_owned();
+    }
+    let mut out = String::with_capacity(new.len());
+    for (n, line) in new.split('\n').enumerate() {
+        if n > 0 {
+            out.push('\n');
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let has = indentation(line);
+        out.push_str(&translated(has, &pairs));
+        out.push_str(&line[has.len()..]);
+    }
+    out
+}
+
+/// One indentation in the file's terms.
+fn translated(has: &str, pairs: &[(&str, &str)]) -> String {
+    if let Some((_, to)) = pairs.iter().find(|(from, _)| *from == has) {
+        return (*to).to_owned();
+    }
+    // The longest known indentation it begins with; the rest is translated step by step.
+    let base = pairs.iter().filter(|(from, _)| has.starts_with(from)).max_by_key(|(from, _)| from.len());
+    if let Some((from, to)) = base {
+        return format!("{to}{}", steps(&has[from.len()..], pairs));
+    }
+    // Less than anything known: as much is taken away as from the shallowest known.
+    let Some((from, to)) = pairs.iter().min_by_key(|(from, _)| from.len()) else {
+        return has.to_owned();
+    };
+    let less = steps(&from[has.len().min(from.len())..], pairs).len();
+    to[..to.len().saturating_sub(less)].to_owned()
+}
+
+/// Further indentation, in tabs where the file uses tabs and the model wrote blanks, or the reverse.
+fn steps(rest: &str, pairs: &[(&str, &str)]) -> String {
+    let all = |text: &str, byte: u8| !text.is_empty() && text.bytes().all(|b| b == byte);
+    if all(rest, b' ') && pairs.iter().any(|(_, to)| all(to, b'\t')) {
+        let wide = ratio(pairs.iter().map(|(from, to)| (from.len(), to.len())).collect());
+        return "\t".repeat(rest.len().div_ceil(wide));
+    }
+    if all(rest, b'\t') && pairs.iter().any(|(_, to)| all(to, b' ')) {
+        let wide = ratio(pairs.iter().map(|(from, to)| (to.len(), from.len())).collect());
+        return " ".repeat(rest.len() * wide);
+    }
+    rest.to_owned()
+}
+
+/// How many blanks a tab stands for: seen from how much further two lines are indented on either
+/// side, else from one line alone, else four.
+fn ratio(pairs: Vec<(usize, usize)>) -> usize {
+    let further =
+        pairs.iter().flat_map(|a| pairs.iter().map(move |b| (a.0.saturating_sub(b.0), a.1.saturating_sub(b.1))));
+    let whole = |(blanks, tabs): (usize, usize)| (tabs > 0 && blanks >= tabs).then(|| blanks / tabs);
+    further.filter_map(whole).min().or_else(|| pairs.iter().copied().filter_map(whole).min()).unwrap_or(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_take_the_indentation_of_their_place() {
+        // New text, what the model remembered, what was there, result.
+        let table: &[(&str, &[&str], &[&str], &str)] = &[
+            ("a\n  b", &["a"], &["a"], "a\n  b"),
+            ("a\n  b\n\nc", &["a"], &["    a"], "    a\n      b\n\n    c"),
+            ("  a\n    b", &["  a"], &["a"], "a\n  b"),
+            ("if x {\n    y\n}", &["if x {", "    z"], &["\tif x {", "\t\tz"], "\tif x {\n\t\ty\n\t}"),
+            ("f\n  g\n    h", &["f", "  x"], &["f", "\tx"], "f\n\tg\n\t\th"),
+            ("f\n\tg\n\t\th", &["f", "\tx"], &["f", "  x"], "f\n  g\n    h"),
+            ("  a\nb", &["  a"], &["      a"], "      a\n    b"),
+        ];
+        for (new, old, found, expected) in table {
+            assert_eq!(reindented(new, old, found), *expected, "{new:?} {old:?} {found:?}");
+        }
+    }
+}

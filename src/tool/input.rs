@@ -1,0 +1,177 @@
+//! What a model sends, against what was asked for. serde says what is wrong, but not where; here
+//! the field is named, so that the model can write the call again.
+
+use serde_json::Value;
+
+/// Checks arguments against a schema made by [`super::schema`]: types, fields that are missing,
+/// fields that do not exist (a misspelt option must not silently become its default).
+///
+/// # Errors
+/// What is wrong and where, for the model.
+pub(super) fn check(input: &Value, schema: &Value) -> Result<(), String> {
+    at("", input, schema)
+}
+
+fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
+    let name = if path.is_empty() { "the input" } else { path };
+    if let Some(kind) = schema["type"].as_str()
+        && !fits(kind, input)
+    {
+        return Err(format!("{name} must be {}, not {}", article(kind), shown(input)));
+    }
+    let choices: Vec<&str> = choices(schema);
+    if !choices.is_empty() && !input.as_str().is_some_and(|word| choices.contains(&word)) {
+        return Err(format!("{name} must be one of {}, not {}", choices.join(", "), shown(input)));
+    }
+    if let Some(least) = schema["minimum"].as_f64()
+        && input.as_f64().is_some_and(|number| number < least)
+    {
+        return Err(format!("{name} must be at least {least}, not {input}"));
+    }
+    if let (Some(fields), Some(properties)) = (input.as_object(), schema["properties"].as_object()) {
+        let below = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
+        for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if !fields.contains_key(field) {
+                return Err(format!("{} is missing", below(field)));
+            }
+        }
+        for (field, value) in fields {
+            match properties.get(field) {
+                // It stands for an optional field that is not there; where it may not, serde says so.
+                Some(_) if value.is_null() => {}
+                Some(schema) => at(&below(field), value, schema)?,
+                None => {
+                    let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
+                    known.sort_unstable();
+                    return Err(format!(
+                        "{} is not known; there are {}",
+                        crate::text::escaped(&below(field)),
+                        known.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    if let (Some(items), Some(schema)) = (input.as_array(), schema.get("items")) {
+        for (n, item) in items.iter().enumerate() {
+            at(&format!("{path}[{n}]"), item, schema)?;
+        }
+    }
+    Ok(())
+}
+
+fn fits(kind: &str, value: &Value) -> bool {
+    match kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        _ => true,
+    }
+}
+
+fn article(kind: &str) -> String {
+    let vowel = kind.starts_with(['a', 'i', 'o']);
+    format!("{} {kind}", if vowel { "an" } else { "a" })
+}
+
+fn shown(value: &Value) -> String {
+    crate::text::cut_chars(&value.to_string(), 60)
+}
+
+/// The words an enumeration allows: schemars writes them as `enum`, or one by one with their docs.
+fn choices(schema: &Value) -> Vec<&str> {
+    let listed = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let single = schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());
+    listed.chain(single).collect()
+}
+
+/// Takes out of a schema what models need not read: titles, formats, `null` as a type, defaults of
+/// null, the words of enumerations one by one.
+pub(super) fn simplify(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("title").is_some_and(Value::is_string) {
+                fields.remove("title");
+            }
+            if fields.get("format").is_some_and(Value::is_string) {
+                fields.remove("format");
+            }
+            if fields.get("default").is_some_and(Value::is_null) {
+                fields.remove("default");
+            }
+            if let Some(Value::Array(kinds)) = fields.get_mut("type") {
+                kinds.retain(|kind| kind != "null");
+                if let [one] = &kinds[..] {
+                    let one = one.clone();
+                    fields.insert("type".into(), one);
+                }
+            }
+            let words: Vec<Value> = fields
+                .get("oneOf")
+                .and_then(Value::as_array)
+                .map(|all| all.iter().filter_map(|one| one.get("const").cloned()).collect())
+                .unwrap_or_default();
+            if !words.is_empty() {
+                fields.remove("oneOf");
+                fields.insert("type".into(), Value::String("string".into()));
+                fields.insert("enum".into(), Value::Array(words));
+            }
+            fields.values_mut().for_each(simplify);
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let edits = super::super::schema::<super::super::multiedit::Input>();
+        let todos = super::super::schema::<super::super::todowrite::Input>();
+        let read = super::super::schema::<super::super::read::Input>();
+        let table = [
+            (&read, json!({"filePath": "a"}), ""),
+            (&read, json!({"filePath": "a", "offset": null}), ""),
+            (&read, json!([]), "the input must be an object, not []"),
+            (&read, json!({}), "filePath is missing"),
+            (&read, json!({"filePath": 1}), "filePath must be a string, not 1"),
+            (&read, json!({"filePath": "a", "limit": "10"}), "limit must be an integer, not \"10\""),
+            (&read, json!({"filePath": "a", "limit": -1}), "limit must be at least 0, not -1"),
+            (&read, json!({"filePath": "a", "ofset": 1}), "ofset is not known; there are filePath, limit, offset"),
+            (&edits, json!({"filePath": "a", "edits": [{"oldString": "a"}]}), "edits[0].newString is missing"),
+            (
+                &todos,
+                json!({"todos": [{"content": "x", "status": "done"}]}),
+                "todos[0].status must be one of pending, in_progress, completed, cancelled, not \"done\"",
+            ),
+        ];
+        for (schema, input, expected) in table {
+            assert_eq!(check(&input, schema).err().unwrap_or_default(), expected, "{input}");
+        }
+    }
+
+    #[test]
+    fn schemas_are_plain() {
+        assert_eq!(
+            super::super::schema::<super::super::read::Input>(),
+            json!({
+                "type": "object",
+                "properties": {
+                    "filePath": {"description": "Path of the file or directory", "type": "string"},
+                    "limit": {"description": "Number of lines (default 2000)", "minimum": 0, "type": "integer"},
+                    "offset": {"description": "First line, from 1", "minimum": 0, "type": "integer"},
+                },
+                "required": ["filePath"],
+                "additionalProperties": false,
+            })
+        );
+    }
+}

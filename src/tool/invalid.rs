@@ -1,0 +1,41 @@
+//! `invalid`: what runs in the place of a call that cannot be run. Never offered to a model.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::Kind;
+use crate::permission::Need;
+use crate::text;
+
+/// See the module.
+pub struct Invalid;
+
+/// What was wrong.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The name that was called
+    pub tool: String,
+    /// Why it cannot be run
+    pub error: String,
+}
+
+impl Tool for Invalid {
+    const NAME: &'static str = "invalid";
+    const KIND: Kind = Kind::Other;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Input;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        Description { title: text::title(&format!("Invalid call of {}", input.tool)), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Input), Failure> {
+        Ok((Vec::new(), input))
+    }
+
+    async fn run(&self, input: Input, _: Context) -> Result<Output, Failure> {
+        Err(Failure::Tell(format!("The call of {} could not be run: {}", text::escaped(&input.tool), input.error)))
+    }
+}

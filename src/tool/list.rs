@@ -1,0 +1,175 @@
+//! `list`: the files below a directory, as a tree.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::path::{Found, Resolved, resolve};
+use super::search::{LIMIT, blocking, globs, walker};
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{Kind, Location};
+use crate::permission::Need;
+use crate::text;
+
+/// See the module.
+pub struct List;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// Directory (default: the working directory)
+    pub path: Option<String>,
+    /// Globs to leave out
+    pub ignore: Option<Vec<String>>,
+}
+
+/// Where, without what.
+#[derive(Debug)]
+pub struct Ready {
+    place: Resolved,
+    without: globset::GlobSet,
+}
+
+impl Tool for List {
+    const NAME: &'static str = "list";
+    const KIND: Kind = Kind::Search;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        let path = context.absolute(input.path.as_deref().unwrap_or("."));
+        Description {
+            title: text::title(&format!("List {}", context.relative(&path))),
+            locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
+        }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let place = resolve(context, input.path.as_deref().unwrap_or("."))?;
+        match place.found {
+            Found::Directory => {}
+            Found::File => return Err(Failure::Tell(format!("{} is a file, not a directory.", place.shown))),
+            Found::Nothing => return Err(Failure::Tell(format!("Directory not found: {}", place.shown))),
+        }
+        let ignore: Vec<&str> = input.ignore.iter().flatten().map(|glob| glob.trim_end_matches('/')).collect();
+        let without = globs(&ignore)?;
+        let needs = place.needs(Need::new("list", &*place.pattern).always(&*place.pattern));
+        Ok((needs, Ready { place, without }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        ready.place.still()?;
+        let cancelled = context.cancelled.clone();
+        let Ready { place, without } = ready;
+        let (root, shown) = (place.real.clone(), place.path.clone());
+        let (tree, count, more) = blocking(&context, move || {
+            let root_of_filter = root.clone();
+            let mut walk = walker(&root);
+            walk.filter_entry(move |entry| {
+                let rest = entry.path().strip_prefix(&root_of_filter).unwrap_or(entry.path());
+                entry.depth() == 0 || entry.file_name() != ".git" && !without.is_match(rest)
+            });
+            walk.sort_by_file_name(Ord::cmp);
+            let mut tree = Tree::default();
+            let (mut count, mut more) = (0, false);
+            for entry in walk.build().flatten() {
+                let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
+                if cancelled.is_cancelled() || entry.depth() == 0 || entry.file_type().is_some_and(|kind| kind.is_dir())
+                {
+                    continue;
+                }
+                if count == LIMIT {
+                    more = true;
+                    break;
+                }
+                tree.add(rest);
+                count += 1;
+            }
+            (tree, count, more)
+        })
+        .await?;
+        let mut text = format!("{}/\n", text::escaped(shown.display().to_string().trim_end_matches('/')));
+        tree.print(1, &mut text);
+        if count == 0 {
+            text.push_str("(no files)\n");
+        }
+        if more {
+            text.push_str(&format!(
+                "\n(Results are truncated: the first {LIMIT} files are shown. List a deeper directory, or use glob.)\n"
+            ));
+        }
+        let metadata =
+            Map::from_iter([("count".to_owned(), Value::from(count)), ("truncated".to_owned(), Value::Bool(more))]);
+        let locations = vec![Location { path: shown, line: None }];
+        Ok(Output { metadata, locations, ..Output::text(text) })
+    }
+}
+
+/// Directories and files, by name.
+#[derive(Debug, Default)]
+struct Tree {
+    dirs: BTreeMap<String, Tree>,
+    files: Vec<String>,
+}
+
+impl Tree {
+    fn add(&mut self, path: &Path) {
+        let name = |part: &std::ffi::OsStr| text::escaped(&part.to_string_lossy());
+        let mut at = self;
+        for dir in path.parent().into_iter().flat_map(Path::iter) {
+            at = at.dirs.entry(name(dir)).or_default();
+        }
+        at.files.extend(path.file_name().map(name));
+    }
+
+    fn print(&self, depth: usize, out: &mut String) {
+        let indent = "  ".repeat(depth);
+        for (name, dir) in &self.dirs {
+            out.push_str(&format!("{indent}{name}/\n"));
+            dir.print(depth + 1, out);
+        }
+        for name in &self.files {
+            out.push_str(&format!("{indent}{name}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::erase;
+    use super::super::test::{Stage, call};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_directory_is_a_tree() {
+        let stage = Stage::new();
+        for name in ["b.txt", "a/y.rs", "a/x/deep", "dist/out", "node_modules/m/i.js", ".git/HEAD", ".hid", "odd\nname"]
+        {
+            stage.write(name, "");
+        }
+        stage.write(".gitignore", "node_modules\n");
+        let context = stage.context();
+        let (needs, output) = call(&erase(List), json!({"ignore": ["dist/"]}), &context).await.unwrap();
+        let cwd = stage.cwd().display().to_string();
+        assert_eq!(
+            output.text,
+            format!("{cwd}/\n  a/\n    x/\n      deep\n    y.rs\n  .gitignore\n  .hid\n  b.txt\n  odd\\nname\n")
+        );
+        assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("list", "."));
+        for n in 0..120 {
+            stage.write(&format!("many/{n}"), "");
+        }
+        let (_, output) = call(&erase(List), json!({"path": "many"}), &context).await.unwrap();
+        assert!(output.text.contains("Results are truncated") && output.metadata["count"] == 100);
+        for (path, why) in [("b.txt", "is a file"), ("none", "not found")] {
+            let failure = call(&erase(List), json!({"path": path}), &context).await.unwrap_err().to_string();
+            assert!(failure.contains(why), "{failure}");
+        }
+    }
+}

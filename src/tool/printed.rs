@@ -1,0 +1,194 @@
+//! What a program prints, kept in bounds: memory holds the beginning and the end of it, a file holds
+//! all of it once it is too long to be shown.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::truncate::{Keep, Limits, create, hint};
+use crate::environment::Environment;
+use crate::text;
+
+/// The most that is kept of the output of one command, in bytes.
+const FILED: u64 = 256 << 20;
+
+/// Output as it is kept: a fifth of what may be shown from the beginning, the rest from the end, all
+/// of it in a file once it is too long to be shown.
+pub(super) struct Printed {
+    limits: Limits,
+    environment: Environment,
+    /// Everything, while it is short; then its beginning.
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+    lines: usize,
+    file: Option<(std::fs::File, PathBuf)>,
+    filed: u64,
+    trouble: Option<String>,
+}
+
+/// Output as it is shown.
+pub(super) struct Kept {
+    pub(super) text: String,
+    pub(super) hint: Option<String>,
+    pub(super) path: Option<PathBuf>,
+}
+
+impl Printed {
+    pub(super) fn new(limits: Limits, environment: Environment) -> Self {
+        Self {
+            limits,
+            environment,
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            total: 0,
+            lines: 0,
+            file: None,
+            filed: 0,
+            trouble: None,
+        }
+    }
+
+    fn long(&self) -> bool {
+        self.total > u64::try_from(self.limits.bytes).unwrap_or(u64::MAX) || self.lines > self.limits.lines
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        let was_long = self.long();
+        self.total += u64::try_from(bytes.len()).unwrap_or_default();
+        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+        if !was_long {
+            self.head.extend_from_slice(bytes);
+            if self.long() {
+                self.spill();
+            }
+            return;
+        }
+        self.file_away(bytes);
+        self.keep_end(bytes);
+    }
+
+    /// It has become too long: from here on the file holds everything, memory both ends.
+    fn spill(&mut self) {
+        match create(&self.environment) {
+            Ok(file) => self.file = Some(file),
+            Err(e) => self.trouble = Some(e.to_string()),
+        }
+        let all = std::mem::take(&mut self.head);
+        self.file_away(&all);
+        let first = all.len().min(self.limits.bytes / 5);
+        self.head = all[..first].to_vec();
+        self.keep_end(&all[first..]);
+    }
+
+    /// A write to the page cache, in pieces of at most 64 KiB: not worth a thread.
+    fn file_away(&mut self, bytes: &[u8]) {
+        let room = usize::try_from(FILED.saturating_sub(self.filed)).unwrap_or(usize::MAX);
+        let bytes = &bytes[..bytes.len().min(room)];
+        if let Some((file, _)) = &mut self.file {
+            match file.write_all(bytes) {
+                Ok(()) => self.filed += u64::try_from(bytes.len()).unwrap_or_default(),
+                Err(e) => {
+                    self.trouble = Some(e.to_string());
+                    self.filed = FILED;
+                }
+            }
+        }
+    }
+
+    fn keep_end(&mut self, bytes: &[u8]) {
+        let most = self.limits.bytes - self.limits.bytes / 5;
+        let bytes = &bytes[bytes.len().saturating_sub(most)..];
+        let over = (self.tail.len() + bytes.len()).saturating_sub(most);
+        self.tail.drain(..over.min(self.tail.len()));
+        self.tail.extend(bytes);
+    }
+
+    pub(super) fn finish(self) -> Kept {
+        if !self.long() {
+            let text = String::from_utf8_lossy(&self.head);
+            let text = text::head(&text, self.limits.bytes).to_owned();
+            return Kept { text, hint: None, path: None };
+        }
+        let tail: Vec<u8> = self.tail.into_iter().collect();
+        let few = self.limits.lines / 5;
+        let head = whole_lines(&self.head, few.max(1), Keep::Head);
+        let tail = whole_lines(&tail, (self.limits.lines - few).max(1), Keep::Tail);
+        let shown = u64::try_from(head.len() + tail.len()).unwrap_or(u64::MAX);
+        let missing = self.total.saturating_sub(shown);
+        // What is no UTF-8 grows when it becomes text.
+        let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
+        let first = self.limits.bytes / 5;
+        let text = format!(
+            "{}\n\n...{missing} bytes truncated...\n\n{}",
+            text::head(&head, first).trim_end_matches('\n'),
+            text::tail(&tail, self.limits.bytes - first)
+        );
+        let mut hint = match (&self.file, self.trouble) {
+            (Some((_, path)), None) => hint(path),
+            (_, trouble) => format!("The full output could not be kept: {}.", trouble.unwrap_or_default()),
+        };
+        if self.total > FILED {
+            hint.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
+        }
+        Kept { text, hint: Some(hint), path: self.file.map(|(_, path)| path) }
+    }
+}
+
+/// At most `lines` lines from one end, cut between characters and, where there is a line break to
+/// cut at, between lines.
+fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
+    let breaks: Vec<usize> =
+        bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
+    match keep {
+        Keep::Head => {
+            let end = breaks.get(lines - 1).or(breaks.last()).copied().unwrap_or(bytes.len());
+            let mut end = if breaks.is_empty() { bytes.len() } else { end };
+            while end > 0 && end < bytes.len() && bytes[end] & 0xc0 == 0x80 {
+                end -= 1;
+            }
+            // An unfinished character at the very end of what was kept.
+            if breaks.is_empty() {
+                let start = bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
+                if std::str::from_utf8(&bytes[start..end]).is_err() {
+                    end = start;
+                }
+            }
+            &bytes[..end]
+        }
+        Keep::Tail => {
+            let ended = bytes.last() == Some(&b'\n');
+            let total = breaks.len() + usize::from(!ended);
+            let start = if total > lines { breaks.get(total - lines - 1).copied() } else { breaks.first().copied() };
+            // A single long line has no break to begin at, except its own end.
+            let mut start = start.filter(|start| *start < bytes.len()).unwrap_or(0);
+            while start < bytes.len() && bytes[start] & 0xc0 == 0x80 {
+                start += 1;
+            }
+            &bytes[start..]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_are_kept() {
+        let table: &[(&[u8], usize, Keep, &[u8])] = &[
+            (b"a\nb\nc\n", 2, Keep::Head, b"a\nb\n"),
+            (b"a\nb\nc", 9, Keep::Head, b"a\nb\n"),
+            (b"abc", 2, Keep::Head, b"abc"),
+            (b"ab\xc3", 2, Keep::Head, b"ab"),
+            (b"a\nb\nc\n", 2, Keep::Tail, b"b\nc\n"),
+            (b"a\nb\nc", 2, Keep::Tail, b"b\nc"),
+            (b"art\nb\nc", 9, Keep::Tail, b"b\nc"),
+            (b"abc\n", 9, Keep::Tail, b"abc\n"),
+            (b"\xa9bc", 9, Keep::Tail, b"bc"),
+        ];
+        for (bytes, lines, keep, expected) in table {
+            assert_eq!(whole_lines(bytes, *lines, *keep), *expected, "{bytes:?} {lines} {keep:?}");
+        }
+    }
+}

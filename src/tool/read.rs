@@ -1,0 +1,422 @@
+//! `read`: a file with line numbers, a directory's entries, an image or a PDF.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::document::encoding;
+use super::path::{Found, Resolved, resolve};
+use super::seen::{Known, Print};
+use super::{Context, Description, Failure, Output, Tool, disk};
+use crate::event::{Kind, Location};
+use crate::message::File;
+use crate::permission::Need;
+use crate::text;
+
+/// The longest line shown, in characters.
+const LINE: usize = 2_000;
+/// How many lines are shown where the model does not say.
+const LINES: usize = 2_000;
+/// The largest image, in bytes: what providers take.
+const IMAGE: usize = 5 << 20;
+/// The largest PDF, in bytes.
+const PDF: usize = 20 << 20;
+
+/// See the module.
+pub struct Read;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    /// Path of the file or directory
+    pub file_path: String,
+    /// First line, from 1
+    pub offset: Option<u64>,
+    /// Number of lines (default 2000)
+    pub limit: Option<u64>,
+}
+
+/// A place and which part of it.
+#[derive(Debug)]
+pub struct Ready {
+    place: Resolved,
+    offset: usize,
+    limit: usize,
+}
+
+impl Tool for Read {
+    const NAME: &'static str = "read";
+    const KIND: Kind = Kind::Read;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        let path = context.absolute(&input.file_path);
+        let part = match (input.offset.map(|n| n.max(1)), input.limit) {
+            (None, None) => String::new(),
+            (offset, Some(limit)) => {
+                let first = offset.unwrap_or(1);
+                format!(":{first}-{}", first.saturating_add(limit.max(1)) - 1)
+            }
+            (Some(first), None) => format!(":{first}-"),
+        };
+        let line = input.offset.and_then(|n| u32::try_from(n.max(1)).ok());
+        Description {
+            title: text::title(&format!("Read {}{part}", context.relative(&path))),
+            locations: vec![Location { path: crate::worktree::normal(&path), line }],
+        }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let place = resolve(context, &input.file_path)?;
+        let needs = place.needs(Need::new("read", &*place.pattern).always(&*place.pattern));
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let offset = size(input.offset.unwrap_or(1)).max(1);
+        let limit = input.limit.map_or(LINES, size).max(1);
+        Ok((needs, Ready { place, offset, limit }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        let Ready { place, offset, limit } = ready;
+        place.still()?;
+        if place.found == Found::Directory {
+            return directory(&place, offset, limit);
+        }
+        let bytes = match disk::read(&place.real) {
+            Ok(bytes) => Some(bytes),
+            Err(disk::Error::Missing) => None,
+            Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
+        };
+        if let Some(bytes) = &bytes
+            && let Some(mime) = picture(bytes)
+        {
+            return attachment(&place, bytes, mime);
+        }
+        let buffer = context.buffer(&place.path).await;
+        let buffer = buffer.filter(|text| !text.is_empty());
+        let (saved, note) = match bytes {
+            None if buffer.is_none() => return Err(Failure::Tell(missing(&place))),
+            None => (None, None),
+            Some(bytes) => {
+                let (text, note) = decode(&place, bytes)?;
+                (Some(text), note)
+            }
+        };
+        let known = context.seen.known(&place.real);
+        let disk = saved.as_deref().map(Print::of);
+        let text = match (buffer, saved) {
+            (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known),
+            (_, Some(text)) | (Some(text), None) => text,
+            (None, None) => String::new(),
+        };
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let output = page(&place, text, offset, limit, context.limits.bytes, note)?;
+        context.seen.note(&place.real, Known { text: Print::of(text), disk });
+        Ok(output)
+    }
+}
+
+/// The part of a text that was asked for, with line numbers.
+fn page(
+    place: &Resolved,
+    text: &str,
+    offset: usize,
+    limit: usize,
+    most: usize,
+    note: Option<String>,
+) -> Result<Output, Failure> {
+    let total = text.lines().count();
+    if offset > total && !(offset == 1 && total == 0) {
+        return Err(Failure::Tell(format!(
+            "Offset {offset} is out of range for this file ({}).",
+            text::count(total, "line")
+        )));
+    }
+    let (mut numbered, mut display, mut preview) = (String::new(), String::new(), String::new());
+    let (mut next, mut capped) = (offset, false);
+    for line in text.lines().skip(offset - 1).take(limit) {
+        let cut = line.char_indices().nth(LINE).map(|(at, _)| &line[..at]);
+        let shown = cut.unwrap_or(line);
+        let tail = if cut.is_some() { "... (line truncated to 2000 chars)" } else { "" };
+        if numbered.len() + shown.len() + tail.len() + 8 > most && next > offset {
+            capped = true;
+            break;
+        }
+        let line = format!("{shown}{tail}\n");
+        numbered.push_str(&format!("{next}: {line}"));
+        if next < offset + 20 {
+            preview.push_str(&line);
+        }
+        display.push_str(&line);
+        next += 1;
+    }
+    let last = next - 1;
+    let end = if capped {
+        format!("(Output capped at {} KB. Showing lines {offset}-{last}. Use offset={next} to continue.)", most >> 10)
+    } else if last < total {
+        format!("(Showing lines {offset}-{last} of {total}. Use offset={next} to continue.)")
+    } else {
+        format!("(End of file - total {total} lines)")
+    };
+    let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
+    let path = place.path.display();
+    let truncated = last < total;
+    Ok(Output {
+        text: format!("<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"),
+        display: Some(display),
+        cut: true,
+        metadata: facts(json!({
+            "preview": preview, "truncated": truncated, "type": "file",
+            "lineStart": offset, "lineEnd": last, "totalLines": total,
+        })),
+        ..Output::default()
+    })
+}
+
+fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Failure> {
+    let refused = |e: std::io::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(&place.real).map_err(refused)?.flatten() {
+        // Follows symlinks: one to a directory is shown as a directory.
+        let slash = if std::fs::metadata(entry.path()).is_ok_and(|data| data.is_dir()) { "/" } else { "" };
+        entries.push(format!("{}{slash}", text::escaped(&entry.file_name().to_string_lossy())));
+    }
+    entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
+    let total = entries.len();
+    if offset > total && offset > 1 {
+        return Err(Failure::Tell(format!("Offset {offset} is out of range for this directory ({total} entries).")));
+    }
+    let shown: Vec<&str> = entries.iter().skip(offset - 1).take(limit).map(String::as_str).collect();
+    let last = offset - 1 + shown.len();
+    let list: String = shown.iter().map(|name| format!("{name}\n")).collect();
+    let end = if shown.len() == total {
+        format!("({total} entries)")
+    } else {
+        format!("(Showing {} of {total} entries. Use 'offset' parameter to read beyond entry {last})", shown.len())
+    };
+    let path = place.path.display();
+    Ok(Output {
+        text: format!("<path>{path}</path>\n<type>directory</type>\n<entries>\n{list}\n{end}\n</entries>"),
+        display: Some(list),
+        metadata: facts(json!({ "type": "directory", "truncated": last < total, "totalEntries": total })),
+        ..Output::default()
+    })
+}
+
+fn attachment(place: &Resolved, bytes: &[u8], mime: &str) -> Result<Output, Failure> {
+    let (what, most) = if mime == "application/pdf" { ("PDF", PDF) } else { ("Image", IMAGE) };
+    if bytes.len() > most {
+        return Err(Failure::Tell(format!(
+            "{} has {} MiB; a {what} may have at most {} MiB here. Make a smaller copy first.",
+            place.shown,
+            bytes.len() >> 20,
+            most >> 20
+        )));
+    }
+    let name = place.path.file_name().map(|name| text::escaped(&name.to_string_lossy()));
+    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)) };
+    Ok(Output { attachments: vec![file], ..Output::text(format!("{what} read successfully")) })
+}
+
+/// What a file is by its first bytes, if it is something models can look at.
+fn picture(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
+        _ => None,
+    }
+}
+
+/// The text of bytes, with a note for the model where it is not exactly what is in the file.
+fn decode(place: &Resolved, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => return Ok((text, None)),
+        Ok(text) => text.into_bytes(),
+        Err(e) => e.into_bytes(),
+    };
+    let name = encoding(&bytes);
+    let note = format!(
+        "(This file is {name}, not UTF-8; some characters may be shown wrongly. It can be read but not edited.)"
+    );
+    let wide = |pair: fn([u8; 2]) -> u16| -> String {
+        let units = bytes.chunks_exact(2).map(|two| pair([two[0], two[1]]));
+        char::decode_utf16(units).map(|c| c.unwrap_or('\u{fffd}')).collect()
+    };
+    match name {
+        "UTF-16 LE" => Ok((wide(u16::from_le_bytes), Some(note))),
+        "UTF-16 BE" => Ok((wide(u16::from_be_bytes), Some(note))),
+        _ if bytes.contains(&0) || mostly_control(&bytes) => {
+            Err(Failure::Tell(format!("Cannot read binary file: {}", place.shown)))
+        }
+        // Latin-1 has the first 256 characters of Unicode.
+        "Latin-1 or Windows-1252" => Ok((bytes.iter().map(|byte| char::from(*byte)).collect(), Some(note))),
+        _ => Ok((String::from_utf8_lossy(&bytes).into_owned(), Some(note))),
+    }
+}
+
+fn mostly_control(bytes: &[u8]) -> bool {
+    let sample = &bytes[..bytes.len().min(4096)];
+    let control = sample.iter().filter(|byte| **byte < 9 || (14..32).contains(*byte)).count();
+    control * 10 > sample.len() * 3
+}
+
+/// Names that are nearly the one that is missing.
+fn missing(place: &Resolved) -> String {
+    let wanted = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let dir = place.real.parent();
+    let mut alike: Vec<String> = dir
+        .and_then(|dir| std::fs::read_dir(dir).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| {
+            let name = name.to_lowercase();
+            !name.is_empty() && !wanted.is_empty() && (name.contains(&wanted) || wanted.contains(&name))
+        })
+        .collect();
+    alike.sort();
+    let mut message = format!("File not found: {}", text::escaped(&place.path.display().to_string()));
+    if let (Some(dir), false) = (place.path.parent(), alike.is_empty()) {
+        message.push_str("\n\nDid you mean one of these?");
+        for name in alike.iter().take(3) {
+            message.push_str(&format!("\n{}", text::escaped(&dir.join(name).display().to_string())));
+        }
+    }
+    message
+}
+
+fn facts(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(facts) => facts,
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test::{Stage, Way};
+    use super::*;
+
+    async fn read(context: &Context, input: Value) -> Result<Output, Failure> {
+        let (_, output) = super::super::test::call(&super::super::erase(Read), input, context).await?;
+        Ok(output)
+    }
+
+    #[tokio::test]
+    async fn files_are_numbered_and_paged() {
+        let stage = Stage::new();
+        stage.write("f", "a\r\nb\nc\n");
+        stage.write("empty", "");
+        stage.write("long", format!("{}\nend\n", "é".repeat(2_001)));
+        stage.write("big", (0..9_000).map(|n| format!("line {n}\n")).collect::<String>());
+        let context = stage.context();
+        let path = stage.cwd().join("f").display().to_string();
+        let text = read(&context, json!({"filePath": path})).await.unwrap().text;
+        assert_eq!(
+            text,
+            format!(
+                "<path>{path}</path>\n<type>file</type>\n<content>\n1: a\n2: b\n3: c\n\n(End of file - total 3 lines)\n</content>"
+            )
+        );
+        let table = [
+            (
+                json!({"filePath": "f", "offset": 2, "limit": 1}),
+                "\n2: b\n\n(Showing lines 2-2 of 3. Use offset=3 to continue.)\n",
+            ),
+            (json!({"filePath": "f", "offset": 0}), "\n1: a\n"),
+            (json!({"filePath": "empty"}), "<content>\n\n(End of file - total 0 lines)"),
+            (json!({"filePath": "long"}), "é... (line truncated to 2000 chars)\n2: end\n"),
+            (json!({"filePath": "big", "limit": 9000}), "(Output capped at 50 KB. Showing lines 1-"),
+            (
+                json!({"filePath": "big"}),
+                "2000: line 1999\n\n(Showing lines 1-2000 of 9000. Use offset=2001 to continue.)",
+            ),
+        ];
+        for (input, expected) in table {
+            let output = read(&context, input.clone()).await.unwrap();
+            assert!(output.text.contains(expected), "{input}: {}", output.text);
+            assert!(output.text.len() <= (50 << 10) + 400);
+        }
+        let failure = read(&context, json!({"filePath": "f", "offset": 9})).await.unwrap_err().to_string();
+        assert_eq!(failure, "Offset 9 is out of range for this file (3 lines).");
+    }
+
+    #[tokio::test]
+    async fn other_kinds_of_files() {
+        let stage = Stage::new();
+        stage.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
+        stage.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
+        stage.write_bytes("bin", b"\x7fELF\0\0");
+        stage.write_bytes("latin", b"caf\xe9 cr\xe8me\n");
+        stage.write_bytes("wide", b"\xff\xfea\0\n\0");
+        stage.write("sub/x", "");
+        stage.write("Readme.md", "");
+        let context = stage.context();
+        let output = read(&context, json!({"filePath": "p.txt"})).await.unwrap();
+        assert_eq!(
+            (output.text.as_str(), output.attachments[0].mime.as_str()),
+            ("Image read successfully", "image/png")
+        );
+        let output = read(&context, json!({"filePath": "d.pdf"})).await.unwrap();
+        assert_eq!(
+            (output.text.as_str(), output.attachments[0].mime.as_str()),
+            ("PDF read successfully", "application/pdf")
+        );
+        let text = read(&context, json!({"filePath": "latin"})).await.unwrap().text;
+        assert!(text.contains("1: café crème\n") && text.contains("not UTF-8"), "{text}");
+        let text = read(&context, json!({"filePath": "wide"})).await.unwrap().text;
+        assert!(text.contains("1: a\n"), "{text}");
+        let text = read(&context, json!({"filePath": "."})).await.unwrap().text;
+        assert!(
+            text.contains(
+                "<entries>\n.git/\nbin\nd.pdf\nlatin\np.txt\nReadme.md\nsub/\nwide\n\n(8 entries)\n</entries>"
+            ),
+            "{text}"
+        );
+        let failure = read(&context, json!({"filePath": "bin"})).await.unwrap_err().to_string();
+        assert_eq!(failure, "Cannot read binary file: bin");
+        let failure = read(&context, json!({"filePath": "readme"})).await.unwrap_err().to_string();
+        assert!(
+            failure.ends_with(&format!("Did you mean one of these?\n{}", stage.cwd().join("Readme.md").display())),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn unsaved_text_is_read() {
+        let stage = Stage::new();
+        stage.write("f", "saved\n");
+        let (context, editor) = stage.with_editor(Way::Saves);
+        editor.type_into(&stage.cwd().join("f"), "unsaved\n");
+        assert!(read(&context, json!({"filePath": "f"})).await.unwrap().text.contains("1: unsaved\n"));
+        // An empty answer may mean that there is no such buffer.
+        editor.type_into(&stage.cwd().join("f"), "");
+        assert!(read(&context, json!({"filePath": "f"})).await.unwrap().text.contains("1: saved\n"));
+        assert!(read(&context, json!({"filePath": "missing"})).await.is_err());
+    }
+
+    #[test]
+    fn titles() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let table = [
+            (json!({"filePath": "src/lib.rs"}), "Read src/lib.rs", None),
+            (json!({"filePath": "src/lib.rs", "offset": 10, "limit": 31}), "Read src/lib.rs:10-40", Some(10)),
+            (json!({"filePath": "src/lib.rs", "limit": 5}), "Read src/lib.rs:1-5", None),
+            (json!({"filePath": "/x\n\u{1b}[1m", "offset": 3}), "Read /x\\n\\x1b[1m:3-", Some(3)),
+        ];
+        for (input, title, line) in table {
+            let description = Read::describe(&serde_json::from_value(input).unwrap(), &context);
+            assert_eq!(description.title, title);
+            assert_eq!(description.locations[0].line, line);
+        }
+    }
+}

@@ -1,0 +1,601 @@
+//! Finds the text a model wants replaced, although models remember blanks and indentation badly,
+//! and puts the new text in its place, in the file's own indentation and line ends. Pure.
+//!
+//! Ways of looking are tried in the order of behaviour 5.3, the strictest first. The first way that
+//! finds anything decides: one place is replaced, several are an error that lists them. It is never
+//! guessed which one was meant.
+
+use std::ops::Range;
+
+use super::indent::{indentation, reindented};
+use crate::text;
+
+/// A replacement made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// The whole new text.
+    pub text: String,
+    /// The first line of each place that was replaced, from 1.
+    pub lines: Vec<usize>,
+    /// How the place was found, where it was not by the exact text.
+    pub fuzzy: Option<&'static str>,
+}
+
+/// Why nothing was replaced. The words are for the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Nothing would change.
+    #[error("oldString and newString are the same; there is nothing to change.")]
+    Same,
+    /// There is nothing to look for.
+    #[error("oldString is empty. Name the text to replace, or use the write tool to replace the whole file.")]
+    Empty,
+    /// No way of looking found it.
+    #[error(
+        "Could not find oldString in the file. It must match exactly, including whitespace, indentation, and line endings. Read the file again and copy the text from there, without the line numbers."
+    )]
+    Missing,
+    /// Several places fit.
+    #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
+    Ambiguous(Vec<usize>),
+    /// Only a much larger piece of text was found.
+    #[error(
+        "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Read that part of the file and write oldString in full."
+    )]
+    TooLarge(usize, usize),
+}
+
+fn list(lines: &[usize]) -> String {
+    let shown: Vec<String> = lines.iter().take(20).map(usize::to_string).collect();
+    let more = if lines.len() > 20 { format!(" and {} more", lines.len() - 20) } else { String::new() };
+    shown.join(", ") + &more
+}
+
+/// Replaces `old` by `new` in a text, once or everywhere.
+///
+/// # Errors
+/// When it is not clear what to replace; see [`Error`].
+pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replaced, Error> {
+    let file = Normal::of(content);
+    let (old, new) = (Normal::of(old).text, Normal::of(new).text);
+    if old == new {
+        return Err(Error::Same);
+    }
+    if old.is_empty() {
+        return Err(Error::Empty);
+    }
+    let line_of = |at: usize| file.text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
+    for (name, way) in WAYS {
+        // Blanks alone would match anywhere once blanks are ignored.
+        if name.is_some() && old.trim().is_empty() {
+            break;
+        }
+        let mut found = way(&file.text, &old, &new);
+        found.sort_by_key(|found| found.span.start);
+        found.dedup_by_key(|found| found.span.clone());
+        if found.is_empty() {
+            continue;
+        }
+        if !all && found.len() > 1 {
+            let mut lines: Vec<usize> = found.iter().map(|found| line_of(found.span.start)).collect();
+            lines.dedup();
+            return Err(Error::Ambiguous(lines));
+        }
+        let mut end = 0;
+        found.retain(|found| {
+            let apart = found.span.start >= end;
+            if apart {
+                end = found.span.end;
+            }
+            apart
+        });
+        let large = found.iter().find(|found| name.is_some() && too_large(&file.text[found.span.clone()], &old));
+        if let Some(large) = large {
+            return Err(Error::TooLarge(line_of(large.span.start), line_of(large.span.end.saturating_sub(1))));
+        }
+        let lines = found.iter().map(|found| line_of(found.span.start)).collect();
+        let text = file.put(content, &found);
+        if text == content {
+            return Err(Error::Same);
+        }
+        return Ok(Replaced { text, lines, fuzzy: *name });
+    }
+    Err(Error::Missing)
+}
+
+/// A place, and what goes there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    span: Range<usize>,
+    new: String,
+}
+
+type Way = fn(&str, &str, &str) -> Vec<Found>;
+
+/// The ways of looking; all but the first have a name that the model is told.
+const WAYS: &[(Option<&str>, Way)] = &[
+    (None, exact),
+    (Some("ignoring blanks around lines"), trimmed_lines),
+    (Some("by its first and last line"), anchored),
+    (Some("ignoring how blanks are spaced"), spaced),
+    (Some("ignoring indentation"), indented),
+    (Some("after undoing escapes"), unescaped),
+    (Some("ignoring blanks around it"), trimmed),
+    (Some("by its context"), context),
+];
+
+fn exact(file: &str, old: &str, new: &str) -> Vec<Found> {
+    // Overlapping places count: "aa" in "aaa" is not one place.
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = file[from..].find(old) {
+        let start = from + at;
+        found.push(Found { span: start..start + old.len(), new: new.to_owned() });
+        from = start + file[start..].chars().next().map_or(1, char::len_utf8);
+    }
+    found
+}
+
+fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let wanted = lines(old);
+    windows(file, wanted.len())
+        .filter(|window| window.texts().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim()))
+        .map(|window| window.found(file, old, new))
+        .collect()
+}
+
+fn anchored(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let wanted = lines(old);
+    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
+        return Vec::new();
+    };
+    if wanted.len() < 3 || first.trim().is_empty() || last.trim().is_empty() {
+        return Vec::new();
+    }
+    let slack = (wanted.len() / 4).max(1);
+    let sizes = wanted.len().saturating_sub(slack).max(2)..=wanted.len() + slack;
+    let mut found: Vec<Found> = Vec::new();
+    for size in sizes {
+        for window in windows(file, size) {
+            let ends = window.line(0).trim() == first.trim() && window.line(size - 1).trim() == last.trim();
+            if ends && alike(&window, &wanted) >= 0.65 {
+                found.push(window.found(file, old, new));
+            }
+        }
+    }
+    found
+}
+
+/// How alike the lines between the first and the last are, 0 to 1.
+fn alike(window: &Window<'_>, wanted: &[&str]) -> f64 {
+    let middle = window.lines.len().min(wanted.len()).saturating_sub(2);
+    if middle == 0 {
+        return 1.0;
+    }
+    let each = (1..=middle).map(|n| similarity(window.line(n).trim(), wanted[n].trim()));
+    each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
+}
+
+/// 1 − edit distance / longer length, in characters. Very long lines are alike or not.
+fn similarity(one: &str, other: &str) -> f64 {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let longer = one.len().max(other.len());
+    if longer == 0 || one == other {
+        return 1.0;
+    }
+    if longer > 1_000 {
+        return 0.0;
+    }
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (n, a) in one.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = n + 1;
+        for (m, b) in other.iter().enumerate() {
+            let cost = (corner + usize::from(a != b)).min(row[m] + 1).min(row[m + 1] + 1);
+            corner = row[m + 1];
+            row[m + 1] = cost;
+        }
+    }
+    let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    1.0 - float(row[other.len()]) / float(longer)
+}
+
+fn spaced(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let wanted = lines(old);
+    let words: Vec<&str> = old.split_whitespace().collect();
+    let whole: Vec<Found> = windows(file, wanted.len())
+        .filter(|window| {
+            window.texts().zip(&wanted).all(|(line, wanted)| line.split_whitespace().eq(wanted.split_whitespace()))
+        })
+        .map(|window| window.found(file, old, new))
+        .collect();
+    if !whole.is_empty() || wanted.len() > 1 {
+        return whole;
+    }
+    // The words in a row within one line, any blanks between them.
+    let mut found = Vec::new();
+    for line in windows(file, 1) {
+        let text = line.line(0);
+        let mut from = 0;
+        while let Some(at) = text[from..].find(words[0]) {
+            let start = from + at;
+            if let Some(end) = in_a_row(text, start, &words) {
+                let at = line.start();
+                found.push(Found { span: at + start..at + end, new: new.trim().to_owned() });
+            }
+            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    found
+}
+
+/// Where the words end that begin at `start`, one after the other with blanks between.
+fn in_a_row(text: &str, start: usize, words: &[&str]) -> Option<usize> {
+    let mut at = start;
+    for (n, word) in words.iter().enumerate() {
+        let rest = &text[at..];
+        let next = rest.trim_start();
+        let blanks = rest.len() - next.len();
+        if n > 0 && blanks == 0 || !next.starts_with(word) {
+            return None;
+        }
+        at += blanks + word.len();
+    }
+    Some(at)
+}
+
+fn indented(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let wanted = lines(old);
+    let bare = outdented(&wanted);
+    windows(file, wanted.len())
+        .filter(|window| outdented(&window.texts().collect::<Vec<_>>()) == bare)
+        .map(|window| window.found(file, old, new))
+        .collect()
+}
+
+/// Lines without the indentation they all have.
+fn outdented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
+    let filled = lines.iter().filter(|line| !line.trim().is_empty());
+    let least = filled.map(|line| indentation(line).len()).min().unwrap_or(0);
+    lines.iter().map(|line| if line.trim().is_empty() { "" } else { &line[least..] }).collect()
+}
+
+fn unescaped(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let plain = unescape(old);
+    // Who escaped the one will have escaped the other.
+    if plain == old { Vec::new() } else { exact(file, &plain, &unescape(new)) }
+}
+
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let meant = match (c, chars.peek()) {
+            ('\\', Some('n' | '\n')) => '\n',
+            ('\\', Some('t')) => '\t',
+            ('\\', Some('r')) => '\r',
+            ('\\', Some(c @ ('\'' | '"' | '`' | '\\' | '$'))) => *c,
+            _ => {
+                out.push(c);
+                continue;
+            }
+        };
+        chars.next();
+        out.push(meant);
+    }
+    out
+}
+
+fn trimmed(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let bare = old.trim();
+    if bare == old {
+        return Vec::new();
+    }
+    // What blanks the new text shares with the old one around it are in the file already, in some form.
+    let lead = &old[..old.len() - old.trim_start().len()];
+    let trail = &old[old.trim_end().len()..];
+    let new = new.strip_prefix(lead).unwrap_or(new);
+    let new = new.strip_suffix(trail).unwrap_or(new);
+    exact(file, bare, new)
+}
+
+fn context(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let wanted = lines(old);
+    if wanted.len() < 3 {
+        return Vec::new();
+    }
+    let last = wanted.len() - 1;
+    let fits = |window: &Window<'_>| {
+        let ends = window.line(0).trim() == wanted[0].trim() && window.line(last).trim() == wanted[last].trim();
+        let middle = (1..last).filter(|n| !wanted[*n].trim().is_empty() || !window.line(*n).trim().is_empty());
+        let (all, same) = middle
+            .fold((0, 0), |(all, same), n| (all + 1, same + usize::from(window.line(n).trim() == wanted[n].trim())));
+        ends && same * 2 >= all
+    };
+    windows(file, wanted.len()).filter(fits).map(|window| window.found(file, old, new)).collect()
+}
+
+fn too_large(found: &str, old: &str) -> bool {
+    let (has, wants) = (lines(found).len(), lines(old).len());
+    has >= (wants + 3).max(2 * wants)
+        || wants > 1 && found.trim().len() > (old.trim().len() + 500).max(4 * old.trim().len())
+}
+
+/// The lines of a text; what follows a final line break is no line.
+fn lines(text: &str) -> Vec<&str> {
+    text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
+}
+
+/// Some lines in a row.
+struct Window<'a> {
+    /// Start and text of each line, without its line break.
+    lines: Vec<(usize, &'a str)>,
+}
+
+fn windows(file: &str, size: usize) -> impl Iterator<Item = Window<'_>> {
+    let mut at = 0;
+    let mut all = Vec::new();
+    for line in file.split_inclusive('\n') {
+        all.push((at, line.strip_suffix('\n').unwrap_or(line)));
+        at += line.len();
+    }
+    let last = (all.len() + 1).saturating_sub(size.max(1));
+    (0..last).map(move |first| Window { lines: all[first..first + size.max(1)].to_vec() })
+}
+
+impl Window<'_> {
+    fn line(&self, n: usize) -> &str {
+        self.lines.get(n).map_or("", |(_, text)| text)
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|(_, text)| *text)
+    }
+
+    fn start(&self) -> usize {
+        self.lines.first().map_or(0, |(start, _)| *start)
+    }
+
+    /// These lines are to be replaced: with the last line break where `old` has one, and with the
+    /// new text in their indentation.
+    fn found(&self, file: &str, old: &str, new: &str) -> Found {
+        let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
+        let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
+        let mut new = reindented(new, &lines(old), &self.texts().collect::<Vec<_>>());
+        if old.ends_with('\n') && !breaks {
+            // The file ends here without a line break, and goes on doing so.
+            new.truncate(new.strip_suffix('\n').unwrap_or(&new).len());
+        }
+        Found { span: self.start()..end + usize::from(breaks), new }
+    }
+}
+
+/// A text with `\n` for `\r\n`, and the way back. A lone `\r` is an ordinary character.
+struct Normal {
+    text: String,
+    /// Where in `text` a `\r` is missing, before the `\n` there.
+    missing: Vec<usize>,
+}
+
+impl Normal {
+    fn of(text: &str) -> Self {
+        let mut out = String::with_capacity(text.len());
+        let mut missing = Vec::new();
+        for (n, piece) in text.split("\r\n").enumerate() {
+            if n > 0 {
+                missing.push(out.len());
+                out.push('\n');
+            }
+            out.push_str(piece);
+        }
+        Self { text: out, missing }
+    }
+
+    /// The same point in the original text; before a `\r\n`, not inside it.
+    fn original(&self, at: usize) -> usize {
+        at + self.missing.partition_point(|missing| *missing < at)
+    }
+
+    /// Puts new texts in their places. Only the bytes that differ are replaced, and line breaks in
+    /// them are those of the neighbourhood: everything else stays as it is to the byte.
+    fn put(&self, original: &str, places: &[Found]) -> String {
+        let mut out = String::with_capacity(original.len());
+        let mut copied = 0;
+        for Found { span, new } in places {
+            let old = &self.text[span.clone()];
+            let (same, rest) = shared(old, new);
+            let (start, end) = (span.start + same, span.end - rest);
+            let fresh = &new[same..new.len() - rest];
+            out.push_str(&original[copied..self.original(start)]);
+            if self.returns_near(start) {
+                out.push_str(&fresh.replace('\n', "\r\n"));
+            } else {
+                out.push_str(fresh);
+            }
+            copied = self.original(end);
+        }
+        out.push_str(&original[copied..]);
+        out
+    }
+
+    /// Whether the line at this point, else the one before it, ends in `\r\n`.
+    fn returns_near(&self, at: usize) -> bool {
+        let next = self.text[at..].find('\n').map(|found| at + found);
+        let near = next.or_else(|| self.text[..at].rfind('\n'));
+        near.is_some_and(|at| self.missing.binary_search(&at).is_ok())
+    }
+}
+
+/// How many bytes two texts share at their beginning and at their end, in whole characters.
+fn shared(old: &str, new: &str) -> (usize, usize) {
+    let same = |(a, b): &(char, char)| a == b;
+    let start: usize = old.chars().zip(new.chars()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
+    let (old, new) = (&old[start..], &new[start..]);
+    let end = old.chars().rev().zip(new.chars().rev()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
+    (start, end)
+}
+
+/// What the model is told about a fuzzy match, in one sentence.
+pub fn remark(replaced: &Replaced) -> Option<String> {
+    let how = replaced.fuzzy?;
+    let places = text::count(replaced.lines.len(), "place");
+    Some(format!(
+        "oldString was not in the file exactly; it was found {how}, in {places}, at line {}. The file's own indentation was kept.",
+        list(&replaced.lines)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements() {
+        // File, old, new, all, result.
+        let table = [
+            ("a b c", "b", "x", false, "a x c"),
+            ("aaa", "aa", "b", true, "ba"),
+            ("x = 1\nx = 1\n", "x = 1", "y", true, "y\ny\n"),
+            // Blanks around lines; the file's indentation is kept.
+            (
+                "fn f() {\n    a();\n    b();\n}\n",
+                "a();\nb();\n",
+                "a();\nc();\n",
+                false,
+                "fn f() {\n    a();\n    c();\n}\n",
+            ),
+            (
+                "\tif x {\n\t\ty();\n\t}\n",
+                "if x {\n    y();\n}",
+                "if x {\n    y();\n    if z {\n        w();\n    }\n}",
+                false,
+                "\tif x {\n\t\ty();\n\t\tif z {\n\t\t\tw();\n\t\t}\n\t}\n",
+            ),
+            ("    a\n    b\n", "  a\n  b\n", "  a\n    c\n  b\n", false, "    a\n      c\n    b\n"),
+            ("a  \nb\n", "a\nb\n", "c\n", false, "c\n"),
+            ("  one\n  two", "one\ntwo\n", "one\n2\n", false, "  one\n  2"),
+            // First and last line.
+            (
+                "fn a() {\n  let x = 11;\n  done()\n}\n",
+                "fn a() {\n  let x = 12;\n  done()\n}",
+                "fn a() {}",
+                false,
+                "fn a() {}\n",
+            ),
+            // Blanks within lines.
+            ("let  x   = 1;\n", "let x = 1;", "let x = 2;", false, "let x = 2;\n"),
+            ("if (a  &&   b) {\n", "a && b", "a || b", false, "if (a || b) {\n"),
+            // Escapes.
+            ("print(\"a\\n\")\nx\ty\n", "x\\ty", "x\\tz", false, "print(\"a\\n\")\nx\tz\n"),
+            // Blanks around.
+            ("foo(bar)\n", "\n\nfoo(bar", "\n\nfoo(baz", false, "foo(baz)\n"),
+        ];
+        for (file, old, new, all, expected) in table {
+            let replaced = replace(file, old, new, all).unwrap_or_else(|e| panic!("{file:?} {old:?}: {e}"));
+            assert_eq!(replaced.text, expected, "{file:?} {old:?} {:?}", replaced.fuzzy);
+            assert_eq!(replaced.fuzzy.is_some(), !file.contains(old), "{old:?}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        let far = format!("start\n{}end\n", "unrelated line of text\n".repeat(30));
+        let table = [
+            ("a", "a", "a", Error::Same),
+            ("a", "", "b", Error::Empty),
+            ("a", "b", "c", Error::Missing),
+            ("a", "\n \n", "c", Error::Missing),
+            ("aaa", "aa", "b", Error::Ambiguous(vec![1])),
+            ("x\ny\nx\n", "x", "z", Error::Ambiguous(vec![1, 3])),
+            (" a\nb\n  a\n", "a \n", "c\n", Error::Ambiguous(vec![1, 3])),
+            (&far, "start\nsomething else\nend", "x", Error::Missing),
+        ];
+        for (file, old, new, expected) in table {
+            assert_eq!(replace(file, old, new, false), Err(expected), "{file:?} {old:?}");
+        }
+        let many = "x\n".repeat(30);
+        assert!(replace(&many, "x", "y", false).unwrap_err().to_string().contains("and 10 more"));
+    }
+
+    /// All bytes outside of the edited span stay, whatever the lines end in.
+    #[test]
+    fn bytes_outside_the_edit_stay() {
+        let bodies = [
+            "a1 x\nb2 x\nc3 x\nd4 x\n",
+            "a1 x\nb2 x\nc3 x\nd4 x",
+            "\n\na1 x\nb2 x\n\nc3 x\nd4 x\n\n",
+            "ä1 x\nb2 x\n🎉3\nc3 x\nd4 x\n",
+        ];
+        let ends: [fn(usize) -> &'static str; 6] = [
+            |_| "\n",
+            |_| "\r\n",
+            |n| if n % 2 == 0 { "\n" } else { "\r\n" },
+            |n| if n % 2 == 1 { "\n" } else { "\r\n" },
+            |n| if n == 0 { "\r\n" } else { "\n" },
+            |n| if n % 3 == 0 { "\r\r\n" } else { "\n" },
+        ];
+        let edits = [
+            ("b2", "B"),
+            ("b2 x", "b2 y\nb3"),
+            ("2 x\n", "2 y\n"),
+            ("b2 x\nc3", "b2 x\nC3"),
+            ("c3 x\nd4 x", "c3 x"),
+            (" b2 x", "new"),
+        ];
+        let mut compared = 0;
+        for body in bodies {
+            for end in ends {
+                let mut n = 0;
+                let file: String = body
+                    .split_inclusive('\n')
+                    .map(|line| match line.strip_suffix('\n') {
+                        Some(text) => {
+                            n += 1;
+                            format!("{text}{}", end(n - 1))
+                        }
+                        None => line.to_owned(),
+                    })
+                    .collect();
+                for (old, new) in edits {
+                    let Ok(replaced) = replace(&file, old, new, false) else { continue };
+                    compared += 1;
+                    let (head, tail) = shared(&file, &replaced.text);
+                    let gone = Normal::of(&file[head..file.len() - tail]).text;
+                    let came = Normal::of(&replaced.text[head..replaced.text.len() - tail]).text;
+                    // What differs is no more than what the edit changes.
+                    assert!(gone.len() <= old.len() + 1, "{file:?} {old:?} -> {:?}", replaced.text);
+                    assert!(came.len() <= new.len() + 1, "{file:?} {new:?} -> {:?}", replaced.text);
+                    let naive = Normal::of(&file).text.replacen(old, new, 1);
+                    if replaced.fuzzy.is_none() {
+                        assert_eq!(Normal::of(&replaced.text).text, naive, "{file:?} {old:?}");
+                    }
+                    if !file.replace("\r\n", "").contains('\n') && file.contains('\n') {
+                        assert!(!replaced.text.replace("\r\n", "").contains('\n'), "{:?}", replaced.text);
+                    }
+                }
+            }
+        }
+        assert!(compared > 100, "{compared}");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 4_000, failure_persistence: None, ..Default::default() })]
+
+        /// Against a naive reference: an exact single match is replaced, several are refused.
+        #[test]
+        fn as_a_naive_search_would(file in "[ab \n]{0,40}", old in "[ab\n]{1,4}", new in "[abc]{0,3}") {
+            let places = (0..file.len()).filter(|at| file[*at..].starts_with(&old)).count();
+            match (places, replace(&file, &old, &new, false)) {
+                // Also when the difference is only in what the search ignored.
+                (n, Err(Error::Same)) => proptest::prop_assert!(old == new || n == 0),
+                (1, Ok(replaced)) => {
+                    proptest::prop_assert_eq!(replaced.text, file.replacen(&old, &new, 1));
+                    proptest::prop_assert_eq!(replaced.fuzzy, None);
+                }
+                (0, Ok(replaced)) => proptest::prop_assert!(replaced.fuzzy.is_some()),
+                (0, Err(_)) => {}
+                (n, result) => proptest::prop_assert!(n > 1 && matches!(result, Err(Error::Ambiguous(_))), "{} {:?}", n, result),
+            }
+        }
+    }
+}

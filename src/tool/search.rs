@@ -1,0 +1,190 @@
+//! Walking directories the way `git` sees them: ignored files are left out, hidden ones are not,
+//! `.git` is never entered, symlinks are not followed. In parallel; blocks, so it is called through
+//! [`blocking`].
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ignore::{WalkBuilder, WalkState};
+use tokio_util::sync::CancellationToken;
+
+use super::{Context, Failure};
+use crate::text;
+
+/// How many results are shown.
+pub const LIMIT: usize = 100;
+
+/// A place in the order of results: the newest file first, then by path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Modification time, the latest first.
+    pub modified: std::cmp::Reverse<SystemTime>,
+    /// Absolute.
+    pub path: PathBuf,
+}
+
+impl Rank {
+    /// The rank of a file; unreadable ones are the oldest.
+    pub fn of(path: &Path) -> Self {
+        let modified = std::fs::symlink_metadata(path).and_then(|data| data.modified());
+        Self { modified: std::cmp::Reverse(modified.unwrap_or(SystemTime::UNIX_EPOCH)), path: path.into() }
+    }
+}
+
+/// Visits every regular file below `root` that is `wanted`, from several threads, until `cancelled`.
+/// Each thread gets a visitor of its own. Returns how many protected files were left out.
+pub fn files<V: FnMut(&Path) + Send>(
+    root: &Path,
+    cancelled: &CancellationToken,
+    wanted: impl Fn(&Path) -> bool + Sync,
+    visitor: impl Fn() -> V + Sync,
+) -> usize {
+    let left_out = AtomicUsize::new(0);
+    walker(root).build_parallel().run(|| {
+        let mut visit = visitor();
+        let (left_out, wanted) = (&left_out, &wanted);
+        Box::new(move |entry| {
+            if cancelled.is_cancelled() {
+                return WalkState::Quit;
+            }
+            // What cannot be read is skipped; a search is not the place to report permissions.
+            let Ok(entry) = entry else {
+                return WalkState::Continue;
+            };
+            if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
+                if protected(entry.path()) {
+                    left_out.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    visit(entry.path());
+                }
+            }
+            WalkState::Continue
+        })
+    });
+    left_out.into_inner()
+}
+
+/// How directories are walked.
+pub fn walker(root: &Path) -> WalkBuilder {
+    let mut walker = WalkBuilder::new(root);
+    walker.hidden(false).require_git(false).filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");
+    walker
+}
+
+/// Whether a file is likely to hold secrets, so that searching does not show it unasked.
+pub fn protected(path: &Path) -> bool {
+    let lower = |part: &std::ffi::OsStr| part.to_string_lossy().trim_end_matches([' ', '.']).to_lowercase();
+    let name = path.file_name().map(lower).unwrap_or_default();
+    let dir = path.parent().and_then(Path::file_name).map(lower).unwrap_or_default();
+    if name.ends_with(".env") || name.starts_with(".env.") || name.contains(".env.") {
+        return !name.ends_with(".env.example");
+    }
+    match name.as_str() {
+        ".envrc" | ".netrc" | ".npmrc" | ".pypirc" | ".git-credentials" => true,
+        "id_rsa" | "id_dsa" | "id_ecdsa" | "id_ed25519" => true,
+        "credentials" => dir == ".aws",
+        "config" => dir == ".kube",
+        "config.json" => dir == ".docker",
+        name => name.ends_with(".pem"),
+    }
+}
+
+/// A sentence about protected files, when some were left out.
+pub fn left_out(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        n => format!("\n\n({} that may hold secrets, such as .env, left out)", text::count(n, "file")),
+    }
+}
+
+/// A filter by glob, as people write it: without a slash it is about the file's name, anywhere; with
+/// one it is about the path below the root. `{a,b}`, `[ab]`, `*`, `**` and `?` as usual.
+///
+/// # Errors
+/// To the model, for what is no glob.
+pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let bare = pattern.strip_prefix("./").unwrap_or(pattern);
+        let bare = bare.strip_prefix('/').unwrap_or(bare);
+        let anywhere = if pattern.contains('/') { bare.to_owned() } else { format!("**/{bare}") };
+        let glob = GlobBuilder::new(&anywhere).literal_separator(true).build();
+        set.add(
+            glob.map_err(|e| {
+                Failure::Tell(format!("\"{}\" is not a valid glob: {}", text::escaped(pattern), e.kind()))
+            })?,
+        );
+    }
+    set.build().map_err(|e| Failure::Tell(format!("The glob cannot be used: {e}")))
+}
+
+/// Does blocking work on a thread for it. The work looks at `context.cancelled` itself.
+///
+/// # Errors
+/// Cancelled when the user did; broken when the work panicked.
+pub async fn blocking<T: Send + 'static>(
+    context: &Context,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::select! {
+        done = tokio::task::spawn_blocking(work) => {
+            if context.cancelled.is_cancelled() {
+                return Err(Failure::Cancelled);
+            }
+            done.map_err(|e| Failure::Broken(format!("the search broke: {e}")))
+        }
+        () = context.cancelled.cancelled() => Err(Failure::Cancelled),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets() {
+        let table = [
+            (".env", true),
+            (".ENV", true),
+            ("prod.env", true),
+            (".env.local", true),
+            (".env ", true),
+            (".env.example", false),
+            ("a/.aws/credentials", true),
+            ("a/credentials", false),
+            ("key.pem", true),
+            (".npmrc", true),
+            ("environment.rs", false),
+            ("src/config.json", false),
+            (".docker/config.json", true),
+            ("id_ed25519", true),
+            ("id_ed25519.pub", false),
+        ];
+        for (path, expected) in table {
+            assert_eq!(protected(Path::new(path)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn globs_are_about_names_or_paths() {
+        let table = [
+            ("*.rs", "src/a.rs", true),
+            ("*.rs", "a.rs", true),
+            ("src/*.rs", "src/a.rs", true),
+            ("src/*.rs", "src/b/a.rs", false),
+            ("src/**/*.rs", "src/b/c/a.rs", true),
+            ("**/*.{ts,tsx}", "x/y.tsx", true),
+            ("./a/*", "a/b", true),
+            ("[ab].c", "d/b.c", true),
+            ("*", "x/y", true),
+            ("a?c", "abc", true),
+            ("a*.txt", "a/b.txt", false),
+        ];
+        for (pattern, path, expected) in table {
+            assert_eq!(globs(&[pattern]).unwrap().is_match(path), expected, "{pattern} {path}");
+        }
+        assert!(globs(&["[a"]).unwrap_err().to_string().contains("not a valid glob"));
+    }
+}

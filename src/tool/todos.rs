@@ -1,0 +1,28 @@
+//! The plan of a session, as the model last wrote it.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::message::Todo;
+
+/// The plan. A leaf lock, held only to copy the list in or out.
+#[derive(Debug, Default)]
+pub struct Todos {
+    list: Mutex<Vec<Todo>>,
+}
+
+impl Todos {
+    /// A plan that was kept before.
+    pub fn new(list: Vec<Todo>) -> Self {
+        Self { list: Mutex::new(list) }
+    }
+
+    /// The plan as it stands.
+    pub fn get(&self) -> Vec<Todo> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the plan.
+    pub fn set(&self, list: Vec<Todo>) {
+        *self.list.lock().unwrap_or_else(PoisonError::into_inner) = list;
+    }
+}

@@ -1,0 +1,90 @@
+//! `todowrite`: the model writes down its plan, whole.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{Event, Kind};
+use crate::message::{Todo, TodoStatus};
+use crate::permission::Need;
+use crate::text;
+
+/// See the module.
+pub struct Todowrite;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The whole plan; replaces the one before
+    pub todos: Vec<Todo>,
+}
+
+impl Tool for Todowrite {
+    const NAME: &'static str = "todowrite";
+    const KIND: Kind = Kind::Think;
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Vec<Todo>;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        Description { title: title(&input.todos), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
+        if let Some(n) = input.todos.iter().position(|todo| todo.content.trim().is_empty()) {
+            return Err(Failure::Tell(format!("todos[{n}].content is empty.")));
+        }
+        Ok((vec![Need::new("todowrite", "*").always("*")], input.todos))
+    }
+
+    async fn run(&self, todos: Vec<Todo>, context: Context) -> Result<Output, Failure> {
+        context.todos.set(todos.clone());
+        context.outlet.event(Event::Plan(todos.clone())).await;
+        output(&todos)
+    }
+}
+
+fn title(todos: &[Todo]) -> String {
+    let open =
+        todos.iter().filter(|todo| !matches!(todo.status, TodoStatus::Completed | TodoStatus::Cancelled)).count();
+    text::count(open, "todo")
+}
+
+/// A plan as the model gets it back.
+pub(super) fn output(todos: &[Todo]) -> Result<Output, Failure> {
+    let broken = |e: serde_json::Error| Failure::Broken(e.to_string());
+    let text = serde_json::to_string_pretty(todos).map_err(broken)?;
+    let metadata = Map::from_iter([("todos".to_owned(), serde_json::to_value(todos).unwrap_or(Value::Null))]);
+    Ok(Output { title: title(todos), metadata, ..Output::text(text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::test::{Stage, call};
+    use super::super::{erase, todoread};
+    use super::*;
+    use crate::event::Up;
+
+    #[tokio::test]
+    async fn the_plan_is_kept_and_shown() {
+        let stage = Stage::new();
+        let (context, mut up) = stage.listened();
+        let todos = json!([
+            {"content": "one", "status": "completed", "priority": "high"},
+            {"content": "two", "status": "in_progress"},
+        ]);
+        let (_, output) = call(&erase(Todowrite), json!({"todos": todos}), &context).await.unwrap();
+        assert_eq!(output.title, "1 todo");
+        assert!(output.text.contains("\"status\": \"in_progress\""));
+        assert!(matches!(up.try_recv(), Ok(Up::Event(Event::Plan(plan))) if plan.len() == 2));
+        let (_, again) = call(&erase(todoread::Todoread), json!({}), &context).await.unwrap();
+        assert_eq!((again.text, again.metadata), (output.text, output.metadata));
+        let wrong = json!({"todos": [{"content": "x", "status": "done"}]});
+        let failure = call(&erase(Todowrite), wrong, &context).await.unwrap_err().to_string();
+        assert!(failure.contains("todos[0].status"), "{failure}");
+        assert_eq!(context.todos.get().len(), 2);
+    }
+}

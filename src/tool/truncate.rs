@@ -1,0 +1,237 @@
+//! Keeps tool results short for the model: at most 2,000 lines or 50 KiB, the rest in a file that
+//! the model may read. The one place every result passes through is [`finish`].
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::{Context, Output};
+use crate::environment::{Dirs, Environment, private_dir};
+use crate::text;
+
+/// How long the files with the whole results are kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How much of a result goes to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Lines at most.
+    pub lines: usize,
+    /// Bytes at most.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { lines: 2_000, bytes: 50 << 10 }
+    }
+}
+
+/// Which end of a long result is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// The beginning.
+    #[default]
+    Head,
+    /// The end, as for the output of commands.
+    Tail,
+}
+
+/// A result, cut to size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// What is shown.
+    pub shown: String,
+    /// How much is missing; none when nothing is.
+    pub missing: Option<Missing>,
+}
+
+/// How much of a text is missing, in the unit that says more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// Whole lines.
+    Lines(usize),
+    /// A part of a line as well.
+    Bytes(usize),
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Lines(n) => write!(f, "...{} truncated...", text::count(n, "line")),
+            Self::Bytes(n) => write!(f, "...{} truncated...", text::count(n, "byte")),
+        }
+    }
+}
+
+/// Cuts a text to whole lines within the limits; where not even one line fits, inside that line.
+pub fn cut(text: &str, limits: Limits, keep: Keep) -> Cut {
+    let lines = text.split_inclusive('\n').count();
+    if lines <= limits.lines && text.len() <= limits.bytes {
+        return Cut { shown: text.to_owned(), missing: None };
+    }
+    let (mut taken, mut bytes) = (0, 0);
+    let mut take = |line: &str| {
+        let fits = taken < limits.lines && bytes + line.len() <= limits.bytes;
+        if fits {
+            taken += 1;
+            bytes += line.len();
+        }
+        fits
+    };
+    match keep {
+        Keep::Head => text.split_inclusive('\n').take_while(|line| take(line)).for_each(drop),
+        Keep::Tail => text.split_inclusive('\n').rev().take_while(|line| take(line)).for_each(drop),
+    }
+    if bytes == 0 {
+        let shown = match keep {
+            Keep::Head => text::head(text, limits.bytes),
+            Keep::Tail => text::tail(text, limits.bytes),
+        };
+        return Cut { shown: shown.to_owned(), missing: Some(Missing::Bytes(text.len() - shown.len())) };
+    }
+    let shown = match keep {
+        Keep::Head => &text[..bytes],
+        Keep::Tail => &text[text.len() - bytes..],
+    };
+    Cut { shown: shown.to_owned(), missing: Some(Missing::Lines(lines - taken)) }
+}
+
+/// Cuts a result to what may go to the model; the whole text goes to a file, and the model is told
+/// where. Titles become one line.
+pub fn finish(mut output: Output, context: &Context) -> Output {
+    output.title = text::title(&output.title);
+    if let Some(display) = output.display.take() {
+        let cut = cut(&display, context.limits, output.keep);
+        output.display = Some(match (cut.missing, output.keep) {
+            (None, _) => cut.shown,
+            (Some(missing), Keep::Head) => format!("{}\n{missing}", cut.shown.trim_end_matches('\n')),
+            (Some(missing), Keep::Tail) => format!("{missing}\n{}", cut.shown),
+        });
+    }
+    if output.cut {
+        return output;
+    }
+    let cut = cut(&output.text, context.limits, output.keep);
+    let Some(missing) = cut.missing else {
+        return output;
+    };
+    let hint = match keep(&output.text, context) {
+        Ok(path) => {
+            output.metadata.insert("outputPath".into(), Value::String(path.display().to_string()));
+            hint(&path)
+        }
+        Err(e) => format!("The rest could not be kept: {e}."),
+    };
+    output.metadata.insert("truncated".into(), Value::Bool(true));
+    output.text = match output.keep {
+        Keep::Head => format!("{}\n\n{missing}\n\n{hint}", cut.shown.trim_end_matches('\n')),
+        Keep::Tail => format!("{missing}\n\n{}\n\n{hint}", cut.shown.trim_end_matches('\n')),
+    };
+    output.cut = true;
+    output
+}
+
+/// Says where the whole text is.
+pub fn hint(path: &Path) -> String {
+    format!(
+        "The full output is in {}. Use Grep on that file, or Read with offset and limit; do not read all of it.",
+        path.display()
+    )
+}
+
+/// Files a whole result.
+///
+/// # Errors
+/// The system's, when it cannot be written.
+pub fn keep(text: &str, context: &Context) -> io::Result<PathBuf> {
+    let (mut file, path) = create(&context.environment)?;
+    file.write_all(text.as_bytes())?;
+    Ok(path)
+}
+
+/// Makes an empty file for a whole result, for its owner's eyes only.
+///
+/// # Errors
+/// The system's, when it cannot be made.
+pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)> {
+    let dir = folder(&environment.dirs);
+    private_dir(&dir)?;
+    let path = dir.join(environment.fresh("tool"));
+    let mut options = std::fs::File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    Ok((options.open(&path)?, path))
+}
+
+/// Where whole results are kept.
+pub fn folder(dirs: &Dirs) -> PathBuf {
+    dirs.data.join("tool-output")
+}
+
+/// Removes whole results that are older than a week. What cannot be removed stays for the next
+/// time.
+pub fn clean(environment: &Environment) {
+    let Ok(entries) = std::fs::read_dir(folder(&environment.dirs)) else {
+        return;
+    };
+    let now = Duration::from_millis(environment.now().0);
+    for entry in entries.flatten() {
+        let modified = entry.metadata().and_then(|data| data.modified()).ok();
+        let age = modified.and_then(|at| now.checked_sub(at.duration_since(UNIX_EPOCH).ok()?));
+        if age.is_some_and(|age| age > KEPT) {
+            std::fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test::Stage;
+    use super::*;
+    use crate::environment::Timestamp;
+
+    #[test]
+    fn cuts() {
+        let limits = |lines, bytes| Limits { lines, bytes };
+        let table = [
+            ("", 2, 10, Keep::Head, "", None),
+            ("a\nb", 2, 10, Keep::Head, "a\nb", None),
+            ("a\nb\n", 2, 4, Keep::Head, "a\nb\n", None),
+            ("a\nb\nc", 2, 10, Keep::Head, "a\nb\n", Some(Missing::Lines(1))),
+            ("a\nb\nc", 2, 10, Keep::Tail, "b\nc", Some(Missing::Lines(1))),
+            ("aaa\nbbb\nccc\n", 9, 8, Keep::Head, "aaa\nbbb\n", Some(Missing::Lines(1))),
+            ("aaa\nbbb\nccc\n", 9, 9, Keep::Tail, "bbb\nccc\n", Some(Missing::Lines(1))),
+            ("äöü", 9, 3, Keep::Head, "ä", Some(Missing::Bytes(4))),
+            ("äöü", 9, 3, Keep::Tail, "ü", Some(Missing::Bytes(4))),
+        ];
+        for (text, lines, bytes, keep, shown, missing) in table {
+            let expected = Cut { shown: shown.into(), missing };
+            assert_eq!(cut(text, limits(lines, bytes), keep), expected, "{text:?} {lines} {bytes} {keep:?}");
+        }
+    }
+
+    #[test]
+    fn long_results_are_filed() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
+        let output = finish(Output { title: "a\nb".into(), ..Output::text(whole.clone()) }, &context);
+        assert_eq!(output.title, "a\\nb");
+        assert!(output.text.starts_with("line 0\n"));
+        assert!(output.text.contains("line 1999\n\n...1000 lines truncated...\n\nThe full output is in "));
+        let path = PathBuf::from(output.metadata["outputPath"].as_str().unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+        clean(&context.environment);
+        assert!(path.exists());
+        context.environment.set_now(Timestamp(context.environment.now().0 + 8 * 24 * 3_600_000));
+        clean(&context.environment);
+        assert!(!path.exists());
+    }
+}

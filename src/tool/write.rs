@@ -1,0 +1,104 @@
+//! `write`: makes a file, or replaces all of it.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::document::{Document, target};
+use super::edit::describe;
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::Kind;
+use crate::message::Change;
+use crate::permission::Need;
+
+/// See the module.
+pub struct Write;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    /// Path of the file
+    pub file_path: String,
+    /// The whole new content
+    pub content: String,
+}
+
+/// What was shown.
+#[derive(Debug)]
+pub struct Ready {
+    document: Document,
+    change: Change,
+}
+
+impl Tool for Write {
+    const NAME: &'static str = "write";
+    const KIND: Kind = Kind::Edit;
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Ready;
+
+    fn describe(input: &Input, context: &Context) -> Description {
+        describe("Write", &input.file_path, context)
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+        let document = target(context, &input.file_path).await?;
+        document.check_seen(context)?;
+        // A mark at the beginning is kept, not doubled.
+        let content = input.content.strip_prefix('\u{feff}').filter(|_| document.exists).unwrap_or(&input.content);
+        // A file whose lines all end in \r\n stays one, also when the model wrote \n throughout.
+        let breaks = document.text.matches('\n').count();
+        let returns = breaks > 0 && document.text.matches("\r\n").count() == breaks && !content.contains('\r');
+        let content = if returns { content.replace('\n', "\r\n") } else { content.to_owned() };
+        let change = document.change(&content);
+        Ok((document.needs(&change), Ready { document, change }))
+    }
+
+    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        let Ready { document, change } = ready;
+        document.check_unchanged(&context).await?;
+        let note = document.write(&change.new, &context).await?;
+        let text = ["Wrote file successfully.".to_owned()].into_iter().chain(note).collect::<Vec<_>>().join("\n");
+        let mut metadata = super::document::facts(&change);
+        metadata.insert("exists".into(), Value::Bool(document.exists));
+        Ok(Output {
+            metadata,
+            locations: vec![document.location(&change.new)],
+            changes: vec![change],
+            ..Output::text(text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::test::{Stage, call};
+    use super::super::{erase, read};
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_written() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let tool = erase(Write);
+        let (needs, output) = call(&tool, json!({"filePath": "a/b/c.txt", "content": "x\n"}), &context).await.unwrap();
+        assert_eq!(stage.read("a/b/c.txt"), b"x\n");
+        assert_eq!(output.text, "Wrote file successfully.");
+        assert_eq!((needs[0].patterns[0].as_str(), output.changes[0].old.as_deref()), ("a/b/c.txt", None));
+        stage.write("old", "\u{feff}1\r\n2\r\n");
+        let input = json!({"filePath": "old", "content": "3\n4\n"});
+        let failure = call(&tool, input.clone(), &context).await.unwrap_err().to_string();
+        assert!(failure.contains("has not been read"), "{failure}");
+        call(&erase(read::Read), json!({"filePath": "old"}), &context).await.unwrap();
+        let (_, output) = call(&tool, input, &context).await.unwrap();
+        assert_eq!(stage.read("old"), "\u{feff}3\r\n4\r\n".as_bytes());
+        assert_eq!(output.changes[0].old.as_deref(), Some("1\r\n2\r\n"));
+        let failure = call(&tool, json!({"filePath": "a", "content": ""}), &context).await.unwrap_err().to_string();
+        assert!(failure.contains("is a directory"), "{failure}");
+        let failure = call(&tool, json!({"filePath": "nope/", "content": ""}), &context).await.unwrap_err().to_string();
+        assert!(failure.contains("ends with a slash"), "{failure}");
+    }
+}
