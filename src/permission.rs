@@ -1,0 +1,168 @@
+//! What is allowed. Rules are ordered and pure; [`evaluate`] judges, and asks nobody. Asking is
+//! done in one place only, `turn/call.rs`.
+//!
+//! A tool names its [`Need`]s before it acts. A need is judged by the agent's rules, then by the
+//! session's, then by what the user has granted — and a grant never beats a deny.
+//!
+//! A command line is judged by what it runs: `shell` takes it apart into [`shell::Unit`]s, and every
+//! unit has to pass. Nothing in this folder starts a program or changes the disk; `shell` and
+//! `paths` look at it, to see where a path really leads and which file a program's name means.
+
+pub mod arity;
+pub mod check;
+pub mod evaluate;
+pub mod explain;
+pub mod grants;
+pub mod lint;
+pub mod paths;
+pub mod protected;
+pub mod rule;
+pub mod shell;
+pub mod url;
+pub mod wildcard;
+
+#[cfg(test)]
+#[cfg(unix)]
+mod cases;
+#[cfg(test)]
+#[cfg(unix)]
+mod properties;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use evaluate::evaluate;
+pub use rule::{Action, Rule, Rules};
+pub use shell::command_need;
+
+use crate::environment::Environment;
+use crate::message::Change;
+use crate::worktree::Worktree;
+
+/// Something a tool call needs to be allowed to do.
+#[derive(Debug, Clone, Default)]
+pub struct Need {
+    /// The permission's key: `edit`, `bash`, `external_directory`, a tool's name …
+    pub permission: String,
+    /// What it touches, one entry per path, command or address; each is judged, the strictest
+    /// verdict counts. `*` where there is nothing to name.
+    pub patterns: Vec<String>,
+    /// What "always" would allow from now on, one pattern each, exactly as it is shown. Empty: no
+    /// "always" is offered.
+    pub always: Vec<String>,
+    /// The least the verdict may be whatever the rules say, with the reason: a deny under every rule
+    /// set, or a question about something that could not be understood.
+    pub floor: Option<(Action, String)>,
+    /// The change to be shown with the question.
+    pub changes: Vec<Change>,
+    /// What a command line does, where the need is one: then `patterns` is for show, and its units
+    /// are judged instead.
+    pub command: Option<Arc<shell::Line>>,
+    /// Facts for the editor to show, and for people to match their own policies on.
+    pub metadata: Map<String, Value>,
+}
+
+impl Need {
+    /// A need with one pattern.
+    pub fn new(permission: impl Into<String>, pattern: impl Into<String>) -> Self {
+        Self { permission: permission.into(), patterns: vec![pattern.into()], ..Self::default() }
+    }
+
+    /// Says what "always" would grant.
+    #[must_use]
+    pub fn always(mut self, pattern: impl Into<String>) -> Self {
+        self.always.push(pattern.into());
+        self
+    }
+}
+
+/// The judgement over one need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Allow, ask or deny.
+    pub action: Action,
+    /// The pattern that decided.
+    pub pattern: String,
+    /// The rule that decided; none when nothing matched (which asks) or a grant or a floor decided.
+    pub rule: Option<Rule>,
+    /// Why, for a person, where it was no rule.
+    pub reason: Option<String>,
+    /// For a command line: everything that was found in it, each with its own judgement.
+    pub units: Vec<UnitVerdict>,
+    /// For a command line: every part is known to change nothing, so that a sandbox may let it run
+    /// without asking. False for everything else.
+    pub proven_read_only: bool,
+}
+
+/// The judgement over one part of a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitVerdict {
+    /// The part as it was written.
+    pub text: String,
+    /// The program it starts, as far as it is known; none for assignments and redirections.
+    pub program: Option<String>,
+    /// Inside how many wrappers it runs (`sudo`, `xargs`, `sh -c` …).
+    pub layer: usize,
+    /// Allow, ask or deny.
+    pub action: Action,
+    /// The rule that decided, if one did.
+    pub rule: Option<Rule>,
+    /// Why, for a person.
+    pub reason: Option<String>,
+    /// It is known to change nothing.
+    pub read_only: bool,
+}
+
+/// Where a command or a path is judged. Absolute paths throughout.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// Where the command starts; relative paths start here.
+    pub cwd: PathBuf,
+    /// The project; rules about paths are relative to it. Symlinks resolved.
+    pub root: PathBuf,
+    /// Further directories that belong to the session. Symlinks resolved.
+    pub extra: Vec<PathBuf>,
+    /// The user's home directory.
+    pub home: Option<PathBuf>,
+    /// The directories of `PATH`.
+    pub path: Vec<PathBuf>,
+    /// The session's own directory for short-lived files, which needs no permission.
+    pub scratch: Option<PathBuf>,
+    /// Our data directory: keys and sessions are in it.
+    pub data: PathBuf,
+    /// The user trusts this project: what its git configuration starts is known to them.
+    pub trusted: bool,
+}
+
+impl Place {
+    /// The place of a session.
+    pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
+        let path = environment.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
+        Self {
+            cwd: cwd.into(),
+            root: worktree.root.clone(),
+            extra: worktree.extra.clone(),
+            home: environment.home.clone(),
+            path: path.split(':').map(PathBuf::from).collect(),
+            scratch: None,
+            data: environment.dirs.data.clone(),
+            trusted: false,
+        }
+    }
+}
+
+/// Why a call was not made, addressed to the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// A rule forbids it; the turn goes on.
+    #[error("{0}")]
+    Rule(String),
+    /// The user said no; the turn ends.
+    #[error("The user rejected this tool call. It was not run, and nothing has changed.")]
+    Rejected,
+    /// The user said no and said why; the turn goes on.
+    #[error("The user rejected this tool call and said: {0}")]
+    Corrected(String),
+}

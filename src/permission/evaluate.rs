@@ -1,0 +1,383 @@
+//! Rules and a need in, a verdict out. Pure: what there is to know about the disk is in the need.
+//!
+//! The last matching rule decides, with two refinements. A specific deny is not lifted by a broader
+//! rule that comes later. And a rule that allows one command allows it only as it stands: see
+//! [`Line`] and the reasons a [`Unit`] carries against it.
+
+use super::rule::{BUILT_IN, POSTURE};
+use super::shell::{Effect, Line, Unit};
+use super::wildcard::UNKNOWN;
+use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
+
+/// Judges a need: the strictest of its patterns, or of its command's parts, counts. A grant turns an
+/// ask into an allow, never a deny; a floor is not undercut.
+pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
+    let verdict = match &need.command {
+        Some(line) => command(rules, grants, need, line),
+        None => {
+            let verdicts = need.patterns.iter().map(|pattern| one(rules, grants, &need.permission, pattern));
+            strictest(verdicts).unwrap_or_else(|| one(rules, grants, &need.permission, "*"))
+        }
+    };
+    match &need.floor {
+        Some((least, reason))
+            if *least > verdict.action && !(*least == Action::Ask && opened(rules, grants, need, &verdict)) =>
+        {
+            Verdict { action: *least, reason: Some(reason.clone()), rule: None, ..verdict }
+        }
+        _ => verdict,
+    }
+}
+
+/// Whether somebody has opened what a floor asks about: a rule of theirs, or a grant, that names the
+/// very thing. Only for reading; what decides what runs is asked about every time.
+fn opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
+    let named = |rule: &Rule| rule.pattern != "*" && rule.source != BUILT_IN;
+    let granted = |pattern: &String| last(grants, &need.permission, pattern).is_some_and(|rule| rule.pattern != "*");
+    need.permission == "read"
+        && (verdict.rule.as_ref().is_some_and(named)
+            || need.patterns.iter().all(granted) && !last_specific(rules, need))
+}
+
+fn last_specific(rules: &Rules, need: &Need) -> bool {
+    need.patterns.iter().any(|pattern| judge(rules, &need.permission, pattern).0 == Action::Deny)
+}
+
+/// The first of the strictest.
+fn strictest(verdicts: impl Iterator<Item = Verdict>) -> Option<Verdict> {
+    verdicts.reduce(|worst, next| if next.action > worst.action { next } else { worst })
+}
+
+fn verdict(action: Action, pattern: &str, rule: Option<Rule>, reason: Option<String>) -> Verdict {
+    Verdict { action, pattern: pattern.into(), rule, reason, units: vec![], proven_read_only: false }
+}
+
+fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdict {
+    let (action, rule) = judge(rules, permission, pattern);
+    if action == Action::Ask && last(grants, permission, pattern).is_some() {
+        return verdict(Action::Allow, pattern, None, Some("you allowed this before".into()));
+    }
+    verdict(action, pattern, rule.cloned(), None)
+}
+
+fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
+    rules
+        .0
+        .iter()
+        .rfind(|rule| wildcard::matches(&rule.permission, permission) && wildcard::matches(&rule.pattern, pattern))
+}
+
+/// The rule that decides about one pattern.
+fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (Action, Option<&'r Rule>) {
+    let fits = |rule: &&Rule| match rule.action {
+        Action::Deny => {
+            wildcard::matches(&rule.permission, permission) && wildcard::matches_folded(&rule.pattern, pattern)
+        }
+        _ => wildcard::matches(&rule.permission, permission) && wildcard::matches(&rule.pattern, pattern),
+    };
+    let matching: Vec<&Rule> = rules.0.iter().filter(fits).collect();
+    decide(&matching)
+}
+
+/// Of matching rules in order the last decides, unless it is broader than a deny before it.
+fn decide<'r>(matching: &[&'r Rule]) -> (Action, Option<&'r Rule>) {
+    let Some((winner, before)) = matching.split_last() else { return (Action::Ask, None) };
+    let standing = |deny: &&&Rule| deny.action == Action::Deny && stands(deny, matching);
+    if winner.action != Action::Deny
+        && let Some(deny) = before.iter().rev().find(standing)
+    {
+        return (Action::Deny, Some(deny));
+    }
+    (winner.action, Some(winner))
+}
+
+/// A deny stands until a later rule that is no broader than it says otherwise.
+fn stands(deny: &Rule, matching: &[&Rule]) -> bool {
+    let at = matching.iter().position(|rule| std::ptr::eq(*rule, deny)).unwrap_or_default();
+    !matching[at + 1..].iter().any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
+}
+
+/// Judges a command line.
+fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
+    let bash = Bash::of(rules, grants, &need.permission);
+    let mut verdicts: Vec<UnitVerdict> = line.units.iter().map(|unit| bash.unit(unit)).collect();
+    let worst = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
+    let mut verdict = match worst {
+        Some(worst) => verdict(worst.action, &worst.text, worst.rule.clone(), worst.reason.clone()),
+        None => verdict(Action::Allow, &line.text, None, Some("there is nothing to run".into())),
+    };
+    // The line as it was written: a deny may name what joins its parts, and is all there is to go by
+    // where they cannot be told apart.
+    let joins =
+        |rule: &Rule| line.units.is_empty() || rule.pattern.contains([';', '&', '|', '<', '>', '$', '`', '(', '\n']);
+    if let Some(deny) = bash.denies.iter().rev().find(|rule| {
+        rule.pattern != "*"
+            && joins(rule)
+            && wildcard::matches_folded(&rule.pattern, line.text.trim_start())
+            && bash.stands_for(rule, &line.text)
+    }) && verdict.action < Action::Deny
+    {
+        let reason = Some("the line as it is written is denied".to_owned());
+        verdict = Verdict {
+            action: Action::Deny,
+            pattern: line.text.clone(),
+            rule: Some((*deny).clone()),
+            reason,
+            ..verdict
+        };
+    }
+    if let Some(reason) = &line.opaque {
+        if bash.denied_entirely() {
+            verdict = Verdict { action: Action::Deny, rule: bash.catch_all().cloned(), ..verdict };
+        } else if verdict.action < Action::Ask {
+            let reason = Some(format!("it could not be understood: {reason}"));
+            verdict = Verdict { action: Action::Ask, pattern: line.text.clone(), rule: None, reason, ..verdict };
+        }
+    }
+    verdict.proven_read_only = line.opaque.is_none() && line.units.iter().all(Unit::is_read_only);
+    verdict.units = std::mem::take(&mut verdicts);
+    verdict
+}
+
+impl Unit {
+    /// Whether it is known to change nothing, and was understood.
+    pub fn is_read_only(&self) -> bool {
+        self.effect == Effect::Reads
+            && self.opaque.is_none()
+            && self.floor.is_none()
+            && self.touches.iter().all(|need| need.floor.is_none())
+    }
+}
+
+/// The rules about commands, sorted once for all units.
+struct Bash<'r> {
+    rules: &'r Rules,
+    grants: &'r Rules,
+    /// All that speak about this permission.
+    about: Vec<&'r Rule>,
+    denies: Vec<&'r Rule>,
+    /// Where the read-only posture begins among `about`.
+    posture: Option<usize>,
+    /// Words that start a denied command.
+    denied_names: Vec<String>,
+}
+
+impl<'r> Bash<'r> {
+    fn of(rules: &'r Rules, grants: &'r Rules, permission: &str) -> Self {
+        let mut about = vec![];
+        let mut posture = None;
+        for rule in &rules.0 {
+            if rule.permission == POSTURE.0 && rule.pattern == POSTURE.1 {
+                posture = (rule.action == Action::Deny).then_some(about.len());
+            } else if wildcard::matches(&rule.permission, permission) {
+                about.push(rule);
+            }
+        }
+        let denies: Vec<&Rule> = about.iter().filter(|rule| rule.action == Action::Deny).copied().collect();
+        let name = |rule: &&&Rule| {
+            let pattern = rule.pattern.trim_start_matches(['*', ' ']);
+            let word = pattern.split([' ', '*', '?']).next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+            (!word.is_empty()).then(|| word.to_lowercase())
+        };
+        let mut denied_names: Vec<String> = denies.iter().filter_map(|rule| name(&rule)).collect();
+        denied_names.sort();
+        denied_names.dedup();
+        Self { rules, grants, about, denies, posture, denied_names }
+    }
+
+    fn catch_all(&self) -> Option<&'r Rule> {
+        self.about.iter().rfind(|rule| rule.pattern == "*").copied()
+    }
+
+    fn denied_entirely(&self) -> bool {
+        self.catch_all().is_some_and(|rule| rule.action == Action::Deny)
+    }
+
+    /// Whether a deny still stands for a text that is judged as a whole.
+    fn stands_for(&self, deny: &Rule, text: &str) -> bool {
+        let matching: Vec<&Rule> = self
+            .about
+            .iter()
+            .filter(|rule| {
+                std::ptr::eq(**rule, deny) || (rule.action != Action::Deny && wildcard::matches(&rule.pattern, text))
+            })
+            .copied()
+            .collect();
+        stands(deny, &matching)
+    }
+
+    fn unit(&self, unit: &Unit) -> UnitVerdict {
+        let (mut action, mut rule, mut reason) = self.words(unit);
+        if action == Action::Ask && self.granted(unit) {
+            (action, rule, reason) = (Action::Allow, None, Some("you allowed this before".into()));
+        }
+        for need in &unit.touches {
+            let verdict = evaluate(self.rules, self.grants, need);
+            let mut verdict = verdict;
+            if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys {
+                // What an option carries may never start: see [`posture_of`].
+                verdict.action = verdict.action.min(Action::Ask);
+            }
+            if verdict.action > action {
+                let what = match need.permission.as_str() {
+                    "external_directory" => format!("it reaches outside the project: {}", verdict.pattern),
+                    permission => format!("it needs {permission} of {}", verdict.pattern),
+                };
+                (action, rule, reason) = (verdict.action, verdict.rule, verdict.reason.or(Some(what)));
+            }
+        }
+        if let Some((least, why)) = &unit.floor
+            && *least > action
+        {
+            (action, rule, reason) = (*least, None, Some(why.clone()));
+        }
+        UnitVerdict {
+            text: unit.text.clone(),
+            program: unit.program.clone(),
+            layer: unit.layer,
+            action,
+            rule,
+            reason,
+            read_only: unit.is_read_only(),
+        }
+    }
+
+    /// Whether a rule that denies or asks speaks about a unit, under any of its spellings.
+    fn speaks(rule: &Rule, unit: &Unit) -> bool {
+        let fits = |text: &str| match rule.action {
+            Action::Deny => wildcard::matches_folded(&rule.pattern, text),
+            _ => wildcard::matches(&rule.pattern, text),
+        };
+        // A computed name begins with nothing that could be compared.
+        let named = unit.program.is_some() || unit.opaque.is_none();
+        (named && (fits(&unit.normal) || fits(&unit.text))) || unit.names.iter().any(|name| fits(name))
+    }
+
+    /// Whether it could speak about it once its unknown words are known.
+    fn may_speak(rule: &Rule, unit: &Unit) -> bool {
+        let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
+        rule.pattern != "*" && (may(&unit.normal) || unit.names.iter().any(|name| may(name)))
+    }
+
+    /// Why a rule that allows cannot allow this unit; none where it may.
+    fn hinders(rule: &Rule, unit: &Unit) -> Option<String> {
+        if unit.opaque.is_some() {
+            return unit.opaque.clone();
+        }
+        if let Some(danger) = unit.dangers.iter().find(|danger| !rule.pattern.contains(danger.as_str())) {
+            return Some(format!("{danger} changes what it does, and the rule does not name it"));
+        }
+        let named = |program: &String| program.contains('/') && rule.pattern.split(' ').next() == Some(program);
+        let foreign = unit.foreign.clone().filter(|_| !unit.program.as_ref().is_some_and(named));
+        unit.broad_only.clone().or(foreign)
+    }
+
+    fn words(&self, unit: &Unit) -> (Action, Option<Rule>, Option<String>) {
+        let mut matching: Vec<&Rule> = vec![];
+        let mut refused: Option<String> = None;
+        let mut own = false;
+        for (at, rule) in self.about.iter().enumerate() {
+            let speaks = if rule.pattern == "*" {
+                true
+            } else if rule.action == Action::Allow {
+                let names = wildcard::matches(&rule.pattern, &unit.normal)
+                    || (unit.broad_only.is_none()
+                        && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
+                match names.then(|| Self::hinders(rule, unit)).flatten() {
+                    Some(reason) => {
+                        refused = Some(format!("\"{}\" does not allow it: {reason}", rule.pattern));
+                        false
+                    }
+                    None => names,
+                }
+            } else {
+                Self::speaks(rule, unit)
+            };
+            if speaks {
+                matching.push(rule);
+                own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
+            }
+        }
+        let (mut action, mut rule) = decide(&matching);
+        let mut reason = None;
+        if self.posture.is_some() && !own && action != Action::Deny {
+            (action, reason) = posture_of(unit);
+            let asked = rule.filter(|rule| rule.action == Action::Ask && rule.pattern != "*");
+            if action == Action::Allow && asked.is_some() {
+                action = Action::Ask;
+            } else {
+                rule = None;
+            }
+            return (action, rule.cloned(), reason);
+        }
+        if action == Action::Ask {
+            reason = refused;
+        }
+        if action == Action::Allow {
+            // The catch-all allows what is understood, as far as nothing that is denied may hide in it.
+            let doubt = self.doubt(unit);
+            if doubt.is_some() {
+                (action, rule, reason) = (Action::Ask, None, doubt);
+            }
+        }
+        (action, rule.cloned(), reason)
+    }
+
+    fn doubt(&self, unit: &Unit) -> Option<String> {
+        if let Some(reason) = &unit.opaque {
+            return Some(reason.clone());
+        }
+        if self.denied_names.is_empty() {
+            return None;
+        }
+        if let Some(reason) = &unit.doubt {
+            return Some(reason.clone());
+        }
+        if let Some(deny) = self.denies.iter().find(|rule| Self::may_speak(rule, unit)) {
+            return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
+        }
+        let mentioned = self.denied_names.iter().find(|name| unit.texts.iter().any(|text| mentions(text, name)))?;
+        Some(format!("the program text it is given names {mentioned}, which a rule denies"))
+    }
+
+    /// A grant is a specific allow; one without a wildcard also stands for words that only the user
+    /// could have judged, such as a program of the project.
+    fn granted(&self, unit: &Unit) -> bool {
+        if unit.opaque.is_some() || unit.broad_only.is_some() || unit.normal.contains(UNKNOWN) {
+            return false;
+        }
+        self.grants.0.iter().any(|rule| {
+            let exact = rule.pattern == unit.normal;
+            let shape = rule.pattern != "*"
+                && wildcard::matches(&rule.pattern, &unit.normal)
+                && Self::hinders(rule, unit).is_none();
+            wildcard::matches(&rule.permission, "bash") && (exact || shape)
+        })
+    }
+}
+
+/// What a read-only agent may run.
+fn posture_of(unit: &Unit) -> (Action, Option<String>) {
+    if let Some(reason) = unit.opaque.as_ref().filter(|_| unit.effect != Effect::Writes || unit.plans_only) {
+        return (Action::Ask, Some(reason.clone()));
+    }
+    match unit.effect {
+        Effect::Reads => (Action::Allow, None),
+        Effect::Writes if unit.plans_only => (Action::Allow, Some("it writes plan files only".into())),
+        // What an option carries may never start; only what cannot be undone is refused outright.
+        Effect::Writes if unit.carried && !unit.destroys => {
+            (Action::Ask, Some("an option of another program may run it, and it writes".into()))
+        }
+        Effect::Writes => (Action::Deny, Some("it changes something, and this agent only reads".into())),
+        Effect::Unproven => (Action::Ask, Some("it is not known to change nothing, and this agent only reads".into())),
+    }
+}
+
+/// Whether a program text holds a name as a word of its own.
+fn mentions(text: &str, name: &str) -> bool {
+    let text = text.to_lowercase();
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    text.match_indices(name).any(|(at, _)| {
+        !text[..at].chars().next_back().is_some_and(word) && !text[at + name.len()..].chars().next().is_some_and(word)
+    })
+}

@@ -1,0 +1,113 @@
+//! A verdict in words: what was found, which rules were looked at, which one decided and where it is
+//! written. For `adjutant permissions`, for the question put to the user, for bug reports.
+
+use std::fmt::Write;
+
+use super::rule::POSTURE;
+use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
+
+/// Explains a verdict over a need under these rules. Several lines; names that could upset a terminal
+/// are escaped.
+pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
+    let mut out = String::new();
+    let decided = match (&verdict.rule, &verdict.reason) {
+        (Some(rule), Some(reason)) => format!("{} ({reason})", shown(rule)),
+        (Some(rule), None) => shown(rule),
+        (None, Some(reason)) => reason.clone(),
+        (None, None) => "no rule speaks about it, and then the user is asked".into(),
+    };
+    line(&mut out, &format!("{}: {}", word(verdict.action), escaped(&verdict.pattern)));
+    line(&mut out, &format!("  because: {decided}"));
+    if need.command.is_some() {
+        if verdict.proven_read_only {
+            line(&mut out, "  everything in it is known to change nothing");
+        }
+        line(&mut out, "found in the command:");
+        if verdict.units.is_empty() {
+            line(&mut out, "  nothing that runs");
+        }
+        for unit in &verdict.units {
+            line(&mut out, &unit_line(unit));
+        }
+    }
+    line(&mut out, &format!("rules about {}, the last one that fits decides:", need.permission));
+    for rule in rules.0.iter().filter(|rule| about(rule, &need.permission)) {
+        let mark = if Some(rule) == verdict.rule.as_ref() { "*" } else { " " };
+        line(&mut out, &format!("{mark} {}", shown(rule)));
+    }
+    out
+}
+
+/// One part of a command line: what it is, what becomes of it, and why.
+pub fn unit_line(unit: &UnitVerdict) -> String {
+    let indent = "  ".repeat(unit.layer + 1);
+    let program = unit.program.as_deref().map_or_else(String::new, |program| format!(" [{}]", escaped(program)));
+    let why = match (&unit.reason, &unit.rule) {
+        (Some(reason), _) => format!(": {}", escaped(reason)),
+        (None, Some(rule)) => format!(": {}", shown(rule)),
+        (None, None) => String::new(),
+    };
+    format!("{indent}{} {}{program}{why}", word(unit.action), escaped(&unit.text))
+}
+
+fn about(rule: &Rule, permission: &str) -> bool {
+    wildcard::matches(&rule.permission, permission) || (permission == "bash" && rule.permission == POSTURE.0)
+}
+
+fn shown(rule: &Rule) -> String {
+    let source = if rule.source.is_empty() { String::new() } else { format!(", from {}", rule.source) };
+    if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
+        return format!("this agent only reads{source}");
+    }
+    format!("{} \"{}\": {}{source}", escaped(&rule.permission), escaped(&rule.pattern), word(rule.action))
+}
+
+pub(super) fn word(action: Action) -> &'static str {
+    match action {
+        Action::Allow => "allow",
+        Action::Ask => "ask",
+        Action::Deny => "deny",
+    }
+}
+
+/// A text without anything a terminal or an editor would act on.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if super::paths::invisible(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+fn line(out: &mut String, text: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(out, "{text}");
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use super::super::cases::{Lab, r2};
+    use super::super::{command_need, evaluate};
+    use super::*;
+
+    #[test]
+    fn a_denied_command_says_what_and_why() {
+        let lab = Lab::new();
+        let rules = r2(&lab.place);
+        let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
+        let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);
+        let wanted = [
+            "deny: rm \\u{1b}]0\n",
+            "because: bash \"rm*\": deny, from test",
+            "  allow ls [ls]: bash \"*\": allow, from test",
+            "    deny rm \\u{1b}]0 … [rm]",
+            "* bash \"rm*\": deny, from test",
+            "  * \"*\": allow, from built in",
+        ];
+        for part in wanted {
+            assert!(text.contains(part) || part.starts_with("deny: rm"), "{part:?} not in\n{text}");
+        }
+        assert!(!text.contains('\x1b'));
+    }
+}

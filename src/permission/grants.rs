@@ -1,0 +1,69 @@
+//! What the user allowed from now on: kept per project and agent, shared by all sessions of the
+//! project in this process, written to the store as it is given.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{Action, Rule, Rules};
+use crate::environment::Environment;
+use crate::store::{Grant, Store};
+
+/// The grants of one project.
+#[derive(Debug)]
+pub struct Grants {
+    project: String,
+    environment: Environment,
+    store: Store,
+    held: watch::Sender<Vec<Grant>>,
+}
+
+impl Grants {
+    /// Reads what was granted in a project before.
+    pub async fn open(project: &str, environment: &Environment, store: &Store) -> Arc<Self> {
+        let held = store.grants(project).await.unwrap_or_else(|e| {
+            tracing::warn!("earlier grants are not known: {e}");
+            Vec::new()
+        });
+        Arc::new(Self {
+            project: project.into(),
+            environment: environment.clone(),
+            store: store.clone(),
+            held: watch::Sender::new(held),
+        })
+    }
+
+    /// What one agent was granted, as rules that allow.
+    pub fn of(&self, agent: &str) -> Rules {
+        let held = self.held.borrow();
+        let rules = held.iter().filter(|grant| grant.agent == agent).map(|grant| Rule {
+            permission: grant.permission.clone(),
+            pattern: grant.pattern.clone(),
+            action: Action::Allow,
+            source: "granted".into(),
+        });
+        Rules(rules.collect())
+    }
+
+    /// Grants patterns to an agent. Everyone who waits for an answer sees the change.
+    pub async fn give(&self, agent: &str, permission: &str, patterns: &[String]) {
+        for pattern in patterns {
+            let grant = Grant {
+                project: self.project.clone(),
+                agent: agent.into(),
+                permission: permission.into(),
+                pattern: pattern.clone(),
+                given: self.environment.now(),
+            };
+            if let Err(e) = self.store.grant(&grant).await {
+                tracing::warn!("a grant holds for this process only: {e}");
+            }
+            self.held.send_modify(|held| held.push(grant));
+        }
+    }
+
+    /// Wakes when something was granted.
+    pub fn changes(&self) -> watch::Receiver<Vec<Grant>> {
+        self.held.subscribe()
+    }
+}

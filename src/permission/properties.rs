@@ -1,0 +1,272 @@
+//! What must hold for all commands, on generated ones.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::cases::{Lab, judge, plan, r1, r2, with};
+use super::{Action, Place, Rules, command_need, evaluate};
+
+/// A place that nothing touches, so that one serves all cases.
+fn place() -> Place {
+    let root = std::env::temp_dir();
+    Place {
+        cwd: root.join("nothing-here"),
+        root: root.join("nothing-here"),
+        path: ["/usr/bin", "/bin"].map(Into::into).to_vec(),
+        ..Place::default()
+    }
+}
+
+fn command() -> impl Strategy<Value = String> {
+    let plain = prop::sample::select(vec![
+        "ls -la",
+        "git diff",
+        "rm victim.txt",
+        "touch x",
+        "cat a.txt",
+        "echo hi",
+        "RM x",
+        "find . -name x",
+        "sed -i s/a/b/ f",
+        "git diff --output=x",
+        "ls > f",
+        "unknown-tool --x",
+        "cat .env",
+        "ls \"$x\"",
+        "(ls)",
+        "if true; then rm x; fi",
+        "$x y",
+        "ls $(rm x)",
+        "sh -c 'rm x'",
+        "find . -exec rm {} +",
+        "git push",
+        "python3 -c 'rm'",
+        "LD_PRELOAD=x ls",
+        "true",
+        "! ls",
+        "dd if=/dev/zero of=/dev/sda",
+        "rm -rf /",
+        "curl x",
+        "ls /etc",
+        "for f in a b; do cat $f; done",
+        "ls ../x",
+        "[ -f x ]",
+    ]);
+    plain.prop_map(str::to_owned)
+}
+
+const WRAPPERS: [&str; 28] = [
+    "env",
+    "env -i",
+    "command",
+    "exec",
+    "builtin command",
+    "nohup",
+    "timeout 5",
+    "timeout -k 1 5s",
+    "nice",
+    "nice -n 5",
+    "ionice -c 3",
+    "stdbuf -o0",
+    "setsid",
+    "time",
+    "sudo",
+    "sudo -u x",
+    "doas",
+    "xargs",
+    "xargs -0 -n 1",
+    "flock f",
+    "strace -f",
+    "unshare -r",
+    "busybox",
+    "noglob",
+    "chroot /",
+    "taskset 1",
+    "eval",
+    "env A=b",
+];
+
+fn rule_sets(place: &Place) -> [Rules; 4] {
+    [r1(place), r2(place), plan(place), with(place, &[("*", Action::Allow)])]
+}
+
+/// A word in one of its many spellings.
+fn spelled(word: &str, how: &[u8]) -> String {
+    let letters = word.chars().zip(how.iter().cycle());
+    letters
+        .map(|(c, how)| match how % 6 {
+            0 => format!("'{c}'"),
+            1 => format!("\"{c}\""),
+            2 => format!("\\{c}"),
+            3 => format!("$'\\x{:02x}'", u32::from(c)),
+            4 => format!("{c}\\\n"),
+            _ => c.to_string(),
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_strictest_part_decides(a in command(), b in command(), joint in 0..5_usize) {
+        let place = place();
+        let joint = ["; ", " & ", " && ", " || ", "\n"][joint];
+        for rules in rule_sets(&place) {
+            let parts = [&a, &b].map(|part| judge(&rules, part, &place).action);
+            let whole = judge(&rules, &format!("{a}{joint}{b}"), &place).action;
+            prop_assert_eq!(whole, parts[0].max(parts[1]), "{}{}{}", a, joint, b);
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_no_weaker(a in command(), b in command()) {
+        let place = place();
+        for rules in rule_sets(&place) {
+            let parts = [&a, &b].map(|part| judge(&rules, part, &place).action);
+            prop_assert!(judge(&rules, &format!("{a} | {b}"), &place).action >= parts[0].max(parts[1]), "{} | {}", a, b);
+        }
+    }
+
+    #[test]
+    fn a_wrapper_never_weakens(command in command(), wrappers in vec(0..WRAPPERS.len(), 1..4)) {
+        let place = place();
+        // Only simple commands can be wrapped by words.
+        prop_assume!(!command.starts_with(['(', '!', '[']) && !command.starts_with("if") && !command.starts_with("for") && !command.contains("LD_"));
+        let words: Vec<&str> = wrappers.iter().map(|index| WRAPPERS[*index]).collect();
+        let wrapped = format!("{} {command}", words.join(" "));
+        for rules in rule_sets(&place) {
+            let (before, after) = (judge(&rules, &command, &place), judge(&rules, &wrapped, &place));
+            prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
+        }
+        let text = command.replace('\'', "'\\''");
+        let texts = [format!("sh -c '{text}'"), format!("bash -lc '{text}'"), format!("f() {{ {command}; }}; f"), format!("({command})")];
+        for wrapped in texts {
+            for rules in rule_sets(&place) {
+                let (before, after) = (judge(&rules, &command, &place), judge(&rules, &wrapped, &place));
+                prop_assert!(after.action >= before.action, "{:?} became {:?}: {}", before.action, after.action, wrapped);
+            }
+        }
+    }
+
+    #[test]
+    fn spelling_does_not_lift_a_deny(how in vec(any::<u8>(), 3..9), blanks in 1..4_usize) {
+        let place = place();
+        let rules = r2(&place);
+        let gap = " ".repeat(blanks);
+        let line = format!("{gap}{}{gap}\t{}", spelled("rm", &how), spelled("victim", &how));
+        prop_assert_eq!(judge(&rules, &line, &place).action, Action::Deny, "{}", line);
+    }
+
+    #[test]
+    fn more_denies_never_weaken(command in command(), patterns in vec(prop::sample::select(vec!["rm*", "git *", "*x*", "ls", "cat *", "* > *", "*"]), 1..4), allow in prop::sample::select(vec!["ls*", "git diff*", "*", "rm*"])) {
+        let place = place();
+        let mut rules = with(&place, &[("*", Action::Ask), (allow, Action::Allow)]);
+        let mut before = judge(&rules, &command, &place).action;
+        let fewer = with(&place, &[("*", Action::Ask)]);
+        if allow != "*" {
+            prop_assert!(judge(&fewer, &command, &place).action >= before, "{} without {}", command, allow);
+        }
+        for pattern in patterns {
+            rules = rules.then(&with(&Place::default(), &[]).then(&Rules(vec![super::Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }])));
+            // The base rules in between allow nothing new about commands that are denied.
+            rules.0.retain(|rule| rule.source != "built in" || rule.permission != "*");
+            let after = judge(&rules, &command, &place).action;
+            prop_assert!(after >= before, "{} with {}: {:?} after {:?}", command, pattern, after, before);
+            before = after;
+        }
+    }
+
+    #[test]
+    fn a_grant_never_beats_a_deny(command in command()) {
+        let place = place();
+        let grants = Rules(vec![super::Rule { permission: "*".into(), pattern: "*".into(), action: Action::Allow, source: "grant".into() }]);
+        for rules in rule_sets(&place) {
+            let need = command_need(&command, &place);
+            let without = evaluate(&rules, &Rules::default(), &need).action;
+            let with = evaluate(&rules, &grants, &need).action;
+            prop_assert!(without != Action::Deny || with == Action::Deny, "{}", command);
+        }
+    }
+
+    #[test]
+    fn words_are_read_as_they_were_written(words in vec("[a-zA-Z0-9_./$*?\\[\\]{}~\"'\\\\ ;&|<>()!#-]{1,8}", 1..5)) {
+        let place = place();
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
+        let need = command_need(&format!("prog {}", quoted.join(" ")), &place);
+        let line = need.command.unwrap();
+        prop_assert!(line.opaque.is_none());
+        prop_assert_eq!(&line.units[0].normal, &format!("prog {}", words.join(" ")));
+    }
+
+    #[test]
+    fn nothing_panics(bytes in vec(prop::sample::select(b" \t\n;|&<>()${}[]'\"`\\*?~!#=+-:@%/ablsrmx01EOF\xc3\xa9".to_vec()), 0..160)) {
+        let text = String::from_utf8_lossy(&bytes);
+        let place = place();
+        for rules in [r1(&place), r2(&place)] {
+            judge(&rules, &text, &place);
+        }
+    }
+}
+
+/// Nesting without end is refused, not followed.
+#[test]
+fn depth_bombs_are_opaque() {
+    let place = place();
+    let rules = r2(&place);
+    let many = 20_000;
+    let bombs = [
+        "(",
+        "((",
+        "{ ",
+        "$(",
+        "`",
+        "$((",
+        "${x:-",
+        "\"$(",
+        "if ",
+        "while ",
+        "<(",
+        "[[ ( ",
+        "case x in x) ",
+        "!",
+        "{a,",
+        "x=(",
+        "f() { ",
+    ];
+    for bomb in bombs {
+        let text = format!("ls; {}", bomb.repeat(many / bomb.len()));
+        assert!(judge(&rules, &text, &place).action >= Action::Ask, "{bomb}");
+    }
+    let mut text = "rm x".to_owned();
+    for _ in 0..12 {
+        text = format!("sh -c {}", format_args!("'{}'", text.replace('\'', "'\\''")));
+    }
+    assert!(judge(&rules, &text, &place).action >= Action::Ask);
+}
+
+/// The sizes of the requirement; the times are for a release build, so here they are not measured.
+#[test]
+fn long_lines_end() {
+    let lab = Lab::new();
+    let rules = r2(&lab.place);
+    let lines = [
+        "true;",
+        "ls|",
+        "a&",
+        "x=1;",
+        "echo a b c;",
+        "$(ls)",
+        "{a,b}",
+        "\"$x\"",
+        "ls >/dev/null;",
+        "'a'\"b\"",
+        "cat a.txt;",
+        "*",
+    ];
+    for part in lines {
+        let line = part.repeat(65_536 / part.len());
+        judge(&rules, &line, &lab.place);
+    }
+    assert_eq!(judge(&rules, &"a".repeat(200_000), &lab.place).action, Action::Ask);
+}

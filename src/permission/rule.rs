@@ -1,0 +1,289 @@
+//! Rules as data: `{permission, pattern, action}` in an ordered list, and how the objects people
+//! write become such a list.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::wildcard;
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Without asking.
+    Allow,
+    /// The user decides.
+    Ask,
+    /// Never.
+    Deny,
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// A wildcard over permission keys.
+    pub permission: String,
+    /// A wildcard over what is touched.
+    pub pattern: String,
+    /// What then.
+    pub action: Action,
+    /// Where it was written, for people: a file, `built in`, a variable.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// An ordered list of rules; later ones win. See [`crate::permission::evaluate`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rules(pub Vec<Rule>);
+
+/// Where the program's own rules come from.
+pub const BUILT_IN: &str = "built in";
+
+/// The key of the rule that makes an agent read-only: `posture`, pattern `read-only`, action deny.
+/// From there on a command line is allowed where it is proven to change nothing, denied where it is
+/// proven to change something (plan files aside), and asked about otherwise. It is a deny, so that
+/// subagents inherit it; a later `bash` rule of the same agent still decides what it matches.
+pub const POSTURE: (&str, &str) = ("posture", "read-only");
+
+/// The value of one key of a permission object, in the order it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleValue {
+    /// For everything.
+    Action(Action),
+    /// By pattern.
+    Map(Vec<(String, Action)>),
+}
+
+impl Rules {
+    /// Rules written in the program.
+    pub fn built_in(rules: &[(&str, &str, Action)]) -> Self {
+        let rule = |(permission, pattern, action): &(&str, &str, Action)| Rule {
+            permission: (*permission).into(),
+            pattern: (*pattern).into(),
+            action: *action,
+            source: BUILT_IN.into(),
+        };
+        Self(rules.iter().map(rule).collect())
+    }
+
+    /// The rules an agent with a read-only shell has: see [`POSTURE`].
+    pub fn read_only() -> Self {
+        Self::built_in(&[(POSTURE.0, POSTURE.1, Action::Deny)])
+    }
+
+    /// These rules, then `later`.
+    #[must_use]
+    pub fn then(mut self, later: &Self) -> Self {
+        self.0.extend(later.0.iter().cloned());
+        self
+    }
+
+    /// Whether a permission is denied for everything, so that its tools need not be shown to the
+    /// model at all: the last rule for it has the pattern `*` and denies.
+    pub fn hides(&self, permission: &str) -> bool {
+        let last = self.0.iter().rfind(|rule| wildcard::matches(&rule.permission, permission));
+        last.is_some_and(|rule| rule.pattern == "*" && rule.action == Action::Deny)
+    }
+}
+
+impl Rule {
+    /// Whether this rule is strictly broader than another: everything the other one speaks about is
+    /// also spoken about here, and more.
+    pub(super) fn broader_than(&self, other: &Self) -> bool {
+        let covers = |a: &Self, b: &Self| {
+            wildcard::covers(&a.permission, &b.permission) && wildcard::covers(&a.pattern, &b.pattern)
+        };
+        covers(self, other) && !covers(other, self)
+    }
+}
+
+/// The rules of one permission object. The catch-all is the default wherever it stands, for keys and
+/// within a key, because people write it last; everything else keeps its order. Old keys get their
+/// modern names; a file tool's patterns get `~` and `$HOME` expanded.
+pub fn from_object(object: &[(String, RuleValue)], source: &str, home: Option<&Path>) -> Rules {
+    let mut rules = vec![];
+    let default_first = |key: &str| key != "*";
+    let mut keys: Vec<_> = object.iter().collect();
+    keys.sort_by_key(|(key, _)| default_first(key));
+    for (key, value) in keys {
+        let permission = modern(key).unwrap_or(key);
+        let mut add = |pattern: String, action| {
+            rules.push(Rule { permission: permission.into(), pattern, action, source: source.into() });
+        };
+        match value {
+            RuleValue::Action(action) => add("*".into(), *action),
+            RuleValue::Map(map) => {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_by_key(|(pattern, _)| default_first(pattern));
+                for (pattern, action) in entries {
+                    add(expand(pattern, home), *action);
+                }
+            }
+        }
+    }
+    Rules(rules)
+}
+
+/// The modern name of an old key; none where it is not old. `list`, `todoread` and `codesearch` are
+/// still keys of ours.
+pub fn modern(key: &str) -> Option<&'static str> {
+    match key {
+        "write" | "patch" | "multiedit" | "apply_patch" => Some("edit"),
+        "ls" => Some("list"),
+        _ => None,
+    }
+}
+
+/// The rules of the old `tools` map: name and whether it may be used.
+pub fn from_tools(tools: &[(String, bool)], source: &str) -> Rules {
+    let rule = |(tool, on): &(String, bool)| Rule {
+        permission: modern(tool).unwrap_or(tool).into(),
+        pattern: "*".into(),
+        action: if *on { Action::Allow } else { Action::Deny },
+        source: source.into(),
+    };
+    Rules(tools.iter().map(rule).collect())
+}
+
+fn expand(pattern: &str, home: Option<&Path>) -> String {
+    let Some(home) = home else { return pattern.to_owned() };
+    for start in ["~", "$HOME"] {
+        if let Some(rest) = pattern.strip_prefix(start)
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            return format!("{}{rest}", home.display());
+        }
+    }
+    pattern.to_owned()
+}
+
+/// What holds where nobody wrote anything (behaviour 2.4).
+pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) -> Rules {
+    use Action::{Allow, Ask, Deny};
+    let mut rules = Rules::built_in(&[("*", "*", Allow), ("doom_loop", "*", Ask), ("external_directory", "*", Ask)]);
+    let mut outside = |dir: &Path| {
+        let pattern = format!("{}/*", dir.display());
+        let source = BUILT_IN.into();
+        rules.0.push(Rule { permission: "external_directory".into(), pattern, action: Allow, source });
+    };
+    outside(&data_dir.join("tool-output"));
+    outside(tmp_dir);
+    for dir in skill_dirs {
+        outside(dir.as_ref());
+    }
+    rules.then(&Rules::built_in(&[
+        ("question", "*", Deny),
+        ("plan_enter", "*", Deny),
+        ("plan_exit", "*", Deny),
+        ("read", "*", Allow),
+        ("read", "*.env", Ask),
+        ("read", "*.env.*", Ask),
+        ("read", "*.env.example", Allow),
+    ]))
+}
+
+/// The rules of a subagent: its own, then every deny of its parent's agent and session, so that what
+/// the parent may not do, it may not do either. Exceptions to a parent's deny are not handed down.
+pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Rules {
+    let denies = parent_agent.0.iter().chain(&parent_session.0).filter(|rule| rule.action == Action::Deny);
+    let mut rules = child.clone();
+    rules.0.extend(denies.cloned());
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Need, evaluate};
+    use super::*;
+    use Action::{Allow, Ask, Deny};
+
+    fn map(entries: &[(&str, Action)]) -> RuleValue {
+        RuleValue::Map(entries.iter().map(|(pattern, action)| ((*pattern).to_owned(), *action)).collect())
+    }
+
+    fn judge(rules: &Rules, permission: &str, pattern: &str) -> Action {
+        evaluate(rules, &Rules::default(), &Need::new(permission, pattern)).action
+    }
+
+    #[test]
+    fn objects_keep_their_order_and_their_default_is_first() {
+        let object = [
+            ("edit".to_owned(), map(&[("docs/*", Allow), ("*", Ask), ("~/x", Deny), ("docs/secret*", Deny)])),
+            ("patch".to_owned(), map(&[("old/*", Deny)])),
+            ("webfetch".to_owned(), RuleValue::Action(Deny)),
+            ("*".to_owned(), RuleValue::Action(Allow)),
+        ];
+        let rules = from_object(&object, "test", Some(Path::new("/h")));
+        let table = [
+            ("edit", "docs/a", Allow),
+            ("edit", "src/a", Ask),
+            ("edit", "/h/x", Deny),
+            ("edit", "docs/secret.md", Deny),
+            ("edit", "DOCS/SECRET.md", Deny),
+            ("edit", "docs/SECRET.md", Deny),
+            ("edit", "old/a", Deny),
+            ("webfetch", "https://x", Deny),
+            ("anything", "x", Allow),
+        ];
+        for (permission, pattern, action) in table {
+            assert_eq!(judge(&rules, permission, pattern), action, "{permission} {pattern}");
+        }
+    }
+
+    /// A deny yields to a later rule that is narrower or says the same, not to a broader one.
+    #[test]
+    fn a_broader_rule_does_not_lift_a_deny() {
+        type Row = (&'static [(&'static str, Action)], &'static str, Action);
+        let table: [Row; 7] = [
+            (&[("src/*", Deny), ("*", Allow)], "src/a", Deny),
+            (&[("*", Deny), ("src/*", Allow)], "src/a", Allow),
+            (&[("src/x/*", Deny), ("src/*", Allow)], "src/x/a", Deny),
+            (&[("src/x/*", Deny), ("src/*", Ask)], "src/x/a", Deny),
+            (&[("src/*", Deny), ("src/x/*", Allow)], "src/x/a", Allow),
+            (&[("src/*", Deny), ("src/*", Allow)], "src/a", Allow),
+            (&[("src/*", Allow), ("src/x*", Deny), ("src/x/y*", Allow), ("src/*", Allow)], "src/x/y", Allow),
+        ];
+        for (entries, pattern, action) in table {
+            let rules: Vec<Rule> = entries
+                .iter()
+                .map(|(pattern, action)| Rule {
+                    permission: "edit".into(),
+                    pattern: (*pattern).into(),
+                    action: *action,
+                    source: "test".into(),
+                })
+                .collect();
+            assert_eq!(judge(&Rules(rules), "edit", pattern), action, "{entries:?} on {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_child_inherits_every_deny() {
+        let child = Rules::built_in(&[("*", "*", Allow), ("edit", "src/*", Allow)]);
+        let parent = Rules::built_in(&[("edit", "*", Deny), ("bash", "*", Allow)]).then(&Rules::read_only());
+        let session = Rules::built_in(&[("webfetch", "*", Deny)]);
+        let rules = derive(&child, &parent, &session);
+        assert_eq!(judge(&rules, "edit", "src/a"), Deny);
+        assert_eq!(judge(&rules, "webfetch", "x"), Deny);
+        assert_eq!(judge(&rules, "read", "x"), Allow);
+        assert!(rules.0.iter().any(|rule| rule.permission == POSTURE.0 && rule.action == Deny));
+    }
+
+    #[test]
+    fn reading_secrets_asks_unless_a_rule_names_them() {
+        let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
+        let need = Need { floor: Some((Ask, "secret".into())), ..Need::new("read", ".env") };
+        let with = |pattern: &str| {
+            let rule =
+                Rule { permission: "read".into(), pattern: pattern.into(), action: Allow, source: "user".into() };
+            evaluate(&base.clone().then(&Rules(vec![rule])), &Rules::default(), &need).action
+        };
+        assert_eq!(with("*"), Ask);
+        assert_eq!(with(".env"), Allow);
+        assert_eq!(judge(&base, "external_directory", "/skills/x"), Allow);
+        assert_eq!(judge(&base, "external_directory", "/etc/*"), Ask);
+        assert_eq!(judge(&base, "question", "*"), Deny);
+    }
+}

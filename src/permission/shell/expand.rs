@@ -1,0 +1,511 @@
+//! What the words of a command become: their values where they are certain, and where they are not,
+//! how much of their beginning is.
+
+use std::path::{Path, PathBuf};
+
+use super::state::{State, Value};
+use super::syntax::{Body, Piece, Script, Word};
+use super::walk::Walk;
+use crate::permission::wildcard::UNKNOWN;
+
+/// How many words one word may become.
+const MOST: usize = 512;
+
+/// One word of a command after expansion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Arg {
+    /// As it was written.
+    pub(super) raw: String,
+    values: Values,
+    /// Nothing in it was computed: no variable, pattern or substitution.
+    pub(super) literal: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Values {
+    Exact(String),
+    /// One of these.
+    OneOf(Vec<String>),
+    /// A file name pattern; escaped with backslashes.
+    Pattern(String),
+    /// Begins like this, and goes on in a way that is not known.
+    Unknown(String),
+}
+
+impl Arg {
+    pub(super) fn exact(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { raw: text.clone(), values: Values::Exact(text), literal: true }
+    }
+
+    /// A text in which something will be replaced before it runs. What stands around that is known,
+    /// and enough for rules that deny; a single word is unknown altogether.
+    pub(super) fn filled(text: &str, mark: &str) -> Self {
+        if text.contains([' ', '\n', ';']) {
+            Self { raw: text.to_owned(), values: Values::Exact(text.replace(mark, "./found")), literal: false }
+        } else {
+            Self::unknown(text)
+        }
+    }
+
+    /// Some file of the project whose name is no secret's.
+    pub(super) fn found() -> Self {
+        Self { raw: "…".into(), values: Values::Exact("./found".into()), literal: false }
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.values, Values::Unknown(_))
+    }
+
+    pub(super) fn unknown(raw: &str) -> Self {
+        Self { raw: raw.to_owned(), values: Values::Unknown(String::new()), literal: false }
+    }
+
+    /// The value, where there is exactly one.
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.values {
+            Values::Exact(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// All values it can have, where they are known without looking at the disk.
+    pub(super) fn texts(&self) -> Option<&[String]> {
+        match &self.values {
+            Values::Exact(text) => Some(std::slice::from_ref(text)),
+            Values::OneOf(texts) => Some(texts),
+            _ => None,
+        }
+    }
+
+    pub(super) fn pattern(&self) -> Option<&str> {
+        match &self.values {
+            Values::Pattern(pattern) => Some(pattern),
+            _ => None,
+        }
+    }
+
+    pub(super) fn known(&self) -> bool {
+        matches!(self.values, Values::Exact(_))
+    }
+
+    pub(super) fn is(&self, text: &str) -> bool {
+        self.text() == Some(text)
+    }
+
+    /// The certain beginning.
+    pub(super) fn prefix(&self) -> &str {
+        match &self.values {
+            Values::Exact(text) | Values::Unknown(text) => text,
+            Values::Pattern(pattern) => &pattern[..pattern.find(['*', '?', '[', '\\']).unwrap_or(pattern.len())],
+            Values::OneOf(_) => "",
+        }
+    }
+
+    pub(super) fn may_be_option(&self) -> bool {
+        match &self.values {
+            Values::Exact(text) => text.starts_with('-'),
+            Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
+            Values::Pattern(_) | Values::Unknown(_) => {
+                let prefix = self.prefix();
+                prefix.is_empty() || prefix.starts_with('-')
+            }
+        }
+    }
+
+    /// The value without its first `count` bytes, which belong to the certain beginning.
+    pub(super) fn after(&self, count: usize) -> Self {
+        let cut = |text: &str| text.get(count..).unwrap_or_default().to_owned();
+        let values = match &self.values {
+            Values::Exact(text) => Values::Exact(cut(text)),
+            Values::Unknown(text) => Values::Unknown(cut(text)),
+            Values::Pattern(text) => Values::Pattern(cut(text)),
+            Values::OneOf(texts) => Values::OneOf(texts.iter().map(|text| cut(text)).collect()),
+        };
+        let raw = match &values {
+            Values::Exact(text) => text.clone(),
+            _ => self.raw.clone(),
+        };
+        Self { raw, values, literal: self.literal }
+    }
+
+    /// The word for rules to be compared with.
+    pub(super) fn normal(&self) -> String {
+        match &self.values {
+            Values::Exact(text) => text.clone(),
+            _ => format!("{}{UNKNOWN}", self.prefix()),
+        }
+    }
+}
+
+/// A piece of a word after its substitutions were looked at.
+#[derive(Debug, Clone)]
+pub(super) enum Part {
+    Text(String),
+    Glob(char),
+    Brace(char),
+    Values(Vec<String>),
+    Unknown,
+}
+
+impl Walk<'_> {
+    /// Expands the words of a command. Substitutions in them are walked on the way.
+    pub(super) fn expand(&mut self, script: &Script, words: &[Word], state: &mut State) -> Vec<Arg> {
+        let mut args = vec![];
+        for word in words {
+            for piece in &word.array {
+                self.expand(script, std::slice::from_ref(piece), state);
+            }
+            self.expand_word(script, word, state, &mut args);
+        }
+        args
+    }
+
+    /// The value of a word that stays one word: an assignment's, a redirection's target.
+    pub(super) fn single(&mut self, script: &Script, word: &Word, state: &mut State) -> Arg {
+        let raw = super::parse::slice(script, &word.range).to_owned();
+        let parts = self.parts(script, &word.pieces, state, false);
+        let literal = literal(&word.pieces);
+        let plain = |part: Part| match part {
+            Part::Brace(c) => Part::Text(c.to_string()),
+            part => part,
+        };
+        let parts: Vec<Part> = parts.into_iter().map(plain).collect();
+        Arg { raw, values: values(&parts), literal }
+    }
+
+    fn expand_word(&mut self, script: &Script, word: &Word, state: &mut State, args: &mut Vec<Arg>) {
+        let raw = super::parse::slice(script, &word.range);
+        let parts = self.parts(script, &word.pieces, state, true);
+        let literal = literal(&word.pieces);
+        // An unquoted variable alone becomes as many words as it holds.
+        if let [Part::Values(texts)] = parts.as_slice()
+            && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
+            && let [text] = texts.as_slice()
+        {
+            for field in text.split_whitespace() {
+                let values = if field.contains(['*', '?', '[']) {
+                    Values::Pattern(field.to_owned())
+                } else {
+                    Values::Exact(field.to_owned())
+                };
+                args.push(Arg { raw: field.to_owned(), values, literal: false });
+            }
+            return;
+        }
+        match braces(&parts) {
+            Some(words) => {
+                let many = words.len() > 1;
+                for parts in words {
+                    let values = values(&parts);
+                    let raw = match (&values, many) {
+                        (Values::Exact(text), true) => text.clone(),
+                        _ => raw.to_owned(),
+                    };
+                    args.push(Arg { raw, values, literal });
+                }
+            }
+            None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
+        }
+    }
+
+    /// `splits`: an unquoted value is split at blanks and matched against file names here.
+    pub(super) fn parts(&mut self, script: &Script, pieces: &[Piece], state: &mut State, splits: bool) -> Vec<Part> {
+        let mut parts = vec![];
+        for piece in pieces {
+            parts.push(match piece {
+                Piece::Text(text) | Piece::Quoted(text) => Part::Text(text.clone()),
+                Piece::Glob(c) => Part::Glob(*c),
+                Piece::Brace(c) => Part::Brace(*c),
+                Piece::Tilde(user) => self.tilde(user, state),
+                Piece::Parameter { name, operator, inner, quoted } => {
+                    let part = self.parameter(script, name, operator, inner, state);
+                    match part {
+                        Part::Values(texts)
+                            if splits && !quoted && pieces.len() > 1 && texts.iter().any(|t| breaks(t)) =>
+                        {
+                            Part::Unknown
+                        }
+                        Part::Values(texts)
+                            if splits && !quoted && texts.len() > 1 && texts.iter().any(|t| breaks(t)) =>
+                        {
+                            Part::Unknown
+                        }
+                        part => part,
+                    }
+                }
+                Piece::Command(body) => {
+                    match body {
+                        Body::Inline(list) => self.substitution(script, list, state),
+                        Body::Apart(script) => self.substitution(script, &script.list, state),
+                    }
+                    Part::Unknown
+                }
+                Piece::Arithmetic(inner) => {
+                    self.arithmetic(script, inner, state);
+                    Part::Unknown
+                }
+                Piece::Process(list) => {
+                    self.process(script, list, state);
+                    Part::Text("/dev/fd/63".into())
+                }
+            });
+        }
+        parts
+    }
+
+    fn tilde(&self, user: &str, state: &State) -> Part {
+        match (user, &self.place.home) {
+            ("", Some(home)) if !state.assigned("HOME") => Part::Text(home.display().to_string()),
+            ("+" | "-" | "", _) => Part::Unknown,
+            (user, _) => Part::Text(format!("~{user}")),
+        }
+    }
+
+    fn parameter(&mut self, script: &Script, name: &str, operator: &str, inner: &[Piece], state: &mut State) -> Part {
+        // What stands inside runs whether or not its value is used.
+        self.parts(script, inner, state, false);
+        let text =
+            |piece: &Piece| matches!(piece, Piece::Text(t) | Piece::Quoted(t) if t.contains('`') || t.contains("$("));
+        if operator.ends_with("@P") {
+            self.opaque("`@P` runs the text of a variable");
+        } else if operator.starts_with('!')
+            && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "!@")
+        {
+            self.opaque("`${!…}` reads a variable whose name is computed");
+        } else if operator.starts_with([':', '[', '!'])
+            && !operator.starts_with(":-")
+            && !operator.starts_with(":+")
+            && !operator.starts_with(":=")
+            && !operator.starts_with(":?")
+        {
+            self.arithmetic_names(inner, state);
+            if inner.iter().any(text) {
+                self.opaque("a subscript is evaluated");
+            }
+        }
+        if operator.starts_with(['=']) || operator.starts_with(":=") {
+            self.assigned_by_expansion(name, state);
+        }
+        if !operator.is_empty() {
+            return Part::Unknown;
+        }
+        match state.value(name) {
+            Some(Value::Known(texts)) => Part::Values(texts.clone()),
+            Some(_) => Part::Unknown,
+            None => match (name, &self.place.home) {
+                ("HOME", Some(home)) => Part::Values(vec![home.display().to_string()]),
+                ("PWD", _) if state.cwd.len() == 1 => Part::Values(vec![state.cwd[0].display().to_string()]),
+                _ => Part::Unknown,
+            },
+        }
+    }
+
+    /// The files a pattern names from a directory, at most [`MOST`]; none where there are more or it
+    /// cannot be told. A pattern that names nothing stands for itself.
+    pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Vec<String>> {
+        let key = (pattern.to_owned(), cwd.to_path_buf());
+        self.globbed.entry(key).or_insert_with(|| glob(pattern, cwd)).clone()
+    }
+}
+
+fn glob(pattern: &str, cwd: &Path) -> Option<Vec<String>> {
+    let (start, rest) = match pattern.strip_prefix('/') {
+        Some(rest) => (PathBuf::from("/"), rest),
+        None => (cwd.to_path_buf(), pattern),
+    };
+    let shown = if pattern.starts_with('/') { "/" } else { "" };
+    let mut found = vec![(start, shown.to_owned())];
+    let mut budget = 4_096_usize;
+    for (at, part) in rest.split('/').enumerate() {
+        let mut next = vec![];
+        for (dir, shown) in &found {
+            let slash = if at == 0 { "" } else { "/" };
+            if !part.contains(['*', '?', '[']) {
+                let part = part.replace('\\', "");
+                next.push((dir.join(&part), format!("{shown}{slash}{part}")));
+                continue;
+            }
+            for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+                budget = budget.checked_sub(1)?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let hidden = name.starts_with('.') && !part.starts_with('.');
+                if !hidden && fits(part, &name) {
+                    next.push((entry.path(), format!("{shown}{slash}{name}")));
+                }
+            }
+        }
+        if next.len() > MOST {
+            return None;
+        }
+        found = next;
+    }
+    let mut names: Vec<String> =
+        found.into_iter().filter(|(path, _)| path.symlink_metadata().is_ok()).map(|(_, shown)| shown).collect();
+    if names.is_empty() {
+        names.push(pattern.replace('\\', ""));
+    }
+    Some(names)
+}
+
+/// A shell pattern on one name. Sets are read generously: they match any letter, so that nothing a
+/// set could name is missed.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut out = String::new();
+    let mut letters = pattern.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\\' => out.extend(letters.next()),
+            '[' => {
+                let rest = letters.as_str();
+                match rest.char_indices().skip(1).find(|(_, c)| *c == ']') {
+                    Some((end, _)) => {
+                        letters = rest[end + 1..].chars();
+                        out.push('?');
+                    }
+                    None => out.push('['),
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    crate::permission::wildcard::matches(&out, name)
+}
+
+/// Whether an unquoted value would become several words or a pattern.
+fn breaks(text: &str) -> bool {
+    text.contains([' ', '\t', '\n', '*', '?', '['])
+}
+
+fn literal(pieces: &[Piece]) -> bool {
+    pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
+}
+
+fn values(parts: &[Part]) -> Values {
+    let pattern = parts.iter().any(|part| matches!(part, Part::Glob(_)));
+    let mut texts = vec![String::new()];
+    for part in parts {
+        match part {
+            Part::Text(text) if pattern => {
+                for c in text.chars() {
+                    if matches!(c, '*' | '?' | '[' | '\\') {
+                        texts[0].push('\\');
+                    }
+                    texts[0].push(c);
+                }
+            }
+            Part::Text(text) => texts.iter_mut().for_each(|all| all.push_str(text)),
+            Part::Glob(c) | Part::Brace(c) => texts.iter_mut().for_each(|all| all.push(*c)),
+            Part::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
+                texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
+            }
+            Part::Values(_) | Part::Unknown => {
+                let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
+                let prefix = if pattern {
+                    prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()
+                } else {
+                    prefix
+                };
+                return Values::Unknown(prefix);
+            }
+        }
+    }
+    texts.sort();
+    texts.dedup();
+    match texts.len() {
+        1 if pattern => Values::Pattern(texts.remove(0)),
+        1 => Values::Exact(texts.remove(0)),
+        _ => Values::OneOf(texts),
+    }
+}
+
+/// Brace expansion. None where there would be too many words.
+fn braces(parts: &[Part]) -> Option<Vec<Vec<Part>>> {
+    let opens = parts.iter().filter(|part| matches!(part, Part::Brace('{'))).count();
+    if opens == 0 {
+        return Some(vec![plain(parts)]);
+    }
+    if opens > 24 {
+        return None;
+    }
+    let Some((open, close, commas)) = first_brace(parts) else { return Some(vec![plain(parts)]) };
+    let mut middles: Vec<Vec<Part>> = vec![];
+    if commas.is_empty() {
+        middles.extend(sequence(&parts[open + 1..close])?.into_iter().map(|text| vec![Part::Text(text)]));
+    } else {
+        let mut from = open + 1;
+        for end in commas.iter().copied().chain([close]) {
+            middles.extend(braces(&parts[from..end])?);
+            from = end + 1;
+        }
+    }
+    let tails = braces(&parts[close + 1..])?;
+    if middles.len() * tails.len() > MOST {
+        return None;
+    }
+    let head = plain(&parts[..open]);
+    let join = |middle: &Vec<Part>, tail: &Vec<Part>| head.iter().chain(middle).chain(tail).cloned().collect();
+    Some(middles.iter().flat_map(|middle| tails.iter().map(move |tail| join(middle, tail))).collect())
+}
+
+fn plain(parts: &[Part]) -> Vec<Part> {
+    let plain = |part: &Part| match part {
+        Part::Brace(c) => Part::Text(c.to_string()),
+        part => part.clone(),
+    };
+    parts.iter().map(plain).collect()
+}
+
+/// The first brace that expands: where it opens and closes, and its commas; no commas: a sequence.
+fn first_brace(parts: &[Part]) -> Option<(usize, usize, Vec<usize>)> {
+    for open in 0..parts.len() {
+        if !matches!(parts[open], Part::Brace('{')) {
+            continue;
+        }
+        let mut depth = 0_usize;
+        let mut commas = vec![];
+        for (at, part) in parts.iter().enumerate().skip(open) {
+            match part {
+                Part::Brace('{') => depth += 1,
+                Part::Brace(',') if depth == 1 => commas.push(at),
+                Part::Brace('}') => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                let sequence = commas.is_empty() && is_sequence(&parts[open + 1..at]);
+                if !commas.is_empty() || sequence {
+                    return Some((open, at, commas));
+                }
+                break;
+            }
+        }
+    }
+    None
+}
+
+fn ends(parts: &[Part]) -> Option<(&str, &str)> {
+    let [Part::Text(text)] = parts else { return None };
+    let (from, rest) = text.split_once("..")?;
+    let to = rest.split("..").next()?;
+    Some((from, to))
+}
+
+fn is_sequence(parts: &[Part]) -> bool {
+    let number = |text: &str| text.parse::<i64>().is_ok();
+    let letter = |text: &str| text.len() == 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic());
+    ends(parts).is_some_and(|(from, to)| (number(from) && number(to)) || (letter(from) && letter(to)))
+}
+
+/// The members of `{a..c}`. None where there are too many. A step is left out: more words than
+/// there are do no harm.
+fn sequence(parts: &[Part]) -> Option<Vec<String>> {
+    let (from, to) = ends(parts)?;
+    if let (Ok(a), Ok(b)) = (from.parse::<i64>(), to.parse::<i64>()) {
+        if a.abs_diff(b) > 256 {
+            return None;
+        }
+        return Some((a.min(b)..=a.max(b)).map(|number| number.to_string()).collect());
+    }
+    let (a, b) = (from.bytes().next()?, to.bytes().next()?);
+    Some((a.min(b)..=a.max(b)).map(|byte| char::from(byte).to_string()).collect())
+}

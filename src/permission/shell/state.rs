@@ -1,0 +1,155 @@
+//! What later commands of a line depend on: the directory, the values of variables, functions, and
+//! whether something has changed what words mean. Where a branch may or may not be taken, both
+//! outcomes stay possible.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use super::syntax::{Kind, List, Piece, Word};
+use super::variables::holds_code;
+
+/// What a variable holds.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    /// One of these.
+    Known(Vec<String>),
+    /// A number, or a text of this line that holds no code.
+    Harmless,
+    /// Something from outside: a command's output, a line that was read.
+    Foreign,
+}
+
+/// What later commands depend on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    pub(super) vars: HashMap<String, Value>,
+    pub(super) functions: HashSet<String>,
+    /// Where the shell may be, as it names the place; empty where that is not known.
+    pub(super) cwd: Vec<PathBuf>,
+    pub(super) previous: Vec<PathBuf>,
+    /// Inside a function: variables may have been set by whoever calls it.
+    pub(super) called: bool,
+    /// Why a command may no longer mean what it says.
+    pub(super) changed: Option<String>,
+}
+
+impl Value {
+    /// Arithmetic may evaluate it: no code can come of it.
+    fn is_harmless(&self) -> bool {
+        match self {
+            Self::Harmless => true,
+            Self::Known(texts) => !texts.iter().any(|text| holds_code(text)),
+            Self::Foreign => false,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+        if self.called { Some(&Value::Foreign) } else { self.vars.get(name) }
+    }
+
+    pub(super) fn assigned(&self, name: &str) -> bool {
+        self.called || self.vars.contains_key(name)
+    }
+
+    /// Adds what a variable may hold. Nothing is forgotten: a branch may not have been taken.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        let merged = match (self.vars.remove(name), value) {
+            (None, value) => value,
+            (Some(Value::Known(mut old)), Value::Known(new)) if old.len() + new.len() <= 64 => {
+                old.extend(new);
+                old.sort();
+                old.dedup();
+                Value::Known(old)
+            }
+            (Some(old), new) if old.is_harmless() && new.is_harmless() => Value::Harmless,
+            _ => Value::Foreign,
+        };
+        self.vars.insert(name.to_owned(), merged);
+    }
+
+    /// The state of a program of its own, such as `sh -c`.
+    pub(super) fn child(&self) -> Self {
+        Self { cwd: self.cwd.clone(), changed: self.changed.clone(), ..Self::default() }
+    }
+
+    pub(super) fn change(&mut self, reason: &str) {
+        self.changed.get_or_insert_with(|| reason.to_owned());
+    }
+
+    pub(super) fn is_function(&self, name: &str) -> bool {
+        self.functions.contains(name)
+    }
+}
+
+/// Both outcomes; unknown where one of them is.
+pub(super) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
+    if a.is_empty() || b.is_empty() {
+        return vec![];
+    }
+    let mut both = a.to_vec();
+    both.extend(b.iter().filter(|path| !a.contains(path)).cloned());
+    if both.len() > 8 { vec![] } else { both }
+}
+
+/// Names a loop's body assigns, and whether it changes the directory: a later round starts from what
+/// an earlier one left.
+pub(super) fn unsettle(list: &List, state: &mut State) {
+    for command in list.iter().flat_map(|item| &item.commands) {
+        match &command.kind {
+            Kind::Simple { assigns, words } => {
+                for assign in assigns.iter().filter(|_| words.is_empty()) {
+                    let quiet = |piece: &Piece| match piece {
+                        Piece::Arithmetic(_) => true,
+                        Piece::Text(text) | Piece::Quoted(text) => !holds_code(text),
+                        _ => false,
+                    };
+                    let harmless = assign.array.is_none() && assign.value.pieces.iter().all(quiet);
+                    // Twice, so that a value known before is no longer the only one.
+                    let value = || if harmless { Value::Harmless } else { Value::Foreign };
+                    state.set(&assign.name, value());
+                    state.set(&assign.name, value());
+                }
+                let text = |word: &Word| match word.pieces.as_slice() {
+                    [Piece::Text(text) | Piece::Quoted(text), ..] => Some(text.clone()),
+                    _ => None,
+                };
+                let first = words.first().and_then(text);
+                let first = first.as_deref();
+                if matches!(first, Some("eval" | "source" | ".")) {
+                    state.called = true;
+                }
+                if matches!(
+                    first,
+                    Some(
+                        "read"
+                            | "mapfile"
+                            | "readarray"
+                            | "printf"
+                            | "declare"
+                            | "typeset"
+                            | "local"
+                            | "export"
+                            | "readonly"
+                            | "let"
+                            | "getopts"
+                    )
+                ) {
+                    for word in words.iter().skip(1).filter_map(text) {
+                        state.set(word.split(['=', '+', '[']).next().unwrap_or_default(), Value::Foreign);
+                    }
+                }
+                if matches!(first, Some("cd" | "pushd" | "popd")) {
+                    state.cwd.clear();
+                }
+            }
+            Kind::Group(list) | Kind::ArithmeticFor { body: list, .. } | Kind::For { body: list, .. } => {
+                unsettle(list, state)
+            }
+            Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().for_each(|list| unsettle(list, state)),
+            Kind::Case { arms, .. } => arms.iter().for_each(|(_, list)| unsettle(list, state)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The paths a line uses, each from the directory the shell is in by then.
+
+use std::path::{Path, PathBuf};
+
+use super::expand::Arg;
+use super::state::State;
+use super::walk::{BUDGET, Walk};
+use super::{Action, Effect, Unit};
+use crate::permission::Need;
+use crate::permission::paths::{self, Access, Found};
+use crate::permission::protected::{self, Protected};
+
+/// Paths of one unit; more are asked about unseen.
+const PATHS: usize = 512;
+
+impl Walk<'_> {
+    /// Notes that a unit uses a path.
+    pub(super) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &State) {
+        if arg.text().is_some_and(device) {
+            return;
+        }
+        if access == Access::Edit {
+            let lost = state.cwd.is_empty() && !arg.prefix().starts_with('/');
+            unit.effect_at_least(if lost { Effect::Unproven } else { Effect::Writes });
+        }
+        let mut texts: Vec<String> = vec![];
+        if let Some(known) = arg.texts() {
+            texts.extend(known.iter().cloned());
+        } else if let Some(pattern) = arg.pattern() {
+            for cwd in &state.cwd {
+                match self.glob(pattern, cwd) {
+                    Some(names) => texts.extend(names),
+                    None => {
+                        self.unknown_path(access, arg, unit);
+                        return;
+                    }
+                }
+            }
+            if state.cwd.is_empty() {
+                self.unknown_path(access, arg, unit);
+                return;
+            }
+        } else {
+            self.unknown_path(access, arg, unit);
+            return;
+        }
+        for text in texts {
+            self.touch_text(access, &text, unit, state);
+        }
+    }
+
+    fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut Unit) {
+        unit.plans_only = false;
+        match access {
+            Access::List => {}
+            Access::Read => unit.floor(Action::Ask, &format!("which file it reads as {} is not known", arg.raw)),
+            Access::Edit => unit.floor(Action::Ask, &format!("which file it changes as {} is not known", arg.raw)),
+        }
+    }
+
+    pub(super) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &State) {
+        if text.is_empty() || device(text) || text.starts_with("/dev/fd/") {
+            return;
+        }
+        if text.starts_with("/dev/") && access == Access::Edit {
+            super::floor::device(text, unit);
+            return;
+        }
+        let absolute = Path::new(text).is_absolute() || text.starts_with("~");
+        if state.cwd.is_empty() && !absolute {
+            unit.plans_only = false;
+            if access != Access::List {
+                unit.floor(Action::Ask, &format!("in which directory {text} lies is not known"));
+            }
+            return;
+        }
+        // A tilde that reaches a program is a letter: the shell has expanded the others.
+        let text = if text.starts_with('~') { format!("./{text}") } else { text.to_owned() };
+        let nowhere = [PathBuf::from("/")];
+        let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
+        for cwd in from {
+            self.touched += 1;
+            if self.touched > BUDGET {
+                self.opaque("it uses more than 10,000 paths");
+                return;
+            }
+            let key = (text.clone(), cwd.clone());
+            let look = || paths::locate_from(&text, cwd, self.place).ok();
+            let Some(located) = self.located.entry(key).or_insert_with(look).clone() else {
+                // A path below a file, a circle of links: the program fails on it, unless what runs
+                // before changes that.
+                if access == Access::Edit {
+                    unit.plans_only = false;
+                    unit.floor(Action::Ask, &format!("{text} cannot be written as things stand"));
+                }
+                continue;
+            };
+            let made =
+                self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&text).starts_with(link));
+            if made && access != Access::List {
+                unit.floor(Action::Ask, &format!("the line itself changes where {text} leads"));
+            }
+            if located.found == Found::Directory && access == Access::Read {
+                self.add(unit, located.needs(Access::List));
+                continue;
+            }
+            if access == Access::Edit {
+                let plan =
+                    located.inside && located.protected.is_none() && protected::is_plan(Path::new(&located.relative));
+                unit.plans_only =
+                    plan && (unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit"));
+            }
+            if access == Access::Read && located.is_absent() && located.protected != Some(Protected::Secret) {
+                // There is nothing to read.
+                if located.protected.is_none() {
+                    continue;
+                }
+            }
+            self.add(unit, located.needs(access));
+        }
+    }
+
+    /// Removing or moving a link is about the link, not about what it leads to. False where it is no
+    /// link, or not known.
+    pub(super) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &State) -> bool {
+        let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return false };
+        let path = cwd.join(text);
+        if text.ends_with('/') || !path.is_symlink() {
+            return false;
+        }
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let Ok(parent) = paths::locate_from(&parent.display().to_string(), cwd, self.place) else { return false };
+        let shown = Path::new(&parent.relative).join(name);
+        unit.effect = Effect::Writes;
+        unit.plans_only = false;
+        self.add(unit, parent.needs(Access::List));
+        let mut need = Need::new("edit", crate::worktree::normal(&shown).display().to_string());
+        if protected::control(&shown) {
+            need.floor = Some((
+                Action::Ask,
+                format!("{} decides what runs on this machine or what the agent may do", shown.display()),
+            ));
+        }
+        self.add(unit, vec![need]);
+        if !self.links.contains(&path) {
+            self.links.push(path);
+        }
+        true
+    }
+
+    fn add(&self, unit: &mut Unit, needs: Vec<Need>) {
+        for need in needs {
+            let known = |one: &Need| one.permission == need.permission && one.patterns == need.patterns;
+            if unit.touches.len() >= PATHS {
+                unit.floor(Action::Ask, "it uses more paths than are looked at");
+            } else if !unit.touches.iter().any(known) {
+                unit.touches.push(need);
+            }
+        }
+    }
+
+    /// A link the line makes: what lies below it is judged no more by what is there now.
+    pub(super) fn links_to(&mut self, arg: &Arg, state: &State) {
+        for cwd in &state.cwd {
+            match arg.text() {
+                Some(text) => self.links.push(crate::worktree::normal(&cwd.join(text))),
+                None => self.links.push(cwd.clone()),
+            }
+        }
+    }
+
+    /// Changes the directory.
+    pub(super) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut State) {
+        let before = state.cwd.clone();
+        let Some(target) = target else {
+            state.cwd = self.place.home.iter().cloned().collect();
+            state.previous = before;
+            return;
+        };
+        if target.is("-") {
+            std::mem::swap(&mut state.cwd, &mut state.previous);
+            return;
+        }
+        self.touch(Access::List, target, unit, state);
+        let mut next = vec![];
+        match target.texts() {
+            Some(texts) => {
+                for text in texts {
+                    if before.is_empty() && !Path::new(text).is_absolute() {
+                        next.clear();
+                        break;
+                    }
+                    let from = if before.is_empty() { vec![PathBuf::from("/")] } else { before.clone() };
+                    for cwd in from {
+                        let path = crate::worktree::normal(&cwd.join(text));
+                        let there = path.is_dir() && !self.links.iter().any(|link| path.starts_with(link));
+                        // Where it is not there yet, the change may fail and the rest run here.
+                        if !there {
+                            next.push(cwd);
+                        }
+                        next.push(path);
+                    }
+                }
+            }
+            None => {
+                state.change("the directory is not known");
+                unit.floor(Action::Ask, "to which directory it changes is not known");
+            }
+        }
+        next.dedup();
+        if next.len() > 8 {
+            next.clear();
+        }
+        state.previous = before;
+        state.cwd = next;
+    }
+}
+
+/// Devices that hold no data of anybody's.
+pub(super) fn device(text: &str) -> bool {
+    matches!(
+        text,
+        "/dev/null"
+            | "/dev/stdin"
+            | "/dev/stdout"
+            | "/dev/stderr"
+            | "/dev/tty"
+            | "/dev/zero"
+            | "/dev/full"
+            | "/dev/random"
+            | "/dev/urandom"
+            | "-"
+    ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+}

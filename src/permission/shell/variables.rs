@@ -1,0 +1,204 @@
+//! Which variables change what commands mean, and arithmetic, which evaluates what variables hold.
+
+use super::state::{State, Value};
+use super::syntax::{Body, Piece, Script};
+use super::walk::Walk;
+
+impl Walk<'_> {
+    /// An arithmetic expression: its substitutions, and the variables whose text it evaluates.
+    pub(super) fn arithmetic(&mut self, script: &Script, pieces: &[Piece], state: &mut State) {
+        for piece in pieces {
+            match piece {
+                Piece::Command(body) => {
+                    match body {
+                        Body::Inline(list) => self.substitution(script, list, state),
+                        Body::Apart(script) => self.substitution(script, &script.list, state),
+                    }
+                    self.opaque("a command's output is computed with, which could run more");
+                }
+                Piece::Process(list) => self.process(script, list, state),
+                Piece::Arithmetic(inner) => self.arithmetic(script, inner, state),
+                Piece::Parameter { inner, .. } => self.arithmetic(script, inner, state),
+                Piece::Quoted(text) if holds_code(text) => {
+                    self.opaque("a number is computed from text that holds a command")
+                }
+                _ => {}
+            }
+        }
+        self.arithmetic_names(pieces, state);
+    }
+
+    /// The variables in an expression: their text is evaluated, and may be assigned.
+    pub(super) fn arithmetic_names(&mut self, pieces: &[Piece], state: &mut State) {
+        let mut names: Vec<String> = vec![];
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) | Piece::Quoted(text) => {
+                    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                    names.extend(
+                        words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit())).map(str::to_owned),
+                    );
+                }
+                Piece::Parameter { name, .. } => names.push(name.clone()),
+                _ => {}
+            }
+        }
+        for name in names {
+            self.assigns_danger(&name);
+            let code = match state.vars.get(&name) {
+                Some(Value::Known(texts)) => texts.iter().any(|text| holds_code(text)),
+                Some(Value::Foreign) => true,
+                _ => false,
+            };
+            if code {
+                self.opaque("a number is computed from text that may hold a command");
+            }
+            let assigned =
+                pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
+            if assigned {
+                state.set(&name, Value::Harmless);
+            }
+        }
+    }
+
+    pub(super) fn assigned_by_expansion(&mut self, name: &str, state: &mut State) {
+        self.assigns_danger(name);
+        state.set(name, Value::Foreign);
+    }
+
+    pub(super) fn assigns_danger(&mut self, name: &str) {
+        if let Some(reason) = variable_danger(name) {
+            self.opaque(&format!("{name} {reason}"));
+        }
+    }
+}
+
+/// Text that runs something when bash computes with it.
+pub(super) fn holds_code(text: &str) -> bool {
+    text.contains("$(") || text.contains('`') || text.contains("${")
+}
+
+/// Variables that cannot make a program do something else.
+pub(super) fn harmless(name: &str) -> bool {
+    const NAMES: [&str; 14] = [
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "NO_COLOR",
+        "CI",
+        "FORCE_COLOR",
+        "CLICOLOR",
+        "COLUMNS",
+        "LINES",
+        "TERM",
+        "RUST_BACKTRACE",
+        "RUST_LOG",
+        "DEBIAN_FRONTEND",
+        "CARGO_TERM_COLOR",
+    ];
+    name.starts_with("LC_") || NAMES.contains(&name)
+}
+
+/// Why setting a variable changes what commands mean or run.
+pub(super) fn variable_danger(name: &str) -> Option<&'static str> {
+    const SHELL: [&str; 20] = [
+        "PATH",
+        "IFS",
+        "ENV",
+        "BASH_ENV",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "PS0",
+        "PS1",
+        "PS2",
+        "PS4",
+        "PROMPT_COMMAND",
+        "CDPATH",
+        "HOME",
+        "SHELL",
+        "GLOBIGNORE",
+        "EXECIGNORE",
+        "POSIXLY_CORRECT",
+        "BASH_XTRACEFD",
+        "PWD",
+        "OLDPWD",
+    ];
+    const HELPERS: [&str; 60] = [
+        "PAGER",
+        "MANPAGER",
+        "EDITOR",
+        "VISUAL",
+        "BROWSER",
+        "LESSOPEN",
+        "LESSCLOSE",
+        "LESS",
+        "PERL5LIB",
+        "PERL5OPT",
+        "PERL5DB",
+        "PERLLIB",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "PYTHONHOME",
+        "PYTHONINSPECT",
+        "PYTHONBREAKPOINT",
+        "PYTHONWARNINGS",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "RUBYOPT",
+        "RUBYLIB",
+        "JAVA_TOOL_OPTIONS",
+        "_JAVA_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "MAKEFLAGS",
+        "MAKEFILES",
+        "RUSTC_WRAPPER",
+        "RUSTC",
+        "RUSTFLAGS",
+        "CARGO_HOME",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CC",
+        "CXX",
+        "LD",
+        "AR",
+        "RIPGREP_CONFIG_PATH",
+        "TAR_OPTIONS",
+        "GZIP",
+        "XDG_CONFIG_HOME",
+        "XDG_CONFIG_DIRS",
+        "XDG_DATA_HOME",
+        "SSH_ASKPASS",
+        "SUDO_ASKPASS",
+        "MANOPT",
+        "GREP_OPTIONS",
+        "AWKPATH",
+        "AWKLIBPATH",
+        "GCONV_PATH",
+        "LOCPATH",
+        "NLSPATH",
+        "HOSTALIASES",
+        "TMPPREFIX",
+        "TERMINFO",
+        "TERMCAP",
+        "DOCKER_HOST",
+        "KUBECONFIG",
+        "GOFLAGS",
+        "PHPRC",
+        "LUA_INIT",
+    ];
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    if SHELL.contains(&name) || name.starts_with("BASH") {
+        Some("changes how commands are found or read")
+    } else if starts(&["LD_", "DYLD_", "GLIBC_", "MALLOC_"]) {
+        Some("makes programs load other code")
+    } else if starts(&["GIT_"]) {
+        Some("changes what git does and starts")
+    } else if HELPERS.contains(&name)
+        || starts(&["npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "PIP_", "UV_", "SSL_CERT_"])
+    {
+        Some("makes programs start helpers or read other settings")
+    } else if name.to_ascii_uppercase().ends_with("_PROXY") {
+        Some("sends network traffic elsewhere")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,301 @@
+//! Addresses: which host is really meant, whether it may be reached at all, and whether a rule names
+//! it. Names are resolved elsewhere; [`forbidden_address`] judges what comes out.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::rule::Rules;
+use super::{Action, wildcard};
+
+/// What becomes of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UrlVerdict {
+    /// Judged by rules and by where it leads.
+    Judged(Action, String),
+    /// No web address at all: why.
+    Refused(String),
+}
+
+/// Judges an address before anything is resolved. `secrets` are values that must not leave in a
+/// query; shorter ones than 8 bytes are not looked for.
+pub fn judge_url(rules: &Rules, text: &str, secrets: &[String]) -> UrlVerdict {
+    let refused = |reason: &str| UrlVerdict::Refused(reason.to_owned());
+    let text = text.trim();
+    if text.chars().any(super::paths::invisible) {
+        return refused("it holds characters that cannot be seen");
+    }
+    if text.contains('\\') {
+        return refused("it holds a backslash, which programs read in different ways");
+    }
+    let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    if !matches!(scheme.as_str(), "http" | "https") {
+        return refused("only http and https addresses are fetched");
+    }
+    // The zone of an address is not part of what a URL may hold, but people and attackers write it.
+    let plain = without_zone(text);
+    let authority =
+        plain.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#', '\\']).next().unwrap_or_default());
+    if authority.rsplit('@').next().unwrap_or_default().contains('%') {
+        return refused("its host is escaped");
+    }
+    let Ok(url) = reqwest::Url::parse(&plain) else { return refused("it is not a valid address") };
+    let Some(host) = url.host_str().filter(|host| !host.is_empty()) else { return refused("it names no host") };
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    if let Some(reason) = local_host(&host) {
+        return UrlVerdict::Judged(Action::Deny, format!("{host} {reason}"));
+    }
+    let (mut action, mut reason) = by_rules(rules, &url, &host);
+    let mut least = |why: &str| {
+        if action == Action::Allow {
+            (action, reason) = (Action::Ask, why.to_owned());
+        }
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        least(&format!("it names a user; the host is {host}"));
+    }
+    let sent = format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
+    if secrets.iter().any(|secret| holds(&sent, secret)) {
+        least("it would send a secret");
+    } else if url.query().is_some_and(looks_secret) || url.path().split('/').any(|part| part.len() > 200) {
+        least("it would send a long text that may hold data of yours");
+    }
+    UrlVerdict::Judged(action, reason)
+}
+
+fn without_zone(text: &str) -> String {
+    match (text.find('['), text.find(']')) {
+        (Some(open), Some(close)) if open < close => match text[open..close].find('%') {
+            Some(at) => format!("{}{}", &text[..open + at], &text[close..]),
+            None => text.to_owned(),
+        },
+        _ => text.to_owned(),
+    }
+}
+
+/// Why a host is never fetched from, by its name or number alone.
+fn local_host(host: &str) -> Option<&'static str> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return forbidden_address(address);
+    }
+    let local = ["localhost", "local", "internal", "home.arpa", "localdomain"];
+    let named = local.iter().any(|name| host == *name || host.ends_with(&format!(".{name}")));
+    (named || !host.contains('.')).then_some("is a name of this machine or network")
+}
+
+/// Why an address is never connected to: loopback, private, link-local, metadata, multicast,
+/// reserved; also where it hides in another notation. To be asked of every resolved address, again
+/// after each redirect.
+pub fn forbidden_address(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => forbidden_v4(address),
+        IpAddr::V6(address) => forbidden_v6(address),
+    }
+}
+
+fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
+    let [a, b, c, _] = address.octets();
+    let kind = match (a, b, c) {
+        (127, ..) => "is this machine",
+        (0, ..) => "is this network",
+        (10, ..) | (192, 168, _) => "is on a private network",
+        (172, 16..=31, _) => "is on a private network",
+        (100, 64..=127, _) => "is on a provider's private network",
+        (169, 254, _) => "is link-local; cloud machines keep their keys there",
+        (192, 0, 0 | 2) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
+        (224..=255, ..) => "is no single machine",
+        _ => return None,
+    };
+    Some(kind)
+}
+
+fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
+    if let Some(inner) = address.to_ipv4_mapped() {
+        return forbidden_v4(inner);
+    }
+    let segments = address.segments();
+    let inner = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        forbidden_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match segments {
+        [0, 0, 0, 0, 0, 0, 0, 1] => Some("is this machine"),
+        [0, 0, 0, 0, 0, 0, high, low] => inner(high, low).or(Some("is reserved")),
+        [0x64, 0xff9b, .., high, low] => inner(high, low),
+        [0x2002, high, low, ..] => inner(high, low),
+        [first, ..] if first & 0xfe00 == 0xfc00 => Some("is on a private network"),
+        [first, ..] if first & 0xffc0 == 0xfe80 || first & 0xffc0 == 0xfec0 => Some("is link-local"),
+        [first, ..] if first & 0xff00 == 0xff00 => Some("is no single machine"),
+        [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => Some("is reserved"),
+        _ => None,
+    }
+}
+
+/// Rules for `webfetch`: a pattern is a host, or an address whose host is compared label by label.
+fn by_rules(rules: &Rules, url: &reqwest::Url, host: &str) -> (Action, String) {
+    let mut decided = (Action::Ask, format!("{host} is not named by a rule"));
+    let mut denied = None;
+    for rule in rules.0.iter().filter(|rule| wildcard::matches(&rule.permission, "webfetch")) {
+        if rule.pattern != "*" && !names(&rule.pattern, url, host) {
+            continue;
+        }
+        let reason = if rule.pattern == "*" {
+            format!("the default for {host}")
+        } else {
+            format!("\"{}\" names {host}", rule.pattern)
+        };
+        if rule.action == Action::Deny && rule.pattern != "*" {
+            denied = Some((Action::Deny, reason.clone()));
+        }
+        decided = (rule.action, reason);
+    }
+    denied.unwrap_or(decided)
+}
+
+fn names(pattern: &str, url: &reqwest::Url, host: &str) -> bool {
+    let (scheme, rest) = pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
+    let cut = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(cut);
+    let (wanted, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port.parse().ok()),
+        _ => (authority, None),
+    };
+    // A port that was not named is the scheme's own.
+    let same_port = port == url.port() || (port.is_some() && port == url.port_or_known_default());
+    let sent = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    let same_path = path.is_empty() || path == "/" && sent == "/" || wildcard::matches(path, &sent);
+    scheme.is_none_or(|scheme| scheme == "*" || scheme.eq_ignore_ascii_case(url.scheme()))
+        && same_port
+        && same_path
+        && labels(&wanted.to_ascii_lowercase(), host)
+}
+
+/// A host pattern: each label alone, `*.` at the start for any number of them.
+fn labels(pattern: &str, host: &str) -> bool {
+    if let Some(tail) = pattern.strip_prefix("*.") {
+        return host.strip_suffix(tail).is_some_and(|head| head.ends_with('.') && head.len() > 1);
+    }
+    let (pattern, host): (Vec<&str>, Vec<&str>) = (pattern.split('.').collect(), host.split('.').collect());
+    pattern.len() == host.len() && pattern.iter().zip(host).all(|(pattern, label)| wildcard::matches(pattern, label))
+}
+
+fn holds(text: &str, secret: &str) -> bool {
+    use base64::Engine;
+    if secret.len() < 8 {
+        return false;
+    }
+    let decoded = decoded(text);
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let backwards: String = secret.chars().rev().collect();
+    let engines = [base64::engine::general_purpose::STANDARD_NO_PAD, base64::engine::general_purpose::URL_SAFE_NO_PAD];
+    decoded.contains(secret)
+        || decoded.contains(&backwards)
+        || text.to_ascii_lowercase().contains(&hex)
+        || engines.iter().any(|engine| decoded.contains(&engine.encode(secret)))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = vec![];
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match (byte, hex(ahead.next()), hex(ahead.next())) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low).to_le_bytes()[0]);
+                rest = ahead;
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether a query is longer than people write, or holds what looks like a key.
+fn looks_secret(query: &str) -> bool {
+    let dense = |value: &str| {
+        let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
+        value.len() >= 32 && !value.contains(['+', ' ', '%']) && classes.iter().all(|class| value.contains(*class))
+    };
+    query.len() > 512 || query.split('&').any(|pair| dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::records;
+    use super::*;
+    use crate::permission::Rule;
+
+    fn rules() -> Rules {
+        let rule = |pattern: &str, action| Rule {
+            permission: "webfetch".into(),
+            pattern: pattern.into(),
+            action,
+            source: "test".into(),
+        };
+        Rules(vec![rule("*", Action::Ask), rule("https://docs.allowed.example/*", Action::Allow)])
+    }
+
+    fn verdict(text: &str) -> &'static str {
+        match judge_url(&rules(), text, &["sk-live-0123456789".into()]) {
+            UrlVerdict::Judged(Action::Allow, _) => "allow",
+            UrlVerdict::Judged(Action::Ask, _) => "ask",
+            UrlVerdict::Judged(Action::Deny, _) => "deny",
+            UrlVerdict::Refused(_) => "refuse",
+        }
+    }
+
+    /// Rows that begin with a word instead of a scheme are about fetching, not about the address.
+    #[test]
+    fn the_table_of_addresses() {
+        let mut seen = 0;
+        for row in records(include_str!("../../editor-tests/data/url_cases.csv")) {
+            let text: String = serde_json::from_str(&row[1]).unwrap();
+            if !text.contains("://") || text.starts_with("allowed host") {
+                continue;
+            }
+            seen += 1;
+            assert_eq!(verdict(text.split(" ,").next().unwrap()), row[2], "{} {text}", row[0]);
+        }
+        assert!(seen >= 14);
+    }
+
+    #[test]
+    fn more_addresses() {
+        let table = [
+            ("https://docs.allowed.example/", "allow"),
+            ("https://docs.allowed.example/a?b=c", "allow"),
+            ("HTTPS://DOCS.Allowed.Example./a", "allow"),
+            ("https://docs.allowed.example:443/a", "allow"),
+            ("http://docs.allowed.example/", "ask"),
+            ("https://docs.allowed.example\\.evil.test/", "refuse"),
+            ("https://evil.test/docs.allowed.example/", "ask"),
+            ("https://docs.allowed.example/?k=sk-live-0123456789", "ask"),
+            ("https://docs.allowed.example/?k=c2stbGl2ZS0wMTIzNDU2Nzg5", "ask"),
+            ("https://docs.allowed.example/?k=9876543210-evil-ks", "ask"),
+            ("https://user:pw@docs.allowed.example/", "ask"),
+            ("http://0x7f.1/", "deny"),
+            ("http://127.0.0.1./", "deny"),
+            ("http://[::ffff:10.0.0.1]/", "deny"),
+            ("http://[64:ff9b::a9fe:a9fe]/", "deny"),
+            ("http://[2002:7f00:1::]/", "deny"),
+            ("http://169.254.169.254/latest", "deny"),
+            ("http://metadata.google.internal/", "deny"),
+            ("http://printer.local/", "deny"),
+            ("http://router/", "deny"),
+            ("http://100.100.1.1/", "deny"),
+            ("data:text/plain,x", "refuse"),
+            ("javascript:alert(1)", "refuse"),
+            ("unix:/run/x", "refuse"),
+            // A missing host is taken from the path, as browsers do.
+            ("https:///x", "deny"),
+            ("http://", "refuse"),
+            ("https://docs.allowed.example\u{200b}/", "refuse"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(verdict(text), expected, "{text}");
+        }
+    }
+}

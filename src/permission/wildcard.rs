@@ -1,0 +1,198 @@
+//! The wildcard of rules (behaviour 2.2): `*` is any run of any characters, `/` included, `?` is
+//! one character, a trailing ` *` also matches nothing at all, `\` reads as `/`. Case-sensitive,
+//! anchored at both ends.
+
+/// Stands in a text for words that are not known before the command runs.
+pub const UNKNOWN: char = '\0';
+
+/// Whether `text` matches `pattern`.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    either(pattern, |pattern| run(&mut pattern.chars().map(slash), &mut text.chars().map(slash)))
+}
+
+/// As [`matches`], letters compared without regard to case: for rules that deny.
+pub fn matches_folded(pattern: &str, text: &str) -> bool {
+    let fold = |c: char| slash(c).to_lowercase().next().unwrap_or(c);
+    either(pattern, |pattern| run(&mut pattern.chars().map(fold), &mut text.chars().map(fold)))
+}
+
+/// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`, case
+/// aside.
+pub fn may_match(pattern: &str, text: &str) -> bool {
+    let fold = |c: char| slash(c).to_lowercase().next().unwrap_or(c);
+    let text: Vec<char> = text.chars().map(fold).collect();
+    either(pattern, |pattern| {
+        let pattern: Vec<char> = pattern.chars().map(fold).collect();
+        // One row per pattern character: which beginnings of the text it can have consumed. The last
+        // place stays reachable while the text may still grow at an unknown.
+        let mut reach = vec![false; text.len() + 1];
+        reach[0] = true;
+        spread(&mut reach, &text);
+        for c in pattern {
+            let mut next = vec![false; text.len() + 1];
+            for at in 0..=text.len() {
+                if c == '*' {
+                    next[at] = reach[at] || (at > 0 && next[at - 1]);
+                } else {
+                    let here = at > 0 && reach[at - 1] && (text[at - 1] == c || c == '?');
+                    // The unknown run may hold this character and go on.
+                    let within = at < text.len() && text[at] == UNKNOWN && reach[at];
+                    next[at] = here || within;
+                }
+            }
+            spread(&mut next, &text);
+            reach = next;
+        }
+        reach[text.len()]
+    })
+}
+
+/// An unknown run may be empty: what reaches it reaches what follows it.
+fn spread(reach: &mut [bool], text: &[char]) {
+    for (at, c) in text.iter().enumerate() {
+        if *c == UNKNOWN && reach[at] {
+            reach[at + 1] = true;
+        }
+    }
+}
+
+/// Whether every text that matches `narrow` matches `broad` too. May say no where the answer is yes,
+/// never the reverse.
+pub fn covers(broad: &str, narrow: &str) -> bool {
+    // A star in the narrow pattern is a letter that only a star in the broad one takes.
+    let letter = |c: char| match slash(c) {
+        '*' => '\u{1}',
+        '?' => '\u{2}',
+        c => c,
+    };
+    let within = |pattern: &str, text: &str| {
+        let text: Vec<char> = text.chars().map(letter).collect();
+        let pattern: Vec<char> = pattern.chars().map(slash).collect();
+        run_slices(&pattern, &text, |p, t| (p == '?' && t != '\u{1}') || p == t)
+    };
+    let all = |text: &str| either(broad, |pattern| within(pattern, text));
+    all(narrow) && narrow.strip_suffix(" *").is_none_or(all)
+}
+
+fn either(pattern: &str, matches: impl Fn(&str) -> bool) -> bool {
+    matches(pattern) || pattern.strip_suffix(" *").is_some_and(matches)
+}
+
+fn slash(c: char) -> char {
+    if c == '\\' { '/' } else { c }
+}
+
+/// Fails at the first letter that differs before anything is collected: most rules do.
+fn run(pattern: &mut dyn Iterator<Item = char>, text: &mut dyn Iterator<Item = char>) -> bool {
+    loop {
+        match pattern.next() {
+            None => return text.next().is_none(),
+            Some('*') => {
+                let mut rest = vec!['*'];
+                rest.extend(pattern);
+                let text: Vec<char> = text.collect();
+                return run_slices(&rest, &text, |p, t| p == '?' || p == t);
+            }
+            Some(c) => match text.next() {
+                Some(t) if c == '?' || c == t => {}
+                _ => return false,
+            },
+        }
+    }
+}
+
+/// Greedy with one point to come back to: linear space, no recursion.
+fn run_slices(pattern: &[char], text: &[char], same: impl Fn(char, char) -> bool) -> bool {
+    if pattern == ['*'] {
+        return true;
+    }
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(c) if same(*c, text[t]) => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, seen)) => {
+                    star = Some((at, seen + 1));
+                    p = at + 1;
+                    t = seen + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards() {
+        let table = [
+            ("*", "", true),
+            ("*", "a/b\nc", true),
+            ("git push *", "git push", true),
+            ("git push *", "git push origin", true),
+            ("git push *", "git pushx", false),
+            ("ls*", "lsof", true),
+            ("*.env", "a/b/.env", true),
+            ("*.env.*", "a/.env.local/b", true),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("src/*", "src\\a.rs", true),
+            ("A", "a", false),
+            ("a.c", "abc", false),
+            ("*a*b*c*", "xxaxxbxxc", true),
+            ("*a*b*c*", "xxaxxcxxb", false),
+        ];
+        for (pattern, text, expected) in table {
+            assert_eq!(matches(pattern, text), expected, "{pattern} on {text}");
+        }
+        assert!(matches_folded("rm*", "RM x"));
+    }
+
+    #[test]
+    fn unknown_words_may_be_anything() {
+        let table = [
+            ("git push*", "git \0", true),
+            ("git push*", "git \0 x", true),
+            ("git push*", "ls \0", false),
+            ("rm*", "\0", true),
+            ("rm *x", "rm a\0", true),
+            ("rm a?c", "rm a\0", true),
+            ("rm abc", "rm \0d", false),
+            ("*install*", "npm \0", true),
+        ];
+        for (pattern, text, expected) in table {
+            assert_eq!(may_match(pattern, text), expected, "{pattern} on {text:?}");
+        }
+    }
+
+    #[test]
+    fn broader_and_narrower() {
+        let table = [
+            ("*", "rm*", true),
+            ("rm*", "*", false),
+            ("rm*", "rm -rf *", true),
+            ("rm -rf *", "rm*", false),
+            ("npm *", "*install*", false),
+            ("git *", "git push *", true),
+            ("a?c", "a*c", false),
+            ("a*c", "a?c", true),
+            ("git *", "git*", false),
+            ("ls *", "ls *", true),
+        ];
+        for (broad, narrow, expected) in table {
+            assert_eq!(covers(broad, narrow), expected, "{broad} over {narrow}");
+        }
+    }
+}
