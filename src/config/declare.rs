@@ -1,0 +1,378 @@
+//! What `config/file.rs` declares, as data: the JSON Schema for editors, the rows of the README's
+//! table, and the check of a tree against it. A value that does not fit is taken out and told of,
+//! so one wrong key costs that key and no more.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value as Json, json};
+
+use super::file::{Agent, File};
+use super::node::{Node, Value};
+use super::problem::{Problem, Severity, nearest};
+
+/// The schema of a settings file.
+pub fn schema() -> Json {
+    let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<File>();
+    schema.insert("title".into(), "adjutant and OpenCode settings".into());
+    schema.insert("allowComments".into(), true.into());
+    schema.insert("allowTrailingCommas".into(), true.into());
+    schema.to_value()
+}
+
+/// One key of a settings file, for the README.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The way to it: `compaction.auto`, `agent.<name>.model`.
+    pub key: String,
+    /// What may stand there.
+    pub kind: String,
+    /// Its doc comment, with what it waits for or why it does nothing.
+    pub text: String,
+}
+
+/// Every key that can be set, in the order of its declaration, old spellings last.
+pub fn rows() -> Vec<Row> {
+    let declared = Declared::settings();
+    let mut rows = Vec::new();
+    declared.rows(&declared.root, "", &mut rows);
+    rows
+}
+
+/// The table for the README.
+pub fn table() -> String {
+    let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
+    for row in rows() {
+        let kind = row.kind.replace('|', "\\|");
+        table.push_str(&format!("| `{}` | {kind} | {} |\n", row.key, row.text.replace('|', "\\|")));
+    }
+    table
+}
+
+/// A declaration that trees are checked against.
+pub(crate) struct Declared {
+    root: Json,
+    definitions: Map<String, Json>,
+}
+
+impl Declared {
+    /// A settings file.
+    pub(crate) fn settings() -> Self {
+        Self::from(schema())
+    }
+
+    /// The front matter of an agent.
+    pub(crate) fn agent() -> Self {
+        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<Agent>().to_value())
+    }
+
+    /// The front matter of a command.
+    pub(crate) fn command() -> Self {
+        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<super::file::Command>().to_value())
+    }
+
+    fn from(mut root: Json) -> Self {
+        let definitions = match root.get_mut("definitions").map(Json::take) {
+            Some(Json::Object(definitions)) => definitions,
+            _ => Map::new(),
+        };
+        Self { root, definitions }
+    }
+
+    /// Takes out what does not fit, and tells of it. `way` is the tree's own place, for messages.
+    pub(crate) fn check(&self, node: &mut Node, way: &str, problems: &mut Vec<Problem>) -> bool {
+        let mut way = if way.is_empty() { Vec::new() } else { vec![way.to_owned()] };
+        self.fit(node, &self.root, &mut way, problems)
+    }
+
+    fn resolve<'a>(&'a self, schema: &'a Json) -> &'a Json {
+        let name = schema.get("$ref").and_then(Json::as_str).and_then(|way| way.rsplit('/').next());
+        let alone = schema.get("allOf").and_then(Json::as_array).and_then(|all| all.first());
+        match (name.and_then(|name| self.definitions.get(name)), alone) {
+            (Some(schema), _) => self.resolve(schema),
+            (None, Some(schema)) => self.resolve(schema),
+            (None, None) => schema,
+        }
+    }
+
+    /// The alternatives of a schema, without "nothing".
+    fn choices<'a>(&'a self, schema: &'a Json) -> Vec<&'a Json> {
+        let schema = self.resolve(schema);
+        let any = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array);
+        let Some(any) = any else { return vec![schema] };
+        let any = any.iter().filter(|one| one.get("type").and_then(Json::as_str) != Some("null"));
+        any.flat_map(|one| self.choices(one)).collect()
+    }
+
+    /// Whether a node fits; parts of it that do not are taken out.
+    fn fit(&self, node: &mut Node, schema: &Json, way: &mut Vec<String>, problems: &mut Vec<Problem>) -> bool {
+        if matches!(node.value, Value::Null) {
+            return true;
+        }
+        let choices = self.choices(schema);
+        let of_kind: Vec<&Json> = choices.iter().copied().filter(|choice| kind_fits(node, choice)).collect();
+        let chosen = match of_kind.as_slice() {
+            [] => None,
+            [one] => Some(*one),
+            // Several of one kind: words to choose from, or one object that fits as it is.
+            many => many
+                .iter()
+                .copied()
+                .find(|choice| self.fit(&mut node.clone(), choice, &mut way.clone(), &mut Vec::new())),
+        };
+        let Some(chosen) = chosen else {
+            problems.push(self.misfit(node, &choices, way));
+            return false;
+        };
+        if let Some(reason) = value_misfit(node, chosen) {
+            problems.push(Problem::error(&node.at, way.join("."), reason));
+            return false;
+        }
+        match &mut node.value {
+            Value::Map(entries) => {
+                let known = chosen.get("properties").and_then(Json::as_object);
+                let others = chosen.get("additionalProperties");
+                let mut keep = Vec::with_capacity(entries.len());
+                for mut entry in entries.drain(..) {
+                    way.push(entry.key.clone());
+                    let declared = known.and_then(|known| known.get(&entry.key));
+                    let good = match (declared, others) {
+                        (Some(schema), _) => {
+                            let good = self.fit(&mut entry.node, schema, way, problems);
+                            if good {
+                                note(schema, &entry.key, &entry.at, way, problems);
+                            }
+                            good
+                        }
+                        (None, Some(Json::Bool(false))) => {
+                            let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
+                            let problem =
+                                Problem::warning(&entry.at, way.join("."), "there is no such key; it is ignored");
+                            problems.push(problem.nearest(&entry.key, names));
+                            false
+                        }
+                        (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, way, problems),
+                        (None, _) => {
+                            let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
+                            if let Some(near) = nearest(&entry.key, names) {
+                                let text = "there is no such key, so it is sent to the provider as an option";
+                                let problem = Problem::warning(&entry.at, way.join("."), text);
+                                problems.push(problem.hint(format!("did you mean \"{near}\"?")));
+                            }
+                            true
+                        }
+                    };
+                    way.pop();
+                    if good && !matches!(entry.node.value, Value::Null) {
+                        keep.push(entry);
+                    }
+                }
+                *entries = keep;
+                true
+            }
+            Value::List(nodes) => {
+                if let Some(items) = chosen.get("items") {
+                    let mut keep = Vec::with_capacity(nodes.len());
+                    for (index, mut item) in nodes.drain(..).enumerate() {
+                        way.push(index.to_string());
+                        if self.fit(&mut item, items, way, problems) {
+                            keep.push(item);
+                        }
+                        way.pop();
+                    }
+                    *nodes = keep;
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
+    /// What was expected and what was found.
+    fn misfit(&self, node: &Node, choices: &[&Json], way: &[String]) -> Problem {
+        let words: Vec<&str> = choices.iter().flat_map(|choice| words(choice)).collect();
+        let found = match node.as_text() {
+            Some(text) if text.chars().count() <= 40 => format!("\"{text}\""),
+            _ => node.kind().to_owned(),
+        };
+        let expected = self.expected(choices);
+        let mut problem = Problem::error(&node.at, way.join("."), format!("expected {expected}, found {found}"));
+        if let Some(text) = node.as_text() {
+            problem = problem.nearest(text, words.iter().copied());
+            let plain = matches!(text, "true" | "false") && choices.iter().any(|choice| has_type(choice, "boolean"));
+            let number = text.parse::<f64>().is_ok()
+                && choices.iter().any(|choice| has_type(choice, "integer") || has_type(choice, "number"));
+            if plain || number {
+                problem = problem.hint(format!("write {text} without quotes"));
+            }
+        }
+        problem
+    }
+
+    fn expected(&self, choices: &[&Json]) -> String {
+        let words: Vec<&str> = choices.iter().flat_map(|choice| words(choice)).collect();
+        let mut kinds = Vec::new();
+        match words.as_slice() {
+            [] => {}
+            [one] => kinds.push(format!("\"{one}\"")),
+            many => kinds.push(format!("one of {}", many.join(", "))),
+        }
+        for choice in choices.iter().filter(|choice| words_of(choice).is_none()) {
+            let at_least = choice.get("minimum").and_then(Json::as_f64);
+            for kind in types(choice) {
+                let kind = match kind {
+                    "string" => "a string".to_owned(),
+                    "boolean" => "true or false".to_owned(),
+                    "integer" => match at_least {
+                        Some(least) if least > 0.0 => format!("a whole number from {least}"),
+                        _ => "a whole number".to_owned(),
+                    },
+                    "number" => "a number".to_owned(),
+                    "array" => "a list".to_owned(),
+                    "object" => "an object".to_owned(),
+                    _ => continue,
+                };
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+        }
+        kinds.join(" or ")
+    }
+
+    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<Row>) {
+        let mut late = Vec::new();
+        for choice in self.choices(schema) {
+            if let Some(known) = choice.get("properties").and_then(Json::as_object) {
+                for (key, declared) in known {
+                    let mut inner = Vec::new();
+                    self.row(&join(prefix, key), declared, &mut inner);
+                    let old = declared.get("deprecated").and_then(Json::as_bool) == Some(true);
+                    if old { late.append(&mut inner) } else { rows.append(&mut inner) }
+                }
+            }
+        }
+        rows.append(&mut late);
+    }
+
+    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<Row>) {
+        let mut text = declared.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
+        if let Some(status) = declared.get("x-status").and_then(Json::as_str) {
+            let mut letters = status.chars();
+            let status: String = letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters).collect();
+            text = format!("{} {status}.", text.trim());
+        }
+        let choices = self.choices(declared);
+        let kind = match self.expected(&choices) {
+            kind if kind.is_empty() => "anything".to_owned(),
+            kind => kind,
+        };
+        rows.push(Row { key: key.to_owned(), kind, text: text.trim().to_owned() });
+        // The old spellings mean the same as the new ones: their inner keys are not repeated.
+        if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
+            return;
+        }
+        if key.ends_with("permission") && key.contains('.') {
+            return;
+        }
+        for choice in choices {
+            if choice.get("properties").is_some() {
+                self.rows(choice, key, rows);
+            } else if let Some(entry) = choice.get("additionalProperties").filter(|schema| schema.is_object()) {
+                self.rows(entry, &format!("{key}.<name>"), rows);
+            }
+        }
+    }
+}
+
+fn join(prefix: &str, key: &str) -> String {
+    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
+}
+
+/// What a declared key has to say about itself: an old spelling, a key without effect.
+fn note(schema: &Json, key: &str, at: &super::node::Place, way: &[String], problems: &mut Vec<Problem>) {
+    if let Some(instead) = schema.get("x-instead").and_then(Json::as_str) {
+        let text = format!("\"{key}\" is an old spelling; it still works");
+        let problem = Problem::new(Severity::Deprecated, at, way.join("."), text);
+        problems.push(problem.hint(format!("write \"{instead}\"")));
+    }
+    if let Some(status) = schema.get("x-status").and_then(Json::as_str) {
+        problems.push(Problem::new(Severity::Note, at, way.join("."), status));
+    }
+}
+
+fn types(schema: &Json) -> Vec<&str> {
+    match schema.get("type") {
+        Some(Json::String(one)) => vec![one],
+        Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).filter(|kind| *kind != "null").collect(),
+        _ if words_of(schema).is_some() => vec!["string"],
+        _ if schema.get("properties").is_some() => vec!["object"],
+        _ => Vec::new(),
+    }
+}
+
+fn has_type(schema: &Json, kind: &str) -> bool {
+    types(schema).contains(&kind)
+}
+
+fn words_of(schema: &Json) -> Option<Vec<&str>> {
+    if let Some(word) = schema.get("const").and_then(Json::as_str) {
+        return Some(vec![word]);
+    }
+    let words = schema.get("enum").and_then(Json::as_array)?;
+    Some(words.iter().filter_map(Json::as_str).collect())
+}
+
+fn words(schema: &Json) -> Vec<&str> {
+    words_of(schema).unwrap_or_default()
+}
+
+fn kind_fits(node: &Node, schema: &Json) -> bool {
+    let types = types(schema);
+    if types.is_empty() {
+        return true;
+    }
+    let fits = |kind: &&str| match (&node.value, *kind) {
+        (Value::Bool(_), "boolean")
+        | (Value::Number(_), "number")
+        | (Value::List(_), "array")
+        | (Value::Map(_), "object") => true,
+        (Value::Number(number), "integer") => number.as_f64().is_some_and(|n| n.fract() == 0.0),
+        (Value::Text(text), "string") => words_of(schema).is_none_or(|words| words.contains(&text.as_str())),
+        _ => false,
+    };
+    types.iter().any(fits)
+}
+
+/// What is wrong with a value of the right kind.
+fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
+    match &node.value {
+        Value::Number(number) => {
+            let n = number.as_f64()?;
+            let least = schema.get("minimum").and_then(Json::as_f64);
+            let most = schema.get("maximum").and_then(Json::as_f64);
+            let unsigned = schema.get("format").and_then(Json::as_str).is_some_and(|format| format.starts_with("uint"));
+            let least = least.or(unsigned.then_some(0.0));
+            match (least, most) {
+                (Some(least), Some(most)) if n < least || n > most => {
+                    Some(format!("expected {least} to {most}, found {n}"))
+                }
+                (Some(least), _) if n < least => Some(format!("expected at least {least}, found {n}")),
+                (_, Some(most)) if n > most => Some(format!("expected at most {most}, found {n}")),
+                _ => None,
+            }
+        }
+        // The only pattern there is: a colour.
+        Value::Text(text) if schema.get("pattern").is_some() => {
+            let names = ["primary", "secondary", "accent", "success", "warning", "error", "info"];
+            let hex =
+                text.strip_prefix('#').is_some_and(|hex| hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit()));
+            let good = hex || names.contains(&text.as_str());
+            (!good).then(|| format!("expected #RRGGBB or one of {}, found \"{text}\"", names.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// For `adjutant config schema`: a schema for people to read.
+pub fn schema_text() -> String {
+    serde_json::to_string_pretty(&schema()).unwrap_or_else(|_| json!({}).to_string())
+}

@@ -1,0 +1,306 @@
+//! Reading settings from disk: small regular files only, nothing that could block, and a note of
+//! everything looked at, absent things included, so that a change is noticed without reading again.
+
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::jsonc::Lines;
+use super::node::{Layer, Origin, Place};
+use super::problem::Problem;
+use crate::environment::Environment;
+use crate::worktree::{Worktree, normal};
+
+/// The largest file that is read.
+pub const LARGEST: u64 = 1 << 20;
+/// How many files of one folder are read.
+const MOST: usize = 2_000;
+/// How deep folders are looked into.
+const DEEPEST: usize = 16;
+
+/// What a file looked like from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: Option<(i64, i64)>,
+    size: u64,
+    inode: u64,
+}
+
+/// Everything that was looked at, and what it looked like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fingerprint(BTreeMap<PathBuf, Option<Stamp>>);
+
+impl Fingerprint {
+    /// Whether anything looks different by now. Costs one look at each file's metadata.
+    pub fn is_stale(&self) -> bool {
+        self.0.iter().any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
+    }
+
+    /// How many files and directories are watched.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing was looked at.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Notes what a path looks like. None where there is nothing.
+    ///
+    /// # Errors
+    /// Where it cannot be looked at, or is a link to nothing.
+    pub fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
+        let found = std::fs::metadata(path);
+        self.0.insert(path.to_path_buf(), found.as_ref().ok().map(stamp_of));
+        match found {
+            Ok(meta) => Ok(Some(meta)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                match std::fs::symlink_metadata(path) {
+                    Ok(_) => {
+                        Err(io::Error::new(io::ErrorKind::NotFound, "it is a link to something that does not exist"))
+                    }
+                    Err(_) => Ok(None),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Both together.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+fn stamp_of(meta: &Metadata) -> Stamp {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        Stamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
+    }
+    #[cfg(not(unix))]
+    {
+        let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let changed = since.map(|d| (i64::try_from(d.as_secs()).unwrap_or(0), i64::from(d.subsec_nanos())));
+        Stamp { changed, size: meta.len(), inode: 0 }
+    }
+}
+
+/// A reader of settings.
+pub(crate) struct Disk<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) worktree: &'a Worktree,
+    pub(crate) seen: Fingerprint,
+    pub(crate) problems: Vec<Problem>,
+    /// What a project's settings take from outside the project.
+    pub(crate) uses: Vec<Use>,
+    /// Variables that an organisation's settings may mention: they came with the login to it.
+    pub(crate) tokens: Vec<(String, String)>,
+}
+
+/// A value of a project's settings that holds something from outside the project.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Use {
+    /// Where the value is written.
+    pub(crate) at: Place,
+    /// Its key.
+    pub(crate) key: String,
+    /// `{env:NAME}` or `{file:path}`.
+    pub(crate) what: String,
+}
+
+impl<'a> Disk<'a> {
+    pub(crate) fn new(environment: &'a Environment, worktree: &'a Worktree) -> Self {
+        Self {
+            environment,
+            worktree,
+            seen: Fingerprint::default(),
+            problems: Vec::new(),
+            uses: Vec::new(),
+            tokens: Vec::new(),
+        }
+    }
+
+    /// What to call a file.
+    pub(crate) fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<Origin> {
+        let name = shown(path, self.worktree, self.environment);
+        Arc::new(Origin { name, path: Some(path.to_path_buf()), layer, project })
+    }
+
+    /// Notes what a path looks like.
+    pub(crate) fn look(&mut self, path: &Path) -> io::Result<Option<Metadata>> {
+        self.seen.look(path)
+    }
+
+    /// The text of a file, if it is there. Whatever is wrong with it becomes a problem.
+    pub(crate) fn read(&mut self, origin: &Arc<Origin>) -> Option<String> {
+        let path = origin.path.clone()?;
+        match self.try_read(&path, origin.project) {
+            Ok(text) => text,
+            Err(Refused { at, why, hint }) => {
+                let (line, column) = at.unwrap_or((0, 0));
+                let place = Place { origin: origin.clone(), line, column };
+                let mut problem = Problem::error(&place, "", why);
+                problem.hint = hint;
+                self.problems.push(problem);
+                None
+            }
+        }
+    }
+
+    /// The text of a file; none if it is not there.
+    pub(crate) fn try_read(&mut self, path: &Path, project: bool) -> Result<Option<String>, Refused> {
+        let Some(meta) = self.look(path).map_err(|e| Refused::because(&e))? else { return Ok(None) };
+        if !meta.is_file() {
+            let what = if meta.is_dir() { "a directory" } else { "a pipe or a device" };
+            return Err(Refused::new(format!("expected a file, found {what}")));
+        }
+        if meta.len() > LARGEST {
+            let size = meta.len().div_ceil(1 << 20);
+            return Err(
+                Refused::new(format!("this file has {size} MiB; at most 1 MiB is read")).hint("split it, or remove it")
+            );
+        }
+        if project && let Some(outside) = self.leads_outside(path) {
+            return Err(Refused::new(format!(
+                "this link leads out of the project, to {}; it is not followed",
+                outside.display()
+            ))
+            .hint("copy the file into the project, or put its settings into your own configuration"));
+        }
+        let bytes = std::fs::read(path).map_err(|e| Refused::because(&e))?;
+        String::from_utf8(bytes).map(Some).map_err(|e| {
+            let good = e.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(e.as_bytes().get(..good).unwrap_or_default()).into_owned();
+            let at = Lines::new(&text).at(good);
+            Refused { at: Some(at), ..Refused::new("this file is not UTF-8").hint("save it as UTF-8") }
+        })
+    }
+
+    /// Where a path in the project really leads, if that is outside.
+    pub(crate) fn leads_outside(&self, path: &Path) -> Option<PathBuf> {
+        let resolved = std::fs::canonicalize(path).ok()?;
+        (!self.worktree.contains(&resolved)).then_some(resolved)
+    }
+
+    /// The Markdown files below a folder, sorted by path; each with its path from the folder,
+    /// without the extension and with `/`.
+    pub(crate) fn markdown(
+        &mut self,
+        folder: &Path,
+        deep: bool,
+        layer: Layer,
+        project: bool,
+    ) -> Vec<(String, Arc<Origin>)> {
+        let mut found = Vec::new();
+        let mut entered = Vec::new();
+        self.enter(folder, "", if deep { DEEPEST } else { 0 }, layer, project, &mut entered, &mut found);
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one recursion, called from one place")]
+    fn enter(
+        &mut self,
+        dir: &Path,
+        prefix: &str,
+        deeper: usize,
+        layer: Layer,
+        project: bool,
+        entered: &mut Vec<PathBuf>,
+        found: &mut Vec<(String, Arc<Origin>)>,
+    ) {
+        let list = match self.look(dir) {
+            Ok(None) => return,
+            Ok(Some(meta)) if !meta.is_dir() => return,
+            Ok(Some(_)) => std::fs::read_dir(dir),
+            Err(e) => Err(e),
+        };
+        let list = match list {
+            Ok(list) => list,
+            Err(e) => {
+                let place = Place::whole(&self.origin(dir, layer, project));
+                self.problems.push(Problem::error(&place, "", format!("this directory cannot be read: {}", plain(&e))));
+                return;
+            }
+        };
+        let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        if entered.contains(&real) {
+            let place = Place::whole(&self.origin(dir, layer, project));
+            self.problems.push(Problem::warning(&place, "", "this link leads in a circle; it is not followed"));
+            return;
+        }
+        if project && !self.worktree.contains(&real) {
+            let place = Place::whole(&self.origin(dir, layer, project));
+            let text = format!("this link leads out of the project, to {}; it is not followed", real.display());
+            self.problems.push(Problem::error(&place, "", text));
+            return;
+        }
+        entered.push(real);
+        let mut names: Vec<_> = list.flatten().map(|entry| (entry.file_name(), entry.file_type().ok())).collect();
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        for (name, kind) in names {
+            if found.len() >= MOST {
+                let place = Place::whole(&self.origin(dir, layer, project));
+                self.problems.push(Problem::warning(&place, "", format!("only the first {MOST} files are read")));
+                break;
+            }
+            let Some(name) = name.to_str() else { continue };
+            let path = dir.join(name);
+            let link = kind.is_some_and(|kind| kind.is_symlink());
+            let is_dir = kind.is_some_and(|kind| kind.is_dir()) || (link && path.is_dir());
+            if is_dir && deeper > 0 {
+                self.enter(&path, &format!("{prefix}{name}/"), deeper - 1, layer, project, entered, found);
+            } else if !is_dir && let Some(stem) = name.strip_suffix(".md").filter(|stem| !stem.is_empty()) {
+                found.push((format!("{prefix}{stem}"), self.origin(&path, layer, project)));
+            }
+        }
+        entered.pop();
+    }
+}
+
+/// Why a file is not read.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) at: Option<(u32, u32)>,
+    pub(crate) why: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl Refused {
+    fn new(why: impl Into<String>) -> Self {
+        Self { at: None, why: why.into(), hint: None }
+    }
+
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    fn because(e: &io::Error) -> Self {
+        Self::new(format!("this file cannot be read: {}", plain(e)))
+    }
+}
+
+/// An error of the system, without its number.
+pub(crate) fn plain(e: &io::Error) -> String {
+    if e.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        return "its links lead in a circle".into();
+    }
+    let text = e.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect()
+}
+
+/// A path for people: from the project's root, or from home.
+pub(crate) fn shown(path: &Path, worktree: &Worktree, environment: &Environment) -> String {
+    let path = normal(path);
+    if let Ok(rest) = path.strip_prefix(&worktree.root) {
+        return rest.display().to_string();
+    }
+    let home = environment.home.as_deref().and_then(|home| path.strip_prefix(home).ok());
+    home.map_or_else(|| path.display().to_string(), |rest| format!("~/{}", rest.display()))
+}

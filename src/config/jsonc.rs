@@ -1,0 +1,170 @@
+//! JSON with comments and trailing commas, as a [`Node`].
+
+use std::sync::Arc;
+
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::node::{Entry, Node, Origin, Place, Value};
+use super::problem::Problem;
+
+/// Reads a text. A syntax error is one problem and no value; a doubled key is a problem, and the
+/// first of the two is kept — of two rules for one thing, guessing which one is meant is worse.
+///
+/// # Errors
+/// The syntax error, with its place.
+pub(crate) fn parse(text: &str, origin: &Arc<Origin>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let options = ParseOptions {
+        allow_comments: true,
+        allow_trailing_commas: true,
+        allow_loose_object_property_names: false,
+        allow_missing_commas: false,
+        allow_single_quoted_strings: false,
+        allow_hexadecimal_numbers: false,
+        allow_unary_plus_numbers: false,
+        allow_bare_decimal_point_numbers: false,
+        allow_non_finite_numbers: false,
+        allow_extended_string_escapes: false,
+    };
+    let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|e| {
+        let place = Place { origin: origin.clone(), line: count(e.line_display()), column: count(e.column_display()) };
+        let kind = e.kind().to_string();
+        let mut letters = kind.chars();
+        let kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
+        Problem::error(&place, "", format!("this is not valid JSON: {kind}")).hint("nothing of this file is used")
+    })?;
+    let lines = Lines::new(text);
+    let mut reader = Reader { origin, lines: &lines, problems, way: Vec::new() };
+    Ok(match parsed.value {
+        Some(value) => reader.node(&value),
+        None => Node::empty(Place::whole(origin)),
+    })
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Where lines begin, to turn an offset into a line and a column.
+pub(crate) struct Lines<'a> {
+    text: &'a str,
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { text, starts }
+    }
+
+    /// Line and column of an offset, both from 1.
+    pub(crate) fn at(&self, offset: usize) -> (u32, u32) {
+        let line = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
+        let start = self.starts.get(line).copied().unwrap_or(0);
+        let column = self.text.get(start..offset).map_or(0, |before| before.chars().count());
+        (count(line + 1), count(column + 1))
+    }
+}
+
+struct Reader<'a> {
+    origin: &'a Arc<Origin>,
+    lines: &'a Lines<'a>,
+    problems: &'a mut Vec<Problem>,
+    way: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn place(&self, offset: usize) -> Place {
+        let (line, column) = self.lines.at(offset);
+        Place { origin: self.origin.clone(), line, column }
+    }
+
+    fn node(&mut self, value: &ast::Value<'_>) -> Node {
+        let at = self.place(value.range().start);
+        let value = match value {
+            ast::Value::NullKeyword(_) => Value::Null,
+            ast::Value::BooleanLit(yes) => Value::Bool(yes.value),
+            ast::Value::NumberLit(number) => match number.value.parse() {
+                Ok(number) => Value::Number(number),
+                Err(_) => Value::Text(number.value.to_owned()),
+            },
+            ast::Value::StringLit(text) => Value::Text(text.value.clone().into_owned()),
+            ast::Value::Array(list) => Value::List(list.elements.iter().map(|value| self.node(value)).collect()),
+            ast::Value::Object(object) => {
+                let mut entries: Vec<Entry> = Vec::with_capacity(object.properties.len());
+                for property in &object.properties {
+                    let key = property.name.as_str().to_owned();
+                    let key_at = self.place(property.range.start);
+                    self.way.push(key.clone());
+                    if let Some(first) = entries.iter().find(|entry| entry.key == key) {
+                        let line = first.at.line;
+                        let problem = Problem::error(
+                            &key_at,
+                            self.way.join("."),
+                            format!("this key is already set in line {line}"),
+                        );
+                        self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+                    } else {
+                        let node = self.node(&property.value);
+                        entries.push(Entry { key, at: key_at, node });
+                    }
+                    self.way.pop();
+                }
+                Value::Map(entries)
+            }
+        };
+        Node { value, at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::Layer;
+    use super::*;
+
+    fn origin() -> Arc<Origin> {
+        Arc::new(Origin { name: "x.json".into(), path: None, layer: Layer::Global, project: false })
+    }
+
+    #[test]
+    fn values_know_their_place() {
+        let text = "{\n  // a word\n  \"ä\": {\"b\": [1, 2,],},\n}";
+        let node = parse(text, &origin(), &mut Vec::new()).unwrap();
+        let inner = node.at(&["ä", "b"]).unwrap();
+        assert_eq!((inner.at.line, inner.at.column), (3, 14));
+        assert_eq!(inner.to_json(), serde_json::json!([1, 2]));
+    }
+
+    #[test]
+    fn errors_have_a_place() {
+        let table = [
+            ("{\"a\": }", "x.json:1:7"),
+            ("{\n  \"a\": 1\n  \"b\": 2\n}", "x.json:2:"),
+            ("{'a': 1}", "x.json:1:2"),
+            ("{\"a\": 0x1}", "x.json:1:7"),
+            ("{\"a\": 1", "x.json:1:1"),
+            ("{} {}", "x.json:1:4"),
+        ];
+        for (text, place) in table {
+            let problem = parse(text, &origin(), &mut Vec::new()).unwrap_err();
+            assert!(problem.to_string().starts_with(place), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_doubled_key_is_reported_and_the_first_counts() {
+        let mut problems = Vec::new();
+        let node = parse("{\"p\": {\"bash\": \"deny\",\n\"bash\": \"allow\"}}", &origin(), &mut problems).unwrap();
+        assert_eq!(node.to_json(), serde_json::json!({"p": {"bash": "deny"}}));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].to_string().starts_with("x.json:2:1: p.bash: "), "{}", problems[0]);
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_not_a_crash() {
+        let text = "[".repeat(100_000);
+        assert!(parse(&text, &origin(), &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,257 @@
+//! Where settings are found and in what order they win, lowest first:
+//!
+//! 1. what was last fetched of an organisation's defaults;
+//! 2. the user's own: `~/.config/opencode/{config.json,opencode.json,opencode.jsonc}`, then
+//!    `~/.config/adjutant/adjutant.json(c)`;
+//! 3. the files that `OPENCODE_CONFIG` and `ADJUTANT_CONFIG` name;
+//! 4. `opencode.json(c)`, then `adjutant.json(c)`, from the project's root down to the session's
+//!    directory;
+//! 5. directories: the user's two, `~/.opencode`, `~/.adjutant`, then `.opencode` and `.adjutant`
+//!    from the project's root down to the session's directory, then the ones that
+//!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name — an inner one wins over an outer one;
+//! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`;
+//! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant`;
+//! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are laid over `permission`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::disk::Disk;
+use super::node::{Entry, Layer, Node, Origin, Place, Value};
+use super::problem::{Problem, Severity};
+use super::resolve::{Declarations, on};
+use super::settings::Directory;
+use super::{legacy, markdown, rules, substitute};
+
+/// One text, read and checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) node: Node,
+}
+
+/// Reads all layers, lowest first.
+pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> (Vec<Told>, Vec<Directory>) {
+    let mut layers = Layers { disk, declared, told: Vec::new(), read: Vec::new() };
+    let environment = layers.disk.environment;
+    let ours = environment.dirs.config.clone();
+    let theirs = ours.with_file_name("opencode");
+
+    let remotes = super::remote::wanted(environment);
+    layers.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
+    for remote in remotes {
+        layers.file(&remote.file, Layer::Remote, false);
+    }
+    for name in ["config.json", "opencode.json", "opencode.jsonc"] {
+        layers.file(&theirs.join(name), Layer::Global, false);
+    }
+    for name in ["adjutant.json", "adjutant.jsonc"] {
+        layers.file(&ours.join(name), Layer::Global, false);
+    }
+    for name in ["OPENCODE_CONFIG", "ADJUTANT_CONFIG"] {
+        if let Some(path) = environment.var(name) {
+            let path = absolute(path, cwd, environment.home.as_deref());
+            if !layers.file(&path, Layer::Named, false) {
+                let place = Place::whole(&Arc::new(Origin {
+                    name: name.into(),
+                    path: None,
+                    layer: Layer::Named,
+                    project: false,
+                }));
+                let text = format!("there is no file {}", path.display());
+                layers.disk.problems.push(Problem::error(&place, "", text));
+            }
+        }
+    }
+    let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(on);
+    let down = if project { down_to(&layers.disk.worktree.root, cwd) } else { Vec::new() };
+    for dir in &down {
+        for name in ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"] {
+            layers.file(&dir.join(name), Layer::Project, true);
+        }
+    }
+
+    let mut directories = Vec::new();
+    let mut enter = |layers: &mut Layers<'_, '_>, path: PathBuf, names: &[&str], project: bool, layer: Layer| {
+        if directories.iter().any(|directory: &Directory| directory.path == path) {
+            return;
+        }
+        for name in names {
+            layers.file(&path.join(name), layer, project);
+        }
+        layers.folders(&path, layer, project);
+        directories.push(Directory { path, project });
+    };
+    enter(&mut layers, theirs, &[], false, Layer::Global);
+    enter(&mut layers, ours, &[], false, Layer::Global);
+    if let Some(home) = &environment.home {
+        enter(&mut layers, home.join(".opencode"), &["opencode.json", "opencode.jsonc"], false, Layer::Directory);
+        enter(&mut layers, home.join(".adjutant"), &["adjutant.json", "adjutant.jsonc"], false, Layer::Directory);
+    }
+    for dir in &down {
+        enter(&mut layers, dir.join(".opencode"), &["opencode.json", "opencode.jsonc"], true, Layer::Directory);
+        enter(&mut layers, dir.join(".adjutant"), &["adjutant.json", "adjutant.jsonc"], true, Layer::Directory);
+    }
+    for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
+        if let Some(path) = environment.var(name) {
+            let path = absolute(path, cwd, environment.home.as_deref());
+            let names = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
+            enter(&mut layers, path, &names, false, Layer::Directory);
+        }
+    }
+
+    for name in ["OPENCODE_CONFIG_CONTENT", "ADJUTANT_CONFIG_CONTENT"] {
+        if let Some(text) = environment.var(name) {
+            layers.text(text, &variable(name, Layer::Inline), Some(cwd));
+        }
+    }
+    let managed = environment.setting("TEST_MANAGED_CONFIG_DIR").map(PathBuf::from);
+    let managed =
+        managed.map_or_else(|| vec![PathBuf::from("/etc/opencode"), PathBuf::from("/etc/adjutant")], |dir| vec![dir]);
+    for dir in managed {
+        for name in ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"] {
+            layers.file(&dir.join(name), Layer::Managed, false);
+        }
+    }
+    for name in ["OPENCODE_PERMISSION", "ADJUTANT_PERMISSION"] {
+        if let Some(text) = environment.var(name) {
+            layers.permission(text, &variable(name, Layer::Variable));
+        }
+    }
+    (layers.told, directories)
+}
+
+/// The directories from `root` down to `cwd`, both included. A cwd elsewhere stands alone.
+pub(crate) fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| crate::worktree::normal(cwd));
+    if !real.starts_with(root) {
+        return vec![real];
+    }
+    let mut down: Vec<PathBuf> =
+        real.ancestors().take_while(|dir| dir.starts_with(root)).map(Path::to_path_buf).collect();
+    down.reverse();
+    down
+}
+
+fn absolute(path: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => cwd.join(path),
+    }
+}
+
+fn variable(name: &str, layer: Layer) -> Arc<Origin> {
+    Arc::new(Origin { name: name.to_owned(), path: None, layer, project: false })
+}
+
+struct Layers<'d, 'a> {
+    disk: &'d mut Disk<'a>,
+    declared: &'d Declarations,
+    told: Vec<Told>,
+    /// The files read so far: one that belongs to two layers counts in the lower one.
+    read: Vec<PathBuf>,
+}
+
+impl Layers<'_, '_> {
+    /// Reads a file. Says whether it is there.
+    fn file(&mut self, path: &Path, layer: Layer, project: bool) -> bool {
+        if self.read.iter().any(|read| read == path) {
+            return true;
+        }
+        self.read.push(path.to_path_buf());
+        let origin = self.disk.origin(path, layer, project);
+        let before = self.disk.problems.len();
+        match self.disk.read(&origin) {
+            Some(text) => {
+                self.text(&text, &origin, path.parent());
+                true
+            }
+            None => self.disk.problems.len() > before,
+        }
+    }
+
+    fn text(&mut self, text: &str, origin: &Arc<Origin>, dir: Option<&Path>) {
+        let Some(mut node) = substitute::parse(text, origin, dir, self.disk) else { return };
+        if !matches!(node.value, Value::Map(_)) {
+            let found = node.kind();
+            self.disk.problems.push(Problem::error(&node.at, "", format!("expected an object, found {found}")));
+            return;
+        }
+        legacy::renamed(&mut node, &mut self.disk.problems);
+        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+        legacy::rewrite(&mut node, &mut self.disk.problems);
+        rules::unreachable_in(&node, &mut self.disk.problems);
+        if origin.project && node.take("trust").is_some() {
+            let text = "a project cannot say that it is trusted; it is ignored";
+            self.disk.problems.push(Problem::warning(&node.at, "trust", text));
+        }
+        self.told.push(Told { origin: origin.clone(), node });
+    }
+
+    /// A variable that holds the value of `permission` alone.
+    fn permission(&mut self, text: &str, origin: &Arc<Origin>) {
+        let Some(permission) = substitute::parse(text, origin, None, self.disk) else { return };
+        let at = Place::whole(origin);
+        let entry = Entry { key: "permission".into(), at: at.clone(), node: permission };
+        let mut node = Node { value: Value::Map(vec![entry]), at };
+        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+        legacy::rewrite(&mut node, &mut self.disk.problems);
+        self.told.push(Told { origin: origin.clone(), node });
+    }
+
+    /// The Markdown files of a directory: commands, then agents, then modes.
+    fn folders(&mut self, dir: &Path, layer: Layer, project: bool) {
+        match self.disk.look(dir) {
+            Ok(Some(meta)) if meta.is_dir() => {}
+            Ok(_) => return,
+            Err(e) => {
+                let place = Place::whole(&self.disk.origin(dir, layer, project));
+                let text = e.to_string();
+                let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+                self.disk.problems.push(Problem::error(&place, "", format!("this directory cannot be read: {text}")));
+                return;
+            }
+        }
+        for (key, folders, deep) in [
+            ("command", ["command", "commands"], true),
+            ("agent", ["agent", "agents"], true),
+            ("agent", ["mode", "modes"], false),
+        ] {
+            let mut names: Vec<(String, Arc<Origin>)> = Vec::new();
+            for folder in folders {
+                let files = self.disk.markdown(&dir.join(folder), deep, layer, project);
+                let old = folder.starts_with("mode");
+                for (name, origin) in files {
+                    if old {
+                        let text = "the folder \"mode\" is an old place for agents; it still works";
+                        let problem = Problem::new(Severity::Deprecated, &Place::whole(&origin), "", text);
+                        self.disk
+                            .problems
+                            .push(problem.hint("move the file to \"agents\" and write \"mode: primary\""));
+                    }
+                    let read = if key == "command" {
+                        markdown::command(&origin, self.disk, &self.declared.command)
+                    } else {
+                        markdown::agent(&origin, old, self.disk, &self.declared.agent)
+                    };
+                    let Some((own, node)) = read else { continue };
+                    let name = own.unwrap_or(name);
+                    if let Some((_, first)) = names.iter().find(|(other, _)| *other == name) {
+                        let text = format!("there are two {key}s named \"{name}\" here; {} is the other", first.name);
+                        let problem = Problem::warning(&Place::whole(&origin), format!("{key}.{name}"), text);
+                        self.disk
+                            .problems
+                            .push(problem.hint("rename one of the two; until then this one wins, key by key"));
+                    }
+                    names.push((name.clone(), origin.clone()));
+                    let at = node.at.clone();
+                    let inner =
+                        Node { value: Value::Map(vec![Entry { key: name, at: at.clone(), node }]), at: at.clone() };
+                    let node =
+                        Node { value: Value::Map(vec![Entry { key: key.into(), at: at.clone(), node: inner }]), at };
+                    self.told.push(Told { origin, node });
+                }
+            }
+        }
+    }
+}

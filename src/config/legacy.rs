@@ -1,0 +1,170 @@
+//! Old spellings, rewritten into the modern ones so that nothing else has to know them. Telling the
+//! user is the declaration's business (`x-instead`), except where a value rather than a key is old.
+
+use super::node::{Entry, Node, Place, Value};
+use super::problem::{Problem, Severity};
+
+/// Keys of OpenCode's coming second format, rewritten before the tree is checked.
+pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
+    for (new, old) in [("agents", "agent"), ("commands", "command"), ("providers", "provider")] {
+        if node.get(old).is_none()
+            && let Some(mut entry) = node.take(new)
+        {
+            let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
+            problems.push(Problem::new(Severity::Note, &entry.at, new, text));
+            if old == "agent" {
+                for agent in entry.node.entries_mut().into_iter().flatten() {
+                    lower_agent(&mut agent.node);
+                }
+            }
+            node.set(old, entry.at, entry.node);
+        }
+    }
+    if let Some(skills) = node.get("skills").filter(|skills| matches!(skills.value, Value::List(_))).cloned() {
+        let at = skills.at.clone();
+        let entry = Entry { key: "paths".into(), at: at.clone(), node: skills };
+        node.set("skills", at.clone(), Node { value: Value::Map(vec![entry]), at });
+    }
+    if let Some(entry) = node.get("permissions").map(|_| ()).and_then(|()| node.take("permissions")) {
+        let text = "rules as a list belong to a later format of OpenCode; they are not used";
+        problems.push(Problem::error(&entry.at, "permissions", text).hint("write \"permission\": {\"edit\": \"ask\"}"));
+    }
+}
+
+fn lower_agent(agent: &mut Node) {
+    for (new, old) in [("system", "prompt"), ("disabled", "disable")] {
+        if agent.get(old).is_none()
+            && let Some(entry) = agent.take(new)
+        {
+            agent.set(old, entry.at, entry.node);
+        }
+    }
+    if let Some(request) = agent.take("request")
+        && let Some(body) = request.node.get("body")
+    {
+        agent.set("options", request.at.clone(), body.clone());
+    }
+    if let Some(model) = agent.get("model").and_then(Node::as_text).map(str::to_owned)
+        && let Some((model, variant)) = model.split_once('#')
+    {
+        let at = agent.get("model").map_or_else(|| agent.at.clone(), |node| node.at.clone());
+        agent.set("model", at.clone(), Node::text(model, at.clone()));
+        agent.set("variant", at.clone(), Node::text(variant, at));
+    }
+}
+
+/// Old spellings, in a tree that was checked.
+pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
+    if let Some(mut modes) = node.take("mode") {
+        for entry in modes.node.entries_mut().into_iter().flatten() {
+            let at = entry.at.clone();
+            entry.node.set("mode", at.clone(), Node::text("primary", at));
+        }
+        under(node, "agent", modes);
+    }
+    if let Some(reference) = node.take("reference") {
+        under(node, "references", reference);
+    }
+    if let Some(share) = node.take("autoshare")
+        && share.node.as_bool() == Some(true)
+        && node.get("share").is_none()
+    {
+        node.set("share", share.at.clone(), Node::text("auto", share.at));
+    }
+    if let Some(permission) = permission_of(node) {
+        keys(permission, "permission", problems);
+    }
+    tools(node);
+    let agents = node.entries_mut().and_then(|entries| entries.iter_mut().find(|entry| entry.key == "agent"));
+    for agent in agents.and_then(|agents| agents.node.entries_mut()).into_iter().flatten() {
+        self::agent(&mut agent.node, &format!("agent.{}", agent.key), problems);
+    }
+}
+
+/// Old spellings in one agent.
+pub(crate) fn agent(node: &mut Node, way: &str, problems: &mut Vec<Problem>) {
+    if let Some(steps) = node.take("maxSteps")
+        && node.get("steps").is_none()
+    {
+        node.set("steps", steps.at, steps.node);
+    }
+    if let Some(permission) = permission_of(node) {
+        let way = if way.is_empty() { "permission".to_owned() } else { format!("{way}.permission") };
+        keys(permission, &way, problems);
+    }
+    tools(node);
+}
+
+/// Lays an old key's entries under those of the new one.
+fn under(node: &mut Node, key: &str, old: Entry) {
+    match node.take(key) {
+        Some(new) => {
+            let mut joined = old.node;
+            super::node::merge(&mut joined, new.node);
+            node.set(key, new.at, joined);
+        }
+        None => node.set(key, old.at, old.node),
+    }
+}
+
+/// `tools: {bash: false}` becomes `permission: {bash: "deny"}`, under what `permission` says.
+fn tools(node: &mut Node) {
+    let Some(tools) = node.take("tools") else { return };
+    let mut rules = Node::empty(tools.at.clone());
+    for entry in tools.node.entries() {
+        let action = if entry.node.as_bool() == Some(true) { "allow" } else { "deny" };
+        let key = match entry.key.as_str() {
+            "write" | "edit" | "patch" | "multiedit" | "apply_patch" => "edit",
+            key => key,
+        };
+        rules.set(key, entry.at.clone(), Node::text(action, entry.node.at.clone()));
+    }
+    if let Some(permission) = permission_of(node) {
+        let over = std::mem::replace(permission, rules);
+        super::node::merge(permission, over);
+    } else {
+        node.set("permission", tools.at, rules);
+    }
+}
+
+/// The `permission` of a node as an object: a single action is the default for everything.
+fn permission_of(node: &mut Node) -> Option<&mut Node> {
+    let entries = node.entries_mut()?;
+    let permission = &mut entries.iter_mut().find(|entry| entry.key == "permission")?.node;
+    if let Value::Text(_) = permission.value {
+        let at = permission.at.clone();
+        let inner = permission.clone();
+        *permission = Node { value: Value::Map(vec![Entry { key: "*".into(), at: at.clone(), node: inner }]), at };
+    }
+    Some(permission)
+}
+
+/// Permission keys that tools no longer ask under.
+fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
+    let Some(entries) = permission.entries_mut() else { return };
+    let mut renamed: Vec<(String, Place, Node)> = Vec::new();
+    entries.retain_mut(|entry| {
+        let modern = match entry.key.as_str() {
+            "patch" | "multiedit" | "write" | "apply_patch" => "edit",
+            "ls" => "list",
+            _ => return true,
+        };
+        let text = format!("\"{}\" is an old name for \"{modern}\"; it still works", entry.key);
+        let problem = Problem::new(Severity::Deprecated, &entry.at, format!("{way}.{}", entry.key), text);
+        problems.push(problem.hint(format!("write \"{modern}\"")));
+        renamed.push((modern.into(), entry.at.clone(), entry.node.clone()));
+        false
+    });
+    for (key, at, node) in renamed {
+        match entries.iter_mut().find(|entry| entry.key == key) {
+            // Two spellings of one thing: the stricter of two plain actions counts.
+            Some(entry) => {
+                let strict = |node: &Node| node.as_text().and_then(super::rules::action);
+                if strict(&node) > strict(&entry.node) && strict(&entry.node).is_some() {
+                    entry.node = node;
+                }
+            }
+            None => entries.push(Entry { key, at, node }),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Agents and commands written as Markdown: front matter in YAML between two lines `---`, and below
+//! it the prompt or template. Front matter is read as strictly as any settings file, with one
+//! kindness: where YAML itself fails because a value has a colon in it (`description: Use when: …`),
+//! such lines are taken as words and it is tried again.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Number;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Location, Spanned};
+
+use super::declare::Declared;
+use super::disk::Disk;
+use super::legacy;
+use super::node::{Entry, Node, Origin, Place, Value};
+use super::problem::Problem;
+
+/// A file in two: the front matter with the number of its first line, and the rest.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// Between the lines `---`; none where the file does not begin with one.
+    pub matter: Option<&'a str>,
+    /// Below it.
+    pub body: &'a str,
+    /// The line the body begins on, from 1.
+    pub body_line: u32,
+}
+
+/// Takes a file apart.
+///
+/// # Errors
+/// Where front matter begins and does not end.
+pub fn split(text: &str) -> Result<Split<'_>, &'static str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let fence = |line: &str| line.trim_end() == "---";
+    let mut lines = text.split_inclusive('\n');
+    let first = lines.next().unwrap_or_default();
+    if !fence(first) {
+        return Ok(Split { matter: None, body: text, body_line: 1 });
+    }
+    let start = first.len();
+    let mut end = start;
+    let mut count: u32 = 1;
+    for line in lines {
+        count = count.saturating_add(1);
+        if fence(line) {
+            let body = text.get(end + line.len()..).unwrap_or_default();
+            return Ok(Split { matter: text.get(start..end), body, body_line: count.saturating_add(1) });
+        }
+        end += line.len();
+    }
+    Err("the front matter begins with --- and never ends")
+}
+
+/// Reads an agent's file: the name it gives itself, and what it says. None where it cannot be used.
+pub(crate) fn agent(
+    origin: &Arc<Origin>,
+    old_place: bool,
+    disk: &mut Disk<'_>,
+    declared: &Declared,
+) -> Option<(Option<String>, Node)> {
+    let (mut node, body, body_at) = read(origin, disk)?;
+    if node.is_none() {
+        let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
+        let problem = Problem::warning(&Place::whole(origin), "", text);
+        disk.problems.push(problem.hint("begin the file with ---, description: ..., ---"));
+    }
+    let mut node = node.take().unwrap_or_else(|| Node::empty(Place::whole(origin)));
+    declared.check(&mut node, "", &mut disk.problems);
+    legacy::agent(&mut node, "", &mut disk.problems);
+    if let Some(permission) = node.get("permission") {
+        super::rules::unreachable(permission, "permission", &mut disk.problems);
+    }
+    let own =
+        node.take("name").and_then(|entry| entry.node.as_text().map(str::to_owned)).filter(|name| !name.is_empty());
+    if !body.is_empty() {
+        node.set("prompt", body_at.clone(), Node::text(body, body_at.clone()));
+    }
+    if old_place {
+        let at = Place::whole(origin);
+        node.set("mode", at.clone(), Node::text("primary", at));
+    }
+    Some((own, node))
+}
+
+/// Reads a command's file.
+pub(crate) fn command(
+    origin: &Arc<Origin>,
+    disk: &mut Disk<'_>,
+    declared: &Declared,
+) -> Option<(Option<String>, Node)> {
+    let (node, body, body_at) = read(origin, disk)?;
+    let mut node = node.unwrap_or_else(|| Node::empty(Place::whole(origin)));
+    // Other programs' commands have more keys (`allowed-tools`, `argument-hint`); they are known.
+    for known in ["allowed-tools", "argument-hint", "name", "arguments"] {
+        node.take(known);
+    }
+    declared.check(&mut node, "", &mut disk.problems);
+    if body.is_empty() && node.get("template").is_none() {
+        disk.problems.push(Problem::error(&Place::whole(origin), "", "this command is empty; it is not used"));
+        return None;
+    }
+    if !body.is_empty() {
+        node.set("template", body_at.clone(), Node::text(body, body_at));
+    }
+    Some((None, node))
+}
+
+/// Front matter and body of a file; the front matter is always an object.
+fn read(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<Node>, String, Place)> {
+    let mut text = disk.read(origin)?;
+    if origin.project {
+        let (seen, removed) = super::unseen::visible(&text);
+        if removed > 0 {
+            let some = if removed == 1 {
+                "1 invisible character is".to_owned()
+            } else {
+                format!("{removed} invisible characters are")
+            };
+            disk.problems.push(Problem::warning(&Place::whole(origin), "", format!("{some} taken out of this file")));
+            text = seen;
+        }
+    }
+    let split = match split(&text) {
+        Ok(split) => split,
+        Err(why) => {
+            let place = Place { origin: origin.clone(), line: 1, column: 1 };
+            disk.problems.push(Problem::error(&place, "", why).hint("end it with a line ---"));
+            return None;
+        }
+    };
+    let body_at = Place { origin: origin.clone(), line: split.body_line, column: 1 };
+    let body = split.body.trim().to_owned();
+    let Some(matter) = split.matter else { return Some((None, body, body_at)) };
+    match yaml(matter, origin, 1, &mut disk.problems) {
+        Ok(node) => Some((Some(node), body, body_at)),
+        Err(problem) => {
+            disk.problems.push(problem);
+            None
+        }
+    }
+}
+
+/// Front matter as a tree. `above` lines of the file come before it.
+///
+/// # Errors
+/// What is wrong with it, and where.
+pub(crate) fn yaml(text: &str, origin: &Arc<Origin>, above: u32, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+    let first = parse(text).or_else(|e| {
+        let quoted = colons_quoted(text);
+        if quoted == text { Err(e) } else { parse(&quoted).map_err(|_| e) }
+    });
+    let whole = Place { origin: origin.clone(), line: above.saturating_add(1), column: 1 };
+    let raw = match first {
+        Ok(raw) => raw,
+        Err(e) => {
+            let place = e.location().map_or(whole.clone(), |at| place(at, origin, above));
+            let text = e.to_string();
+            let text = text.lines().next().unwrap_or_default();
+            let text = text.split(" at line ").next().unwrap_or_default().trim_end_matches([':', ' ']);
+            let problem = Problem::error(&place, "", format!("the front matter is not valid YAML: {text}"));
+            return Err(problem.hint("put values with special characters in quotes; this file is not used"));
+        }
+    };
+    let mut reader = Reader { origin, above, problems, way: Vec::new() };
+    let mut node = match raw {
+        None => Node::empty(whole),
+        Some(raw) => reader.node(raw),
+    };
+    if matches!(node.value, Value::Null) {
+        node.value = Value::Map(Vec::new());
+    }
+    if !matches!(node.value, Value::Map(_)) {
+        let problem =
+            Problem::error(&node.at, "", format!("the front matter must be keys and values, found {}", node.kind()));
+        return Err(problem.hint("description: what it is for"));
+    }
+    // A colour without quotes is a comment in YAML.
+    if let Some((line, _)) =
+        text.lines().enumerate().find(|(_, line)| line.starts_with("color: #") || line.starts_with("color:  #"))
+    {
+        let line = u32::try_from(line).unwrap_or(0).saturating_add(above).saturating_add(1);
+        let place = Place { origin: origin.clone(), line, column: 8 };
+        let problem = Problem::warning(&place, "color", "# begins a comment, so this colour is empty");
+        problems.push(problem.hint("put it in quotes: color: \"#rrggbb\""));
+    }
+    Ok(node)
+}
+
+fn parse(text: &str) -> Result<Option<Spanned<Raw>>, serde_saphyr::Error> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(None);
+    }
+    // Far less than the parser's own limits: this is the head of a page, not a data set.
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 20_000,
+            max_nodes: 10_000,
+            max_depth: 32,
+            max_aliases: 64,
+            max_anchors: 64,
+            max_documents: 1,
+        },
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map(Some)
+}
+
+/// Quotes the value of every line `key: value` that has no indentation, no quotes and a colon in
+/// its value. Lines keep their numbers.
+fn colons_quoted(text: &str) -> String {
+    let quote = |line: &str| -> String {
+        let (bare, end) = line.strip_suffix('\n').map_or((line, ""), |bare| (bare, "\n"));
+        let Some((key, value)) = bare.split_once(": ") else { return line.to_owned() };
+        let value = value.trim();
+        let plain_key = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+        let plain_value = !value.starts_with(['"', '\'', '[', '{', '|', '>', '&', '*', '!', '#']);
+        if !plain_key || !plain_value || !value.contains(':') {
+            return line.to_owned();
+        }
+        format!("{key}: {}{end}", serde_json::Value::from(value))
+    };
+    text.split_inclusive('\n').map(quote).collect()
+}
+
+fn place(at: Location, origin: &Arc<Origin>, above: u32) -> Place {
+    let line = u32::try_from(at.line()).unwrap_or(0).saturating_add(above);
+    Place { origin: origin.clone(), line, column: u32::try_from(at.column()).unwrap_or(0) }
+}
+
+/// YAML as it comes from the parser.
+#[derive(Debug)]
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Raw;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_bool<E>(self, yes: bool) -> Result<Raw, E> {
+                Ok(Raw::Bool(yes))
+            }
+
+            fn visit_i64<E>(self, n: i64) -> Result<Raw, E> {
+                Ok(Raw::Number(n.into()))
+            }
+
+            fn visit_u64<E>(self, n: u64) -> Result<Raw, E> {
+                Ok(Raw::Number(n.into()))
+            }
+
+            fn visit_f64<E>(self, n: f64) -> Result<Raw, E> {
+                Ok(Number::from_f64(n).map_or_else(|| Raw::Text(n.to_string()), Raw::Number))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+                Ok(Raw::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+
+            fn visit_none<E>(self) -> Result<Raw, E> {
+                Ok(Raw::Null)
+            }
+
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+                Raw::deserialize(deserializer)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    list.push(item);
+                }
+                Ok(Raw::List(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Raw::Map(entries))
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+struct Reader<'a> {
+    origin: &'a Arc<Origin>,
+    above: u32,
+    problems: &'a mut Vec<Problem>,
+    way: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn node(&mut self, raw: Spanned<Raw>) -> Node {
+        let at = place(raw.referenced, self.origin, self.above);
+        let value = match raw.value {
+            Raw::Null => Value::Null,
+            Raw::Bool(yes) => Value::Bool(yes),
+            Raw::Number(number) => Value::Number(number),
+            Raw::Text(text) => Value::Text(text),
+            Raw::List(list) => Value::List(list.into_iter().map(|raw| self.node(raw)).collect()),
+            Raw::Map(map) => {
+                let mut entries: Vec<Entry> = Vec::with_capacity(map.len());
+                for (key, raw) in map {
+                    let key_at = place(key.referenced, self.origin, self.above);
+                    self.way.push(key.value.clone());
+                    if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
+                        let text = format!("this key is already set in line {}", first.at.line);
+                        let problem = Problem::error(&key_at, self.way.join("."), text);
+                        self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
+                    } else {
+                        let node = self.node(raw);
+                        entries.push(Entry { key: key.value, at: key_at, node });
+                    }
+                    self.way.pop();
+                }
+                Value::Map(entries)
+            }
+        };
+        Node { value, at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::Layer;
+    use super::*;
+
+    fn read(text: &str) -> (Result<Node, Problem>, Vec<Problem>) {
+        let origin = Arc::new(Origin { name: "a.md".into(), path: None, layer: Layer::Directory, project: true });
+        let mut problems = Vec::new();
+        (yaml(text, &origin, 1, &mut problems), problems)
+    }
+
+    #[test]
+    fn files_are_split() {
+        let split = |text| split(text).map(|split| (split.matter, split.body, split.body_line));
+        assert_eq!(split("---\na: 1\n---\nb\n"), Ok((Some("a: 1\n"), "b\n", 4)));
+        assert_eq!(split("---\r\na: 1\r\n---\r\nb"), Ok((Some("a: 1\r\n"), "b", 4)));
+        assert_eq!(split("b\n---\n"), Ok((None, "b\n---\n", 1)));
+        assert_eq!(split("---\n---\n"), Ok((Some(""), "", 3)));
+        assert!(split("---\na: 1\n").is_err());
+    }
+
+    #[test]
+    fn values_have_places_and_order() {
+        let (node, problems) = read("description: x\npermission:\n  \"*\": ask\n  bash:\n    git *: allow\nyes: yes\n");
+        let node = node.unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        let keys: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).collect();
+        assert_eq!(keys, ["description", "permission", "yes"]);
+        let rule = node.at(&["permission", "bash", "git *"]).unwrap();
+        assert_eq!((rule.at.line, rule.at.column), (6, 12));
+        assert_eq!(node.get("yes").and_then(Node::as_text), Some("yes"), "only true and false are switches");
+    }
+
+    #[test]
+    fn colons_in_values_are_forgiven() {
+        let (node, _) = read("description: Use when: always\nmodel: a/b:free\nsteps: 3\n");
+        let node = node.unwrap();
+        assert_eq!(node.get("description").and_then(Node::as_text), Some("Use when: always"));
+        assert_eq!(node.get("model").and_then(Node::as_text), Some("a/b:free"));
+        assert_eq!(node.get("steps").unwrap().to_json(), serde_json::json!(3));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let (node, _) = read("a: [1\nb: 2\n");
+        let problem = node.unwrap_err().to_string();
+        assert!(problem.starts_with("a.md:") && problem.contains("not valid YAML"), "{problem}");
+        let (node, _) = read("just words\n");
+        assert!(node.unwrap_err().to_string().contains("keys and values"));
+        let (_, problems) = read("a: 1\na: 2\n");
+        assert_eq!(problems[0].to_string().split(';').next(), Some("a.md:3:1: a: this key is already set in line 2"));
+        let (_, problems) = read("color: #ff0000\n");
+        assert!(problems[0].to_string().contains("in quotes"), "{problems:?}");
+        let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
+        assert!(read(bomb).0.is_err());
+    }
+}

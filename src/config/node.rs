@@ -1,0 +1,286 @@
+//! What a file says, before anybody asks what it means: a tree in the order it was written, where
+//! every value knows its file, line and column. JSON with comments and YAML both become one, so
+//! checking, merging and "where did this come from" are written once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Number;
+
+/// Who said something, lowest first: the order in which layers win.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layer {
+    /// The program itself.
+    BuiltIn,
+    /// The defaults of an organisation, as they were last fetched.
+    Remote,
+    /// The user's own files.
+    Global,
+    /// The file that `ADJUTANT_CONFIG` or `OPENCODE_CONFIG` names.
+    Named,
+    /// `opencode.json`, `adjutant.json` in the project.
+    Project,
+    /// A `.opencode` or `.adjutant` directory, or the one named by a variable.
+    Directory,
+    /// `ADJUTANT_CONFIG_CONTENT`, `OPENCODE_CONFIG_CONTENT`.
+    Inline,
+    /// The administrator's files.
+    Managed,
+    /// `ADJUTANT_PERMISSION`, `OPENCODE_PERMISSION` and other variables.
+    Variable,
+}
+
+/// A text that settings were read from.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// For people: a path, shortened where it lies in the project or at home, or a variable's name.
+    pub name: String,
+    /// The file, where it is one.
+    pub path: Option<PathBuf>,
+    /// Which layer it belongs to.
+    pub layer: Layer,
+    /// It came with the project, so it may not run or loosen anything before the user trusts that.
+    pub project: bool,
+}
+
+/// Where something was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// In which text.
+    pub origin: Arc<Origin>,
+    /// From 1; 0 where the text as a whole is meant.
+    pub line: u32,
+    /// From 1, in characters.
+    pub column: u32,
+}
+
+impl Place {
+    /// The text as a whole.
+    pub fn whole(origin: &Arc<Origin>) -> Self {
+        Self { origin: origin.clone(), line: 0, column: 0 }
+    }
+
+    /// `file:line`, for the source of a rule.
+    pub fn short(&self) -> String {
+        if self.line == 0 { self.origin.name.clone() } else { format!("{}:{}", self.origin.name, self.line) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin.name)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        Ok(())
+    }
+}
+
+/// A value and where it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// What.
+    pub value: Value,
+    /// Where.
+    pub at: Place,
+}
+
+/// What a file can say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Nothing: the same as not saying it.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// Words.
+    Text(String),
+    /// Values in order.
+    List(Vec<Node>),
+    /// Keys in the order they were written, each once.
+    Map(Vec<Entry>),
+}
+
+/// A key with its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key was written.
+    pub at: Place,
+    /// The value.
+    pub node: Node,
+}
+
+impl Node {
+    /// An object without entries.
+    pub fn empty(at: Place) -> Self {
+        Self { value: Value::Map(Vec::new()), at }
+    }
+
+    /// Words.
+    pub fn text(text: impl Into<String>, at: Place) -> Self {
+        Self { value: Value::Text(text.into()), at }
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
+    }
+
+    /// The value at the end of a way of keys.
+    pub fn at(&self, way: &[&str]) -> Option<&Self> {
+        way.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// The entries of an object; of anything else none.
+    pub fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    /// The entries of an object, to be changed.
+    pub fn entries_mut(&mut self) -> Option<&mut Vec<Entry>> {
+        match &mut self.value {
+            Value::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// Takes a key out of an object.
+    pub fn take(&mut self, key: &str) -> Option<Entry> {
+        let entries = self.entries_mut()?;
+        let index = entries.iter().position(|entry| entry.key == key)?;
+        Some(entries.remove(index))
+    }
+
+    /// Sets a key of an object: in place where it is there already, else at the end.
+    pub fn set(&mut self, key: &str, at: Place, node: Self) {
+        if let Some(entries) = self.entries_mut() {
+            match entries.iter_mut().find(|entry| entry.key == key) {
+                Some(entry) => *entry = Entry { key: key.into(), at, node },
+                None => entries.push(Entry { key: key.into(), at, node }),
+            }
+        }
+    }
+
+    /// The words, if it is words.
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// True or false, if it is that.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(yes) => Some(yes),
+            _ => None,
+        }
+    }
+
+    /// As JSON; the order of keys is lost.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(yes) => (*yes).into(),
+            Value::Number(number) => serde_json::Value::Number(number.clone()),
+            Value::Text(text) => text.as_str().into(),
+            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+        }
+    }
+
+    /// What it is, for people: `a string`, `an object` …
+    pub fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "nothing",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::Text(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Map(_) => "an object",
+        }
+    }
+
+    /// Calls `f` for every value in the tree, outermost first, with its way of keys.
+    pub fn walk<'a>(&'a self, way: &mut Vec<String>, f: &mut dyn FnMut(&[String], &'a Self)) {
+        f(way, self);
+        match &self.value {
+            Value::Map(entries) => {
+                for entry in entries {
+                    way.push(entry.key.clone());
+                    entry.node.walk(way, f);
+                    way.pop();
+                }
+            }
+            Value::List(nodes) => {
+                for (index, node) in nodes.iter().enumerate() {
+                    way.push(index.to_string());
+                    node.walk(way, f);
+                    way.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Lays `over` upon `under`: objects key by key (a key that is there keeps its rank), everything
+/// else is replaced. Two lists grow instead: `instructions` and `plugin`.
+pub fn merge(under: &mut Node, over: Node) {
+    merge_at(under, over, 0, "");
+}
+
+fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
+    match (&mut under.value, over.value) {
+        (Value::Map(entries), Value::Map(news)) => {
+            for new in news {
+                match entries.iter_mut().find(|entry| entry.key == new.key) {
+                    Some(entry) => {
+                        merge_at(&mut entry.node, new.node, depth + 1, &new.key);
+                        entry.at = new.at;
+                    }
+                    None => entries.push(new),
+                }
+            }
+        }
+        (_, Value::Null) => {}
+        (Value::List(old), Value::List(news)) if depth == 1 && key == "instructions" => {
+            for new in news {
+                if !old.iter().any(|node| node.value == new.value) {
+                    old.push(new);
+                }
+            }
+        }
+        (Value::List(old), Value::List(news)) if depth == 1 && key == "plugin" => {
+            for new in news {
+                let name = package(&new);
+                old.retain(|node| package(node) != name);
+                old.push(new);
+            }
+        }
+        (value, new) => {
+            *value = new;
+            under.at = over.at;
+        }
+    }
+}
+
+/// The name of a plugin without its version, so that a later layer's version wins.
+fn package(node: &Node) -> String {
+    let spec = match &node.value {
+        Value::List(parts) => parts.first().and_then(Node::as_text),
+        _ => node.as_text(),
+    };
+    let spec = spec.unwrap_or_default();
+    match spec.rfind('@') {
+        Some(at) if at > 0 && !spec.starts_with("file:") && !spec.starts_with('.') => spec[..at].to_owned(),
+        _ => spec.to_owned(),
+    }
+}

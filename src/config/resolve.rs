@@ -1,0 +1,358 @@
+//! From what was said to what it means: a joined, checked tree becomes [`Settings`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::declare::Declared;
+use super::file::{self, File, Limit, OAuthChoice, Tools};
+use super::node::{Node, Value};
+use super::problem::Problem;
+use super::rules;
+use super::settings::{
+    AgentEntry, Command, Instruction, Mcp, Mode, Model, Provider, Reference, Settings, Switch, Transport,
+};
+use crate::environment::Environment;
+use crate::message::ModelRef;
+
+/// Makes settings of a joined tree.
+pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
+    let file: File = match super::decode::decode(tree) {
+        Ok(file) => file,
+        Err(e) => {
+            // Checked layers always fit; should the declaration and its check ever disagree, the
+            // session still starts.
+            problems.push(Problem::error(&tree.at, "", format!("these settings cannot be read: {e}")));
+            File::default()
+        }
+    };
+    let home = environment.home.as_deref();
+    let mut told = Told { tree, problems };
+    let defaults = Settings::default();
+    let mut settings = Settings {
+        model: told.model(&file.model, &["model"]),
+        small_model: told.model(&file.small_model, &["small_model"]),
+        default_agent: file.default_agent.filter(|name| !name.is_empty()),
+        default_agent_place: tree.get("default_agent").map(|node| node.at.clone()),
+        agents_place: tree.get("agent").map(|node| node.at.clone()),
+        permission: tree.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default(),
+        disabled_providers: file.disabled_providers.unwrap_or_default(),
+        enabled_providers: file.enabled_providers,
+        shell: file.shell.filter(|shell| !shell.trim().is_empty()),
+        snapshot: file.snapshot.unwrap_or(defaults.snapshot),
+        subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
+        steer: file.steer.unwrap_or(defaults.steer),
+        trust_all: file.trust == Some(file::Trust::All),
+        formatter: switch(file.formatter),
+        lsp: switch(file.lsp),
+        log_level: file.log_level.map(|level| match level {
+            file::LogLevel::Debug => "debug",
+            file::LogLevel::Info => "info",
+            file::LogLevel::Warn => "warn",
+            file::LogLevel::Error => "error",
+        }),
+        ..defaults
+    };
+    for (name, agent) in file.agent.into_iter().flat_map(|agents| agents.0) {
+        settings.agents.push(agent_entry(&mut told, name, agent, home));
+    }
+    for (id, provider) in file.provider.into_iter().flat_map(|providers| providers.0) {
+        settings.providers.push(told.provider(id, provider));
+    }
+    for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
+        settings.mcp.extend(told.mcp(name, server));
+    }
+    for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
+        settings.commands.extend(told.command(name, command));
+    }
+    if let Some(Value::List(nodes)) = tree.get("instructions").map(|node| &node.value) {
+        settings.instructions = nodes
+            .iter()
+            .filter_map(|node| {
+                let text = node.as_text()?.trim().to_owned();
+                Some(Instruction { text, project: node.at.origin.project, source: node.at.short() })
+            })
+            .filter(|instruction| !instruction.text.is_empty())
+            .collect();
+    }
+    if let Some(skills) = file.skills {
+        settings.skills.paths = skills.paths.unwrap_or_default();
+        settings.skills.urls = skills.urls.unwrap_or_default();
+    }
+    for (name, reference) in file.references.into_iter().flat_map(|references| references.0) {
+        settings.references.push(match reference {
+            file::Reference::Path(path) => Reference { name, path: Some(path), ..Reference::default() },
+            file::Reference::Full(full) => {
+                Reference { name, path: full.path, git: full.git, description: full.description }
+            }
+        });
+    }
+    if let Some(output) = file.tool_output {
+        let size = |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
+        settings.tool_output.lines = size(output.max_lines, settings.tool_output.lines);
+        settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
+    }
+    settings.max_image_bytes = file.attachment.and_then(|attachment| attachment.image?.max_base64_bytes);
+    if let Some(compaction) = file.compaction {
+        let to = &mut settings.compaction;
+        to.auto = compaction.auto.unwrap_or(to.auto);
+        to.prune = compaction.prune.unwrap_or(to.prune);
+        to.tail_turns = compaction.tail_turns.unwrap_or(to.tail_turns);
+        to.preserve_recent_tokens = compaction.preserve_recent_tokens;
+        to.reserved = compaction.reserved.unwrap_or(to.reserved);
+    }
+    if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(on) {
+        settings.compaction.auto = false;
+    }
+    if environment.setting("DISABLE_PRUNE").is_some_and(on) {
+        settings.compaction.prune = false;
+    }
+    if let Some(experimental) = file.experimental {
+        let to = &mut settings.experimental;
+        to.continue_loop_on_deny = experimental.continue_loop_on_deny.unwrap_or(false);
+        to.mcp_timeout = experimental.mcp_timeout.map_or(to.mcp_timeout, Duration::from_millis);
+        to.primary_tools = experimental.primary_tools.unwrap_or_default();
+    }
+    settings
+}
+
+/// Whether a variable that is a switch is on.
+pub(crate) fn on(value: &str) -> bool {
+    !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off")
+}
+
+fn switch<T>(tools: Option<Tools<T>>) -> Switch<T> {
+    match tools {
+        None | Some(Tools::Switch(false)) => Switch::Off,
+        Some(Tools::Switch(true)) => Switch::On,
+        Some(Tools::Named(named)) => Switch::Named(named.0),
+    }
+}
+
+fn agent_entry(told: &mut Told<'_>, name: String, agent: file::Agent, home: Option<&std::path::Path>) -> AgentEntry {
+    let node = told.tree.at(&["agent", &name]);
+    let model = told.model(&agent.model, &["agent", &name, "model"]);
+    let mut options = agent.rest;
+    options.extend(agent.options.unwrap_or_default());
+    AgentEntry {
+        label: agent.name.filter(|label| *label != name),
+        description: agent.description,
+        mode: agent.mode.map(|mode| match mode {
+            file::Mode::Primary => Mode::Primary,
+            file::Mode::Subagent => Mode::Subagent,
+            file::Mode::All => Mode::All,
+        }),
+        hidden: agent.hidden,
+        disable: agent.disable.unwrap_or(false),
+        model,
+        variant: agent.variant,
+        prompt: agent.prompt.map(|prompt| Arc::from(prompt.trim())).filter(|prompt: &Arc<str>| !prompt.is_empty()),
+        temperature: agent.temperature,
+        top_p: agent.top_p,
+        color: agent.color,
+        steps: agent.steps,
+        options,
+        rules: node.and_then(|node| node.get("permission")).map(|node| rules::rules(node, home)).unwrap_or_default(),
+        source: node.map(|node| node.at.origin.name.clone()).unwrap_or_default(),
+        name,
+    }
+}
+
+/// The tree, to look up places for what is still wrong.
+struct Told<'a> {
+    tree: &'a Node,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Told<'_> {
+    fn wrong(&mut self, way: &[&str], text: String, hint: Option<&str>) {
+        let at = self.tree.at(way).map_or(&self.tree.at, |node| &node.at);
+        let mut problem = Problem::error(at, way.join("."), text);
+        problem.hint = hint.map(str::to_owned);
+        self.problems.push(problem);
+    }
+
+    fn source(&self, way: &[&str]) -> String {
+        self.tree.at(way).map(|node| node.at.short()).unwrap_or_default()
+    }
+
+    fn model(&mut self, text: &Option<String>, way: &[&str]) -> Option<ModelRef> {
+        let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty())?;
+        let model = ModelRef::parse(text);
+        if model.is_none() {
+            let text = format!("expected provider/model, found \"{text}\"");
+            self.wrong(way, text, Some("`adjutant models` lists what there is"));
+        }
+        model
+    }
+
+    fn provider(&mut self, id: String, provider: file::Provider) -> Provider {
+        let source = self.source(&["provider", &id]);
+        let options = provider.options.unwrap_or_default();
+        let mut to = Provider {
+            name: provider.name,
+            npm: provider.npm,
+            api: provider.api,
+            base_url: options.base_url.filter(|url| !url.is_empty()),
+            api_key: options.api_key.filter(|key| !key.is_empty()),
+            env: provider.env.unwrap_or_default(),
+            headers: options.headers.unwrap_or_default().0,
+            cache_key: options.set_cache_key,
+            whitelist: provider.whitelist,
+            blacklist: provider.blacklist.unwrap_or_default(),
+            options: options.rest,
+            source,
+            ..Provider::default()
+        };
+        if let Some(url) = options.enterprise_url {
+            to.options.insert("enterpriseUrl".into(), url.into());
+        }
+        for (from, to) in [
+            (options.timeout, &mut to.timeouts.total),
+            (options.header_timeout, &mut to.timeouts.header),
+            (options.chunk_timeout, &mut to.timeouts.chunk),
+        ] {
+            match from {
+                Some(Limit::Milliseconds(0)) | Some(Limit::Limited(false)) => *to = None,
+                Some(Limit::Milliseconds(ms)) => *to = Some(Duration::from_millis(ms)),
+                Some(Limit::Limited(true)) | None => {}
+            }
+        }
+        to.models =
+            provider.models.unwrap_or_default().0.into_iter().map(|(key, model)| one_model(key, model)).collect();
+        to.id = id;
+        to
+    }
+
+    fn mcp(&mut self, name: String, server: file::Mcp) -> Option<Mcp> {
+        let way = ["mcp", name.as_str()];
+        let kind = server.kind.or(match (&server.command, &server.url) {
+            (Some(_), None) => Some(file::McpKind::Local),
+            (None, Some(_)) => Some(file::McpKind::Remote),
+            _ => None,
+        });
+        let transport = match kind {
+            None => {
+                // Switching off something that another layer no longer has needs no word.
+                if server.enabled != Some(false) {
+                    self.wrong(&way, "expected \"type\": local with a command, or remote with a url".into(), None);
+                }
+                return None;
+            }
+            Some(file::McpKind::Local) => match server.command {
+                Some(command) if command.first().is_some_and(|program| !program.is_empty()) => {
+                    Transport::Local { command, cwd: server.cwd, environment: server.environment.unwrap_or_default().0 }
+                }
+                _ => {
+                    self.wrong(
+                        &way,
+                        "a local server needs a command, as a list".into(),
+                        Some("\"command\": [\"program\", \"argument\"]"),
+                    );
+                    return None;
+                }
+            },
+            Some(file::McpKind::Remote) => match server.url {
+                Some(url) if url.starts_with("http://") || url.starts_with("https://") => Transport::Remote {
+                    url,
+                    headers: server.headers.unwrap_or_default().0,
+                    oauth: match server.oauth {
+                        Some(OAuthChoice::Switch(false)) => None,
+                        Some(OAuthChoice::Settings(oauth)) => Some(oauth),
+                        Some(OAuthChoice::Switch(true)) | None => Some(super::settings::OAuth::default()),
+                    },
+                },
+                Some(_) => {
+                    self.wrong(
+                        &["mcp", &name, "url"],
+                        "expected an address that begins with https:// or http://".into(),
+                        None,
+                    );
+                    return None;
+                }
+                None => {
+                    self.wrong(&way, "a remote server needs a url".into(), None);
+                    return None;
+                }
+            },
+        };
+        let source = self.source(&way);
+        let timeout = Duration::from_millis(server.timeout.filter(|ms| *ms > 0).unwrap_or(30_000));
+        Some(Mcp { enabled: server.enabled.unwrap_or(true), timeout, transport, source, name })
+    }
+
+    fn command(&mut self, name: String, command: file::Command) -> Option<Command> {
+        let way = ["command", name.as_str()];
+        let Some(template) = command.template.filter(|template| !template.trim().is_empty()) else {
+            self.wrong(&way, "a command needs a template".into(), Some("\"template\": \"what is sent\""));
+            return None;
+        };
+        let model = self.model(&command.model, &["command", &name, "model"]);
+        Some(Command {
+            template,
+            description: command.description,
+            agent: command.agent,
+            model,
+            variant: command.variant,
+            subtask: command.subtask,
+            source: self.source(&way),
+            place: self.tree.at(&way).map(|node| node.at.clone()),
+            untrusted: false,
+            name,
+        })
+    }
+}
+
+fn one_model(key: String, model: file::Model) -> Model {
+    let limit = model.limit.unwrap_or_default();
+    let cost = model.cost.map(|cost| {
+        let price = |price: Option<f64>| price.unwrap_or(0.0);
+        [price(cost.input), price(cost.output), price(cost.cache_read), price(cost.cache_write)]
+    });
+    let variants = model.variants.unwrap_or_default().0.into_iter().map(|(name, mut options)| {
+        let disabled = options.remove("disabled").and_then(|value| value.as_bool()) == Some(true);
+        (name, (!disabled).then_some(options))
+    });
+    let interleaved = match &model.interleaved {
+        Some(serde_json::Value::String(field)) => Some(field.clone()),
+        Some(serde_json::Value::Object(object)) => {
+            object.get("field").and_then(|field| field.as_str()).map(str::to_owned)
+        }
+        Some(serde_json::Value::Bool(true)) => Some("reasoning_content".to_owned()),
+        _ => None,
+    };
+    let provider = model.provider.unwrap_or_default();
+    Model {
+        key,
+        id: model.id,
+        name: model.name,
+        attachment: model.attachment,
+        reasoning: model.reasoning,
+        temperature: model.temperature,
+        tool_call: model.tool_call,
+        interleaved,
+        cost,
+        context: limit.context.filter(|n| *n > 0),
+        input: limit.input.filter(|n| *n > 0),
+        output: limit.output.filter(|n| *n > 0),
+        modalities: model.modalities.and_then(|modalities| modalities.input),
+        status: model.status,
+        npm: provider.npm,
+        api: provider.api,
+        options: model.options.unwrap_or_default(),
+        headers: model.headers.unwrap_or_default().0,
+        variants: variants.collect(),
+    }
+}
+
+/// The declarations trees are checked against, made once per load.
+pub(crate) struct Declarations {
+    pub(crate) settings: Declared,
+    pub(crate) agent: Declared,
+    pub(crate) command: Declared,
+}
+
+impl Declarations {
+    pub(crate) fn new() -> Self {
+        Self { settings: Declared::settings(), agent: Declared::agent(), command: Declared::command() }
+    }
+}

@@ -1,0 +1,153 @@
+//! `permission` in a settings file, as rules. The order is the order of the file; a catch-all `*`
+//! within one object is its default, wherever it was written.
+
+use std::path::Path;
+
+use super::node::{Entry, Node, Value};
+use super::problem::Problem;
+use crate::permission::{Action, Rule, Rules, wildcard};
+
+/// Reads a checked `permission` value.
+pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
+    let mut rules = Vec::new();
+    let mut push = |permission: &str, pattern: &str, node: &Node| {
+        if let Some(action) = node.as_text().and_then(action) {
+            let pattern = expand(pattern, home);
+            rules.push(Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() });
+        }
+    };
+    match &node.value {
+        Value::Text(_) => push("*", "*", node),
+        Value::Map(entries) => {
+            for entry in default_first(entries) {
+                match &entry.node.value {
+                    Value::Map(patterns) => {
+                        for pattern in default_first(patterns) {
+                            push(&entry.key, &pattern.key, &pattern.node);
+                        }
+                    }
+                    _ => push(&entry.key, "*", &entry.node),
+                }
+            }
+        }
+        _ => {}
+    }
+    Rules(rules)
+}
+
+fn default_first(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
+    let (first, rest): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.key == "*");
+    first.into_iter().chain(rest)
+}
+
+/// An action by its word.
+pub(crate) fn action(word: &str) -> Option<Action> {
+    match word {
+        "allow" => Some(Action::Allow),
+        "ask" => Some(Action::Ask),
+        "deny" => Some(Action::Deny),
+        _ => None,
+    }
+}
+
+/// `~`, `~/x`, `$HOME` and `$HOME/x` in a pattern.
+fn expand(pattern: &str, home: Option<&Path>) -> String {
+    let rest = pattern.strip_prefix("$HOME").or_else(|| pattern.strip_prefix('~'));
+    match (rest, home) {
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => format!("{}{rest}", home.display()),
+        _ => pattern.to_owned(),
+    }
+}
+
+/// Tells of rules that can never decide, in a whole file.
+pub(crate) fn unreachable_in(node: &Node, problems: &mut Vec<Problem>) {
+    if let Some(permission) = node.get("permission") {
+        unreachable(permission, "permission", problems);
+    }
+    for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
+        if let Some(permission) = agent.node.get("permission") {
+            unreachable(permission, &format!("agent.{}.permission", agent.key), problems);
+        }
+    }
+}
+
+/// Tells of rules of one object that can never decide, because a later one fits all they fit. A deny
+/// still decides where the later one is an allow: it is not lifted by something broader.
+pub(crate) fn unreachable(permission: &Node, way: &str, problems: &mut Vec<Problem>) {
+    let entries: Vec<&Entry> = default_first(permission.entries()).collect();
+    hidden(&entries, way, problems);
+    for entry in entries {
+        let patterns: Vec<&Entry> = default_first(entry.node.entries()).collect();
+        hidden(&patterns, &format!("{way}.{}", entry.key), problems);
+    }
+}
+
+fn hidden(entries: &[&Entry], way: &str, problems: &mut Vec<Problem>) {
+    for (at, entry) in entries.iter().enumerate() {
+        let Some(verdict) = entry.node.as_text().and_then(action) else { continue };
+        let hides = |later: &&&Entry| {
+            let Some(other) = later.node.as_text().and_then(action) else { return false };
+            let broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
+            broader && (verdict != Action::Deny || other == Action::Deny)
+        };
+        if let Some(later) = entries.get(at + 1..).unwrap_or_default().iter().find(hides) {
+            let text = format!("this rule never decides: \"{}\" after it fits everything it fits", later.key);
+            let problem = Problem::warning(&entry.at, format!("{way}.{}", entry.key), text);
+            problems.push(problem.hint("write it after that one"));
+        }
+    }
+}
+
+/// The rules of `under` that `over` may not loosen: `over` came with a project, `under` is the
+/// user's own. Every deny of the user's stands again after the project's rules, and with it what the
+/// user excepted from it.
+pub(crate) fn denies_kept(under: &Rules) -> Rules {
+    let mut kept: Vec<Rule> = Vec::new();
+    for rule in &under.0 {
+        let excepts = |deny: &Rule| {
+            deny.action == Action::Deny
+                && (deny.permission == "*" || deny.permission == rule.permission || rule.permission == "*")
+        };
+        if rule.action == Action::Deny || kept.iter().any(excepts) {
+            kept.push(rule.clone());
+        }
+    }
+    Rules(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> String {
+        let origin = super::super::node::Origin {
+            name: "f".into(),
+            path: None,
+            layer: super::super::node::Layer::Global,
+            project: false,
+        };
+        let node = super::super::jsonc::parse(json, &std::sync::Arc::new(origin), &mut Vec::new()).unwrap();
+        text(&rules(&node, Some(Path::new("/home/u"))))
+    }
+
+    fn text(rules: &Rules) -> String {
+        let rule = |rule: &Rule| format!("{} {} {:?}", rule.permission, rule.pattern, rule.action);
+        rules.0.iter().map(rule).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn forms() {
+        let table = [
+            (r#""ask""#, "* * Ask"),
+            (r#"{"edit": "deny"}"#, "edit * Deny"),
+            (r#"{"bash": {"git *": "allow", "*": "ask"}, "*": "deny"}"#, "* * Deny; bash * Ask; bash git * Allow"),
+            (
+                r#"{"external_directory": {"~/x": "allow", "$HOME/y": "ask", "~z": "deny"}}"#,
+                "external_directory /home/u/x Allow; external_directory /home/u/y Ask; external_directory ~z Deny",
+            ),
+        ];
+        for (json, expected) in table {
+            assert_eq!(read(json), expected, "{json}");
+        }
+    }
+}

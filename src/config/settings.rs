@@ -1,0 +1,423 @@
+//! What the settings mean, once all layers are joined: no `Option` where there is a default.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+pub use super::file::{Formatter, LanguageServer, OAuth, Ordered};
+use super::node::Place;
+use crate::message::ModelRef;
+use crate::permission::Rules;
+
+/// Everything the user wants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// The model to use.
+    pub model: Option<ModelRef>,
+    /// The model for titles and other small work.
+    pub small_model: Option<ModelRef>,
+    /// The agent a session starts with; not checked here, see `agent::registry`.
+    pub default_agent: Option<String>,
+    /// Where that was written.
+    pub default_agent_place: Option<Place>,
+    /// Agents in the order they were first mentioned; changes to built-in ones among them.
+    pub agents: Vec<AgentEntry>,
+    /// Where the last of them was written.
+    pub agents_place: Option<Place>,
+    /// The general rules, lowest layer first, with their sources.
+    pub permission: Rules,
+    /// Providers in the order they were first mentioned.
+    pub providers: Vec<Provider>,
+    /// Providers that are not used.
+    pub disabled_providers: Vec<String>,
+    /// If set, only these providers are used.
+    pub enabled_providers: Option<Vec<String>>,
+    /// MCP servers in order.
+    pub mcp: Vec<Mcp>,
+    /// Further instruction files: paths, globs, addresses.
+    pub instructions: Vec<Instruction>,
+    /// Slash commands in order.
+    pub commands: Vec<Command>,
+    /// Where to look for skills besides the usual folders.
+    pub skills: Skills,
+    /// Further directories.
+    pub references: Vec<Reference>,
+    /// The shell that runs commands, if the user chose one.
+    pub shell: Option<String>,
+    /// How long a tool's result may be.
+    pub tool_output: ToolOutput,
+    /// The largest image that is sent, in bytes of base64; none for the provider's own limit.
+    pub max_image_bytes: Option<u64>,
+    /// What happens when a session outgrows the context window.
+    pub compaction: Compaction,
+    /// Whether states of the project's files are kept.
+    pub snapshot: bool,
+    /// How deep subagents may start subagents.
+    pub subagent_depth: u32,
+    /// Whether text sent during a turn reaches the model between two steps of it.
+    pub steer: bool,
+    /// Whether every project is trusted without a question.
+    pub trust_all: bool,
+    /// Formatters.
+    pub formatter: Switch<Formatter>,
+    /// Language servers.
+    pub lsp: Switch<LanguageServer>,
+    /// `debug`, `info`, `warn` or `error`, where chosen.
+    pub log_level: Option<&'static str>,
+    /// Things that may still change.
+    pub experimental: Experimental,
+    /// Directories that hold agents, commands and skills, lowest first.
+    pub directories: Vec<Directory>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            model: None,
+            small_model: None,
+            default_agent: None,
+            default_agent_place: None,
+            agents: Vec::new(),
+            agents_place: None,
+            permission: Rules::default(),
+            providers: Vec::new(),
+            disabled_providers: Vec::new(),
+            enabled_providers: None,
+            mcp: Vec::new(),
+            instructions: Vec::new(),
+            commands: Vec::new(),
+            skills: Skills::default(),
+            references: Vec::new(),
+            shell: None,
+            tool_output: ToolOutput { lines: 2_000, bytes: 50 << 10 },
+            max_image_bytes: None,
+            compaction: Compaction {
+                auto: true,
+                prune: true,
+                tail_turns: 2,
+                preserve_recent_tokens: None,
+                reserved: 20_000,
+            },
+            snapshot: true,
+            subagent_depth: 1,
+            steer: true,
+            trust_all: false,
+            formatter: Switch::Off,
+            lsp: Switch::Off,
+            log_level: None,
+            experimental: Experimental {
+                continue_loop_on_deny: false,
+                mcp_timeout: Duration::from_secs(60),
+                primary_tools: Vec::new(),
+            },
+            directories: Vec::new(),
+        }
+    }
+}
+
+/// What the settings say about one agent. Everything not said is left as it is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AgentEntry {
+    /// What it is called: the key, or the file's path.
+    pub name: String,
+    /// What people see, where that differs.
+    pub label: Option<String>,
+    /// What it is good for.
+    pub description: Option<String>,
+    /// Who may use it.
+    pub mode: Option<Mode>,
+    /// Whether pickers leave it out.
+    pub hidden: Option<bool>,
+    /// Whether it is removed.
+    pub disable: bool,
+    /// The model it always uses.
+    pub model: Option<ModelRef>,
+    /// Its reasoning effort.
+    pub variant: Option<String>,
+    /// Its system prompt.
+    pub prompt: Option<Arc<str>>,
+    /// Sampling temperature.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub top_p: Option<f64>,
+    /// `#RRGGBB` or a name.
+    pub color: Option<String>,
+    /// How many steps one prompt may take.
+    pub steps: Option<u32>,
+    /// Sent with every request.
+    pub options: Map<String, Value>,
+    /// Its rules.
+    pub rules: Rules,
+    /// Where it was last said something about, for people.
+    pub source: String,
+}
+
+/// Who may use an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The user.
+    Primary,
+    /// Other agents.
+    Subagent,
+    /// Both.
+    All,
+}
+
+impl Mode {
+    /// As it is written in settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Subagent => "subagent",
+            Self::All => "all",
+        }
+    }
+}
+
+/// A model provider.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Provider {
+    /// Its id.
+    pub id: String,
+    /// The name people see.
+    pub name: Option<String>,
+    /// The wire it speaks, by the name of an SDK package.
+    pub npm: Option<String>,
+    /// Its base address in the catalogue's sense.
+    pub api: Option<String>,
+    /// The base address, in place of the provider's own.
+    pub base_url: Option<String>,
+    /// The key.
+    pub api_key: Option<String>,
+    /// Variables that may hold its key.
+    pub env: Vec<String>,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// How long to wait.
+    pub timeouts: Timeouts,
+    /// Whether to send a cache key; none leaves it to the wire.
+    pub cache_key: Option<bool>,
+    /// If set, only these models are offered.
+    pub whitelist: Option<Vec<String>>,
+    /// Models that are not offered.
+    pub blacklist: Vec<String>,
+    /// Its models.
+    pub models: Vec<Model>,
+    /// Whatever else goes into every request.
+    pub options: Map<String, Value>,
+    /// Where it was last said something about, for people.
+    pub source: String,
+}
+
+/// How long to wait for a provider; none waits without a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the whole request.
+    pub total: Option<Duration>,
+    /// For the answer to begin.
+    pub header: Option<Duration>,
+    /// Between two pieces of the answer.
+    pub chunk: Option<Duration>,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { total: None, header: Some(Duration::from_secs(300)), chunk: Some(Duration::from_secs(90)) }
+    }
+}
+
+/// What the settings say about a model.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Model {
+    /// The key it is chosen by.
+    pub key: String,
+    /// The provider's own id for it, where that differs.
+    pub id: Option<String>,
+    /// The name people see.
+    pub name: Option<String>,
+    /// Whether it takes files.
+    pub attachment: Option<bool>,
+    /// Whether it reasons.
+    pub reasoning: Option<bool>,
+    /// Whether it takes a temperature.
+    pub temperature: Option<bool>,
+    /// Whether it takes tools.
+    pub tool_call: Option<bool>,
+    /// The field its reasoning travels in, where the wire needs to know: `reasoning_content` …
+    pub interleaved: Option<String>,
+    /// US dollars per million tokens: input, output, cache read, cache write.
+    pub cost: Option<[f64; 4]>,
+    /// The context window in tokens.
+    pub context: Option<u64>,
+    /// The longest input in tokens.
+    pub input: Option<u64>,
+    /// The longest answer in tokens.
+    pub output: Option<u64>,
+    /// What goes in: text, image, audio, video, pdf.
+    pub modalities: Option<Vec<String>>,
+    /// `alpha`, `beta` or `deprecated`.
+    pub status: Option<String>,
+    /// Another wire for this model alone.
+    pub npm: Option<String>,
+    /// Another address for this model alone.
+    pub api: Option<String>,
+    /// Sent with every request for it.
+    pub options: Map<String, Value>,
+    /// Headers of every request for it.
+    pub headers: Vec<(String, String)>,
+    /// Reasoning efforts by name; none takes one away.
+    pub variants: Vec<(String, Option<Map<String, Value>>)>,
+}
+
+/// An MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mcp {
+    /// Its name.
+    pub name: String,
+    /// Whether it is used.
+    pub enabled: bool,
+    /// How long starting it and listing its tools may take.
+    pub timeout: Duration,
+    /// How it is reached.
+    pub transport: Transport,
+    /// Where it was last said something about, for people.
+    pub source: String,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transport {
+    /// A program.
+    Local {
+        /// The program and its arguments; never empty.
+        command: Vec<String>,
+        /// Where it runs, relative to the session's directory.
+        cwd: Option<String>,
+        /// Its environment variables.
+        environment: Vec<(String, String)>,
+    },
+    /// An address.
+    Remote {
+        /// The address.
+        url: String,
+        /// Headers of every request.
+        headers: Vec<(String, String)>,
+        /// How to log in; none never tries.
+        oauth: Option<OAuth>,
+    },
+}
+
+/// An entry of `instructions`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// As it was written: a path, a glob, an address.
+    pub text: String,
+    /// It came with the project.
+    pub project: bool,
+    /// Where it was written, for people.
+    pub source: String,
+}
+
+/// A slash command.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Command {
+    /// What is typed after the slash.
+    pub name: String,
+    /// What is sent.
+    pub template: String,
+    /// Shown in the list.
+    pub description: Option<String>,
+    /// The agent that answers.
+    pub agent: Option<String>,
+    /// The model that answers.
+    pub model: Option<ModelRef>,
+    /// The reasoning effort.
+    pub variant: Option<String>,
+    /// Whether a subagent does it; none leaves it to the agent's mode.
+    pub subtask: Option<bool>,
+    /// Where it was written, for people.
+    pub source: String,
+    /// Where it was written.
+    pub place: Option<Place>,
+    /// It came with a project that is not trusted: its shell inserts are left as they are.
+    pub untrusted: bool,
+}
+
+/// Where to look for skills.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Skills {
+    /// Directories.
+    pub paths: Vec<String>,
+    /// Addresses.
+    pub urls: Vec<String>,
+}
+
+/// A further directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reference {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub path: Option<String>,
+    /// The repository's address.
+    pub git: Option<String>,
+    /// What it is good for.
+    pub description: Option<String>,
+}
+
+/// How long a tool's result may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ToolOutput {
+    /// In lines.
+    pub lines: usize,
+    /// In bytes.
+    pub bytes: usize,
+}
+
+/// What happens when a session outgrows the context window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compaction {
+    /// Summarise by itself.
+    pub auto: bool,
+    /// Clear old tool results.
+    pub prune: bool,
+    /// How many of the latest turns are kept word for word.
+    pub tail_turns: u32,
+    /// How many tokens of them at most; none is a quarter of the window, 2000 to 8000.
+    pub preserve_recent_tokens: Option<u64>,
+    /// How many tokens are kept free for the answer.
+    pub reserved: u64,
+}
+
+/// All of a kind on or off, or each by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Switch<T> {
+    /// None.
+    Off,
+    /// The usual ones.
+    On,
+    /// The usual ones, with these changes.
+    Named(Vec<(String, T)>),
+}
+
+/// Things that may still change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Experimental {
+    /// Go on with the turn after a rejection without words.
+    pub continue_loop_on_deny: bool,
+    /// How long a call of an MCP tool may take.
+    pub mcp_timeout: Duration,
+    /// Tools that only primary agents have.
+    pub primary_tools: Vec<String>,
+}
+
+/// A directory that holds agents, commands and skills.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Where.
+    pub path: PathBuf,
+    /// It came with the project.
+    pub project: bool,
+}
