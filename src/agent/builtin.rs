@@ -1,0 +1,220 @@
+//! The agents that come with the program, as data, and the rules that hold where nobody wrote any.
+
+use std::path::Path;
+
+use crate::config::settings::Mode;
+use crate::environment::Environment;
+use crate::permission::Action::{self, Allow, Ask, Deny};
+use crate::permission::{Rule, Rules, rule};
+
+/// A built-in agent.
+pub(super) struct BuiltIn {
+    pub(super) name: &'static str,
+    pub(super) description: &'static str,
+    pub(super) mode: Mode,
+    pub(super) hidden: bool,
+    pub(super) temperature: Option<f64>,
+    /// It has a prompt of its own, `prompts/agent/<name>.md`.
+    pub(super) prompted: bool,
+    /// Rules under the user's: the user may tighten and loosen them.
+    pub(super) offers: &'static [(&'static str, &'static str, Action)],
+    /// Rules over the user's: only `agent.<name>.permission` loosens them.
+    pub(super) guards: &'static [(&'static str, &'static str, Action)],
+    /// The permissions it is limited to; within them the user's rules hold.
+    pub(super) only: Option<&'static [&'static str]>,
+    /// Its shell is read-only: what is proven to change nothing runs, what is proven to change
+    /// something is denied, everything else is asked.
+    pub(super) read_only: bool,
+}
+
+const PLAIN: BuiltIn = BuiltIn {
+    name: "",
+    description: "",
+    mode: Mode::Primary,
+    hidden: false,
+    temperature: None,
+    prompted: false,
+    offers: &[],
+    guards: &[],
+    only: None,
+    read_only: false,
+};
+
+/// What a researcher needs.
+const LOOKING: &[&str] = &[
+    "read",
+    "list",
+    "glob",
+    "grep",
+    "bash",
+    "webfetch",
+    "websearch",
+    "codesearch",
+    "lsp",
+    "external_directory",
+    "doom_loop",
+];
+
+pub(super) const AGENTS: [BuiltIn; 8] = [
+    BuiltIn {
+        name: "build",
+        description: "Does the work: reads, edits and runs what the rules allow.",
+        offers: &[("question", "*", Allow), ("plan_enter", "*", Allow)],
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "plan",
+        description: "Explores and plans. Changes nothing but its plan files.",
+        offers: &[("question", "*", Allow), ("plan_exit", "*", Allow), ("bash", "*", Ask)],
+        guards: &[
+            ("task", "general", Deny),
+            ("edit", "*", Deny),
+            ("edit", ".opencode/plans/*.md", Allow),
+            ("edit", ".opencode/plan/*.md", Allow),
+            ("edit", ".adjutant/plans/*.md", Allow),
+        ],
+        read_only: true,
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "general",
+        description: "Researches questions and carries out tasks of several steps on its own. Several can work side by side.",
+        mode: Mode::Subagent,
+        guards: &[("todowrite", "*", Deny)],
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "explore",
+        description: "Searches the project quickly and changes nothing: files by pattern, code by content, answers to how \
+                      something works. Say how thorough to be: quick, medium or very thorough.",
+        mode: Mode::Subagent,
+        prompted: true,
+        only: Some(LOOKING),
+        read_only: true,
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "scout",
+        description: "Researches what lies outside the project and changes nothing: the source of dependencies, \
+                      documentation, the web.",
+        mode: Mode::Subagent,
+        prompted: true,
+        only: Some(LOOKING),
+        read_only: true,
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "compaction",
+        description: "Summarises a session that outgrew the model's window.",
+        hidden: true,
+        prompted: true,
+        only: Some(&[]),
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "title",
+        description: "Names a session.",
+        hidden: true,
+        temperature: Some(0.5),
+        prompted: true,
+        only: Some(&[]),
+        ..PLAIN
+    },
+    BuiltIn {
+        name: "summary",
+        description: "Says in two or three sentences what a session changed.",
+        hidden: true,
+        prompted: true,
+        only: Some(&[]),
+        ..PLAIN
+    },
+];
+
+/// What holds where nobody wrote anything (behaviour 2.4).
+pub fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {
+    rule::base(&environment.dirs.data, &environment.tmp().join("adjutant"), directories)
+}
+
+/// Where long results of tools are kept.
+pub(super) fn outputs(environment: &Environment) -> std::path::PathBuf {
+    environment.dirs.data.join("tool-output")
+}
+
+/// A rule about a directory outside the project.
+pub(super) fn outside(dir: &Path, action: Action) -> Rule {
+    Rule {
+        permission: "external_directory".into(),
+        pattern: format!("{}/*", dir.display()),
+        action,
+        source: "built in".into(),
+    }
+}
+
+/// The rules of a built-in agent, before what the settings say about this agent itself.
+pub(super) fn rules(
+    agent: &BuiltIn,
+    base: &Rules,
+    user: &Rules,
+    environment: &Environment,
+    relative_plans: &str,
+) -> Rules {
+    let mut rules = match agent.only {
+        None => base.clone().then(&Rules::built_in(agent.offers)).then(user),
+        Some(only) => limited(only, agent.read_only, base, user),
+    };
+    if agent.name == "plan" {
+        // The user's rules stay the last word on other directories; the plan files are the agent's own.
+        let at = rules.0.len() - user.0.len();
+        rules.0.insert(at, outside(&environment.dirs.data.join("plans"), Allow));
+    }
+    if agent.name == "scout" {
+        for dir in dependencies(environment) {
+            rules.0.push(outside(&dir, Allow));
+        }
+        // What the user says about other directories still counts after that.
+        rules.0.extend(user.0.iter().filter(|rule| rule.permission == "external_directory").cloned());
+    }
+    // Where the user denies edits altogether, plan files are no exception.
+    let edits_denied =
+        user.0.iter().any(|rule| rule.permission == "edit" && rule.pattern == "*" && rule.action == Deny);
+    let guards = Rules::built_in(agent.guards).0.into_iter();
+    rules.0.extend(guards.filter(|guard| !(edits_denied && guard.permission == "edit" && guard.action == Allow)));
+    if agent.name == "plan" && !edits_denied {
+        rules.0.extend(Rules::built_in(&[("edit", relative_plans, Allow)]).0);
+    }
+    if agent.read_only {
+        rules.0.extend(Rules::built_in(&[("posture", "read-only", Deny)]).0);
+    }
+    rules
+}
+
+/// Everything denied, but for some permissions; within these the program's and the user's rules
+/// hold. A user's wildcard speaks for each of them and for nothing else.
+fn limited(only: &[&str], read_only: bool, base: &Rules, user: &Rules) -> Rules {
+    let mut rules = Rules::built_in(&[("*", "*", Deny)]);
+    for key in only {
+        let first = if *key == "bash" && read_only { Ask } else { Allow };
+        rules.0.extend(Rules::built_in(&[(key, "*", first)]).0);
+        rules.0.extend(base.0.iter().filter(|rule| rule.permission == *key).cloned());
+        let theirs = user.0.iter().filter(|rule| crate::permission::wildcard::matches(&rule.permission, key));
+        rules.0.extend(theirs.map(|rule| Rule { permission: (*key).into(), ..rule.clone() }));
+    }
+    rules
+}
+
+/// Where the sources of dependencies usually lie. They are public code.
+fn dependencies(environment: &Environment) -> Vec<std::path::PathBuf> {
+    let below_home = [
+        ".cargo/registry",
+        ".cargo/git/checkouts",
+        ".rustup/toolchains",
+        "go/pkg/mod",
+        ".m2/repository",
+        ".gradle/caches/modules-2",
+        ".npm/_npx",
+        ".bun/install/cache",
+        ".gem",
+    ];
+    let home = environment.home.iter().flat_map(|home| below_home.iter().map(|dir| home.join(dir)));
+    home.chain(["/usr/include", "/usr/share/doc"].map(std::path::PathBuf::from)).collect()
+}

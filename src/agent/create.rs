@@ -1,0 +1,126 @@
+//! A new agent from a description: what the model is asked, whether its answer will do, and the
+//! file that comes of it. Asking and writing are done elsewhere.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Mode;
+
+/// What the model proposes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Proposal {
+    /// What it is to be called.
+    pub identifier: String,
+    /// When it is to be used.
+    pub when_to_use: String,
+    /// Its instructions.
+    pub system_prompt: String,
+}
+
+/// What to ask a model: the system prompt and the message. Sampling temperature 0.3, no tools.
+pub fn question(description: &str, taken: &[&str]) -> (&'static str, String) {
+    let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
+    let message = format!(
+        "Make an agent from this description:\n\n{}\n\nIdentifiers that are taken: {taken}\n\nAnswer with the JSON object alone.",
+        description.trim()
+    );
+    (crate::prompts::agent("create"), message)
+}
+
+/// Reads a model's answer; a fence around the JSON is forgiven.
+///
+/// # Errors
+/// What is wrong with it, for a person.
+pub fn proposal(answer: &str, taken: &[&str]) -> Result<Proposal, String> {
+    let start = answer.find('{').ok_or("the model's answer has no JSON object in it")?;
+    let end = answer.rfind('}').filter(|end| *end > start).ok_or("the model's answer breaks off")?;
+    let json = answer.get(start..=end).unwrap_or_default();
+    let mut proposal: Proposal =
+        serde_json::from_str(json).map_err(|e| format!("the model's answer does not fit: {e}"))?;
+    proposal.identifier = proposal.identifier.trim().to_lowercase();
+    for text in [&mut proposal.when_to_use, &mut proposal.system_prompt] {
+        *text = text.trim().to_owned();
+    }
+    let id = &proposal.identifier;
+    if !is_identifier(id) {
+        return Err(format!("\"{id}\" cannot be an agent's name: lower-case words joined by hyphens are needed"));
+    }
+    if taken.contains(&id.as_str()) {
+        return Err(format!("there is an agent \"{id}\" already"));
+    }
+    if proposal.when_to_use.is_empty() || proposal.system_prompt.is_empty() {
+        return Err("the model left out when the agent is to be used, or its instructions".into());
+    }
+    Ok(proposal)
+}
+
+/// Whether a word can be an agent's file name: lower-case letters, digits and hyphens, 2 to 50.
+pub fn is_identifier(id: &str) -> bool {
+    (2..=50).contains(&id.len())
+        && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && id.starts_with(|c: char| c.is_ascii_lowercase())
+        && !id.ends_with('-')
+}
+
+/// The permissions that can be left out of a new agent.
+pub const PERMISSIONS: [&str; 12] =
+    ["bash", "read", "edit", "list", "glob", "grep", "webfetch", "websearch", "task", "todowrite", "lsp", "skill"];
+
+/// The file of a new agent. `denied` permissions are written as denies.
+pub fn markdown(proposal: &Proposal, mode: Mode, denied: &[&str]) -> String {
+    let mut text = String::from("---\n");
+    // JSON strings are YAML strings, whatever is in them.
+    let _ = writeln!(text, "description: {}", Value::from(proposal.when_to_use.as_str()));
+    let _ = writeln!(text, "mode: {}", mode.as_str());
+    if !denied.is_empty() {
+        text.push_str("permission:\n");
+        for key in denied {
+            let _ = writeln!(text, "  {key}: deny");
+        }
+    }
+    let _ = write!(text, "---\n\n{}\n", proposal.system_prompt);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_checked() {
+        let good = r#"```json
+{"identifier": "Api-Reviewer ", "whenToUse": "Use this agent when: \"x\"", "systemPrompt": "You review.\n"}
+```"#;
+        let proposal = proposal(good, &["build"]).unwrap();
+        assert_eq!(proposal.identifier, "api-reviewer");
+        assert_eq!(proposal.system_prompt, "You review.");
+        let bad = [
+            ("no", "no JSON"),
+            (r#"{"identifier": "a b", "whenToUse": "x", "systemPrompt": "y"}"#, "cannot be"),
+            (r#"{"identifier": "../evil", "whenToUse": "x", "systemPrompt": "y"}"#, "cannot be"),
+            (r#"{"identifier": "build", "whenToUse": "x", "systemPrompt": "y"}"#, "already"),
+            (r#"{"identifier": "ok-id", "whenToUse": " ", "systemPrompt": "y"}"#, "left out"),
+            (r#"{"identifier": "ok-id"}"#, "does not fit"),
+        ];
+        for (answer, expected) in bad {
+            let error = self::proposal(answer, &["build"]).unwrap_err();
+            assert!(error.contains(expected), "{answer}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_file_reads_back() {
+        let proposal = Proposal {
+            identifier: "x-y".into(),
+            when_to_use: "Use this agent when: a \"b\"\nand c # d".into(),
+            system_prompt: "Do.\n---\nNot the end.".into(),
+        };
+        let text = markdown(&proposal, Mode::Subagent, &["bash", "edit"]);
+        let split = crate::config::markdown::split(&text).unwrap();
+        assert_eq!(split.body.trim(), proposal.system_prompt);
+        assert!(split.matter.unwrap().contains("bash: deny"));
+    }
+}

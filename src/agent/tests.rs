@@ -1,0 +1,302 @@
+//! Which agents there are, and what each may do.
+
+use std::collections::BTreeMap;
+
+use super::builtin::AGENTS;
+use super::{Agents, Mode, show};
+use crate::config::{self, Loaded, trust};
+use crate::environment::Environment;
+use crate::permission::{Action, Need, Rules, evaluate};
+use crate::worktree::Worktree;
+
+struct Set {
+    _dir: tempfile::TempDir,
+    environment: Environment,
+    worktree: Worktree,
+    loaded: Loaded,
+    agents: Agents,
+    problems: Vec<String>,
+}
+
+/// Agents under the user's settings.
+fn agents(settings: &str) -> Set {
+    let dir = tempfile::tempdir().unwrap();
+    let real = std::fs::canonicalize(dir.path()).unwrap();
+    std::fs::create_dir_all(real.join("home/.config/adjutant")).unwrap();
+    std::fs::create_dir_all(real.join("repo/.git")).unwrap();
+    std::fs::write(real.join("home/.config/adjutant/adjutant.json"), settings).unwrap();
+    let vars = BTreeMap::from([
+        ("HOME".to_owned(), real.join("home").display().to_string()),
+        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+        ("TMPDIR".to_owned(), "/tmp".to_owned()),
+    ]);
+    let environment = Environment::from_vars(vars);
+    let worktree = Worktree::find(&real.join("repo"), &[], None);
+    let loaded = config::load(&environment, &worktree, &worktree.root);
+    let (agents, problems) = Agents::build(&loaded.settings, &environment, &worktree);
+    let problems = loaded.problems.iter().chain(&problems).map(ToString::to_string).collect();
+    Set { _dir: dir, environment, worktree, loaded, agents, problems }
+}
+
+impl Set {
+    fn verdict(&self, agent: &str, permission: &str, pattern: &str) -> Action {
+        let agent = self.agents.get(agent).unwrap_or_else(|| panic!("no agent {agent}"));
+        evaluate(&agent.rules, &Rules::default(), &Need::new(permission, pattern)).action
+    }
+}
+
+/// The permissions of every tool there is, with something each might touch.
+const TOUCHED: [(&str, &str); 24] = [
+    ("read", "src/a.rs"),
+    ("read", "conf/.env"),
+    ("read", "conf/.env.example"),
+    ("list", "src"),
+    ("glob", "**/*.rs"),
+    ("grep", "fn main"),
+    ("bash", "*"),
+    ("edit", "src/a.rs"),
+    ("edit", ".opencode/plans/x.md"),
+    ("edit", ".adjutant/plans/x.md"),
+    ("task", "explore"),
+    ("task", "general"),
+    ("skill", "pdf"),
+    ("todowrite", "*"),
+    ("todoread", "*"),
+    ("webfetch", "https://example.org"),
+    ("websearch", "words"),
+    ("codesearch", "words"),
+    ("lsp", "*"),
+    ("question", "*"),
+    ("plan_enter", "*"),
+    ("plan_exit", "*"),
+    ("external_directory", "/etc/*"),
+    ("server_tool", "*"),
+];
+
+/// One letter for each of `TOUCHED`: allow, ask (`?`), deny (`-`).
+fn row(set: &Set, agent: &str) -> String {
+    let letter = |action| match action {
+        Action::Allow => 'a',
+        Action::Ask => '?',
+        Action::Deny => '-',
+    };
+    TOUCHED.iter().map(|(permission, pattern)| letter(set.verdict(agent, permission, pattern))).collect()
+}
+
+#[test]
+fn what_every_built_in_agent_may_do() {
+    // Columns: read, .env, .env.example | list, glob, grep | bash | edit, two plan files |
+    // task explore, general | skill | todowrite, todoread | web fetch, search, code search | lsp |
+    // question, plan_enter, plan_exit | elsewhere | an MCP tool
+    let table = [
+        ("build", "a?a aaa a aaa aa a aa aaa a aa- ? a"),
+        ("plan", "a?a aaa ? -aa a- a aa aaa a a-a ? a"),
+        ("general", "a?a aaa a aaa aa a -a aaa a --- ? a"),
+        ("explore", "a?a aaa ? --- -- - -- aaa a --- ? -"),
+        ("scout", "a?a aaa ? --- -- - -- aaa a --- ? -"),
+        ("compaction", "--- --- - --- -- - -- --- - --- - -"),
+        ("title", "--- --- - --- -- - -- --- - --- - -"),
+        ("summary", "--- --- - --- -- - -- --- - --- - -"),
+    ];
+    assert_eq!(table.map(|(name, _)| name), AGENTS.map(|agent| agent.name));
+    let set = agents("{}");
+    for (agent, expected) in table {
+        assert_eq!(row(&set, agent), expected.replace(' ', ""), "{agent}");
+    }
+    let data = |tail: &str| set.environment.dirs.data.join(tail).display().to_string();
+    for agent in ["build", "plan", "explore"] {
+        assert_eq!(set.verdict(agent, "external_directory", &data("tool-output/x")), Action::Allow, "{agent}");
+    }
+    assert_eq!(set.verdict("plan", "external_directory", &data("plans/x.md")), Action::Allow);
+    assert_eq!(
+        set.verdict("plan", "edit", &set.worktree.relative(&set.environment.dirs.data.join("plans/x.md"))),
+        Action::Allow
+    );
+    assert_eq!(set.verdict("build", "doom_loop", "bash"), Action::Ask);
+    assert_eq!(set.verdict("explore", "doom_loop", "bash"), Action::Ask);
+    let home = set.environment.home.clone().unwrap();
+    let registry = home.join(".cargo/registry/src/x").display().to_string();
+    assert_eq!(set.verdict("scout", "external_directory", &registry), Action::Allow);
+    assert_eq!(set.verdict("explore", "external_directory", &registry), Action::Ask);
+    for agent in ["plan", "explore", "scout"] {
+        let rules = &set.agents.get(agent).unwrap().rules;
+        assert!(
+            rules.0.iter().any(|rule| (rule.permission.as_str(), rule.action) == ("posture", Action::Deny)),
+            "{agent}"
+        );
+    }
+}
+
+#[test]
+fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
+    for settings in [
+        r#"{"permission": "allow"}"#,
+        r#"{"permission": {"*": "allow", "edit": "allow", "task": "allow", "todowrite": "allow"}}"#,
+        r#"{"permission": {"edit": {"*": "allow", "src/*": "allow"}, "task": {"general": "allow"}}}"#,
+        r#"{"permission": {"*": "ask"}}"#,
+        r#"{"permission": {"to*": "allow", "e*": "allow", "t*": "allow"}}"#,
+    ] {
+        let (set, plain) = (agents(settings), agents("{}"));
+        for agent in ["plan", "general", "explore", "scout", "compaction", "title", "summary"] {
+            let loosened = |(permission, pattern): &&(&str, &str)| {
+                plain.verdict(agent, permission, pattern) == Action::Deny
+                    && set.verdict(agent, permission, pattern) != Action::Deny
+            };
+            // The general denies of questions and mode changes are the user's to lift.
+            let kept = |(permission, _): &&(&str, &str)| {
+                !matches!(*permission, "question" | "plan_enter" | "plan_exit") || agent != "plan" && agent != "general"
+            };
+            let loosened: Vec<_> = TOUCHED.iter().filter(loosened).filter(kept).collect();
+            assert!(loosened.is_empty(), "{agent} under {settings}: {loosened:?}");
+        }
+    }
+    let strict = agents(
+        r#"{"permission": {"bash": "deny", "webfetch": "ask", "read": {"secret/*": "deny"}, "edit": "deny", "external_directory": "deny"}}"#,
+    );
+    for agent in ["build", "plan", "explore", "scout"] {
+        assert_eq!(strict.verdict(agent, "bash", "ls"), Action::Deny, "{agent}");
+        assert_eq!(strict.verdict(agent, "webfetch", "https://x"), Action::Ask, "{agent}");
+        assert_eq!(strict.verdict(agent, "read", "secret/x"), Action::Deny, "{agent}");
+        assert_eq!(strict.verdict(agent, "edit", ".opencode/plans/x.md"), Action::Deny, "{agent}");
+        assert_eq!(strict.verdict(agent, "external_directory", "/etc/x"), Action::Deny, "{agent}");
+    }
+    let own = agents(
+        r#"{"agent": {"plan": {"permission": {"edit": {"docs/*": "allow"}}}, "explore": {"permission": {"skill": "allow"}}}}"#,
+    );
+    assert_eq!(own.verdict("plan", "edit", "docs/x"), Action::Allow);
+    assert_eq!(own.verdict("plan", "edit", "src/x"), Action::Deny);
+    assert_eq!(own.verdict("explore", "skill", "x"), Action::Allow);
+}
+
+#[test]
+fn modes_begin_with_the_default() {
+    let set = agents(
+        r#"{"default_agent": "plan", "agent": {"zed": {"mode": "all"}, "alpha": {"mode": "primary"}, "sub": {"mode": "subagent"}, "ghost": {"hidden": true}}}"#,
+    );
+    let modes: Vec<String> = set.agents.modes().iter().map(|agent| agent.name.clone()).collect();
+    assert_eq!(modes, ["plan", "alpha", "build", "zed"]);
+    let rules = &set.agents.get("plan").unwrap().rules;
+    let subagents: Vec<String> = set.agents.subagents_for(rules).iter().map(|agent| agent.name.clone()).collect();
+    assert_eq!(subagents, ["explore", "scout", "sub", "zed"], "plan may not start general");
+    assert!(set.problems.is_empty(), "{:?}", set.problems);
+}
+
+#[test]
+fn a_default_that_cannot_be_is_told() {
+    let table = [
+        (
+            r#"{"default_agent": "biuld"}"#,
+            "build",
+            "there is no agent \"biuld\"; build is used; did you mean \"build\"?",
+        ),
+        (
+            r#"{"default_agent": "explore"}"#,
+            "build",
+            "\"explore\" is a subagent, so no session can start with it; build is used; choose one of build, plan",
+        ),
+        (r#"{"default_agent": "title"}"#, "build", "the agent \"title\" is hidden"),
+        (
+            r#"{"default_agent": "build", "agent": {"build": {"disable": true}}}"#,
+            "plan",
+            "there is no agent \"build\"; plan is used",
+        ),
+    ];
+    for (settings, used, expected) in table {
+        let set = agents(settings);
+        assert_eq!(set.agents.default().name, used, "{settings}");
+        assert!(
+            set.problems[0].starts_with("~/.config/adjutant/adjutant.json:1:19: default_agent: "),
+            "{:?}",
+            set.problems
+        );
+        assert!(set.problems[0].contains(expected), "{:?}", set.problems);
+    }
+}
+
+#[test]
+fn there_is_always_somebody() {
+    let set = agents(r#"{"agent": {"build": {"disable": true, "temperature": 0.3}, "plan": {"disable": true}}}"#);
+    assert_eq!(set.agents.default().name, "build");
+    assert_eq!(set.agents.default().temperature, Some(0.3));
+    assert!(set.problems.iter().any(|problem| problem.contains("no agent is left")), "{:?}", set.problems);
+    let set = agents(r#"{"agent": {"build": {"disable": true}, "mine": {"mode": "all", "prompt": "I."}}}"#);
+    assert_eq!((set.agents.default().name.as_str(), set.problems.len()), ("plan", 0), "the first that can be chosen");
+}
+
+#[test]
+fn settings_change_built_in_agents_field_by_field() {
+    let set = agents(
+        r##"{"agent": {"explore": {"model": "a/b/c", "variant": "high", "color": "#aabbcc", "steps": 9, "reasoningEffort": "low", "options": {"x": 1}, "name": "Finder"}}}"##,
+    );
+    let explore = set.agents.get("explore").unwrap();
+    assert_eq!(explore.mode, Mode::Subagent);
+    assert!(explore.prompt.is_some() && explore.description.is_some() && explore.native);
+    assert_eq!(explore.model.as_ref().unwrap().model, "b/c");
+    assert_eq!((explore.label.as_str(), explore.steps), ("Finder", Some(9)));
+    assert_eq!(
+        serde_json::Value::Object(explore.options.clone()),
+        serde_json::json!({"x": 1, "reasoningEffort": "low"})
+    );
+    assert_eq!(explore.source, "~/.config/adjutant/adjutant.json");
+}
+
+#[test]
+fn agents_are_listed_and_shown() {
+    let set = agents(
+        r#"{"model": "a/b", "agent": {"mine": {"description": "Does  one\nthing", "model": "a/b", "permission": {"bash": {"rm *": "deny"}}}}}"#,
+    );
+    let list = show::list(&set.agents);
+    let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(
+        names,
+        ["name", "build", "mine", "plan", "explore", "general", "scout", "compaction", "summary", "title"]
+    );
+    assert!(list.lines().any(|line| line.starts_with("build (default)") && line.contains("built in")), "{list}");
+    assert!(list.contains("Does one thing"), "{list}");
+    let text = show::show(&set.agents.get("mine").unwrap());
+    assert!(text.contains("deny     bash                rm *"), "{text}");
+    assert!(
+        text.lines().any(|line| line.contains("rm *") && line.ends_with("~/.config/adjutant/adjutant.json:1")),
+        "{text}"
+    );
+    assert!(text.lines().any(|line| line.starts_with("allow") && line.ends_with("built in")), "{text}");
+}
+
+#[test]
+fn a_command_for_nobody_is_told() {
+    let set = agents(r#"{"command": {"x": {"template": "y", "agent": "plam"}}}"#);
+    assert!(
+        set.problems[0].contains(
+            "command.x.agent: there is no agent \"plam\"; the session's agent answers; did you mean \"plan\"?"
+        ),
+        "{:?}",
+        set.problems
+    );
+}
+
+#[test]
+fn a_model_that_does_not_exist_is_told() {
+    let set = agents("{\"model\": \"acme/larg\",\n \"agent\": {\"x\": {\"model\": \"acme/large\"}}}");
+    let known = ["acme/large".to_owned(), "acme/small".to_owned()];
+    let problems = set.loaded.unknown_models(&|model| known.contains(&model.to_string()), &known);
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["~/.config/adjutant/adjutant.json:1:11: model: there is no model acme/larg; did you mean \"acme/large\"?"]
+    );
+}
+
+#[test]
+fn trust_knows_what_the_base_rules_ask_about() {
+    let set = agents("{}");
+    let base = super::builtin::base(&set.environment, &[] as &[&std::path::Path]);
+    for rule in base.0.iter().filter(|rule| rule.action != Action::Allow) {
+        assert!(trust::ASKED_BY_DEFAULT.contains(&rule.permission.as_str()), "{}", rule.permission);
+    }
+    let restricted: Vec<&str> = AGENTS
+        .iter()
+        .filter(|agent| agent.only.is_some() || !agent.guards.is_empty())
+        .map(|agent| agent.name)
+        .collect();
+    assert_eq!(restricted, trust::RESTRICTED);
+}

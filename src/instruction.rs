@@ -1,0 +1,487 @@
+//! Instruction files: `AGENTS.md` and its relatives, the user's own, the project's, those the
+//! settings name, and those beside a file that is being read. Reading only; addresses are listed for
+//! somebody else to fetch.
+//!
+//! What a file says goes to the model, so a project's links that lead out of the project are not
+//! followed, and characters that nobody can see are taken out and counted.
+
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+
+use crate::config::Fingerprint;
+use crate::config::settings::{Instruction, Settings};
+pub use crate::config::unseen::visible;
+use crate::environment::Environment;
+use crate::worktree::{Worktree, normal};
+
+/// The names looked for, best first: the first that is found anywhere is the only one used.
+pub const NAMES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", "CONTEXT.md"];
+/// The largest file that is read whole, in bytes. What is longer is cut, and says so.
+pub const LARGEST: usize = 256 << 10;
+/// How many files one glob may bring.
+const MOST: usize = 200;
+
+/// A text for the system prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The path or address, for the model and for telling entries apart.
+    pub source: String,
+    /// Where it is, if it is a file.
+    pub path: Option<PathBuf>,
+    /// What it says.
+    pub text: String,
+}
+
+impl Entry {
+    /// As the model sees it.
+    pub fn block(&self) -> String {
+        format!("Instructions from: {}\n{}", self.source, self.text)
+    }
+}
+
+/// Instructions, and what there is to say about them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Instructions {
+    /// In order: the user's, the project's (nearest first), those the settings name.
+    pub entries: Vec<Entry>,
+    /// Addresses the settings name, to be fetched: at most 5 s, kept for the session, failures told.
+    pub addresses: Vec<String>,
+    /// For the user: what was not read and why, what was taken out. One sentence each.
+    pub notices: Vec<String>,
+    /// What was looked at, to notice a change.
+    pub fingerprint: Fingerprint,
+}
+
+/// Reads the instructions that hold in a directory. Blocks while it reads.
+pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Instructions {
+    let mut reader = Reader { environment, worktree, found: Instructions::default() };
+    let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
+    let project = !on(environment, "DISABLE_PROJECT_CONFIG");
+
+    // The user's own: the first that is there.
+    let mut own: Vec<PathBuf> = Vec::new();
+    for name in ["ADJUTANT_CONFIG_DIR", "OPENCODE_CONFIG_DIR"] {
+        own.extend(environment.var(name).map(|dir| cwd.join(dir).join("AGENTS.md")));
+    }
+    if own.is_empty() {
+        own.push(environment.dirs.config.join("AGENTS.md"));
+        own.push(environment.dirs.config.with_file_name("opencode").join("AGENTS.md"));
+    }
+    if let Some(home) = environment.home.as_ref().filter(|_| claude) {
+        own.push(home.join(".claude").join("CLAUDE.md"));
+    }
+    for path in own {
+        if reader.file(&path, false) {
+            break;
+        }
+    }
+
+    // The project's, in each of its roots.
+    if project {
+        for start in std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path)) {
+            let up = upwards(start, worktree);
+            for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
+                let mut any = false;
+                for dir in &up {
+                    any |= reader.file(&dir.join(name), true);
+                }
+                if any {
+                    break;
+                }
+            }
+        }
+    }
+
+    for instruction in &settings.instructions {
+        reader.named(instruction, cwd, project);
+    }
+    reader.found
+}
+
+/// The instruction files beside a file that is read, nearest first: one for each directory from the
+/// file's up to, but without, the root it lies in. `known` says which are in front of the model
+/// already: in the system prompt, or claimed earlier in this message.
+pub fn beside(
+    path: &Path,
+    cwd: &Path,
+    environment: &Environment,
+    worktree: &Worktree,
+    known: &dyn Fn(&Path) -> bool,
+) -> Instructions {
+    let mut reader = Reader { environment, worktree, found: Instructions::default() };
+    let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
+    let path = normal(path);
+    let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
+    let Some(root) = roots.filter(|root| path.starts_with(root)).max_by_key(|root| root.components().count()) else {
+        return reader.found;
+    };
+    let Some(dir) = path.parent() else { return reader.found };
+    for dir in dir.ancestors().take_while(|dir| *dir != root && dir.starts_with(root)) {
+        for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
+            let candidate = dir.join(name);
+            if !candidate.is_file() {
+                continue;
+            }
+            if candidate != path && !known(&candidate) {
+                reader.file(&candidate, true);
+            }
+            break;
+        }
+    }
+    reader.found
+}
+
+fn on(environment: &Environment, name: &str) -> bool {
+    environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"))
+}
+
+/// From a directory up to the project's root, nearest first; a directory elsewhere stands alone.
+fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
+    let start = std::fs::canonicalize(start).unwrap_or_else(|_| normal(start));
+    if !start.starts_with(&worktree.root) {
+        return vec![start];
+    }
+    start.ancestors().take_while(|dir| dir.starts_with(&worktree.root)).map(Path::to_path_buf).collect()
+}
+
+struct Reader<'a> {
+    environment: &'a Environment,
+    worktree: &'a Worktree,
+    found: Instructions,
+}
+
+impl Reader<'_> {
+    /// Reads a file if it is there. Says whether it is.
+    fn file(&mut self, path: &Path, project: bool) -> bool {
+        let shown = crate::config::disk::shown(path, self.worktree, self.environment);
+        let meta: Metadata = match self.found.fingerprint.look(path) {
+            Ok(Some(meta)) => meta,
+            Ok(None) => return false,
+            Err(e) => {
+                self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
+                return false;
+            }
+        };
+        if !meta.is_file() {
+            return false;
+        }
+        let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        if project && !self.worktree.contains(&resolved) {
+            let text =
+                format!("{shown} is not read: it is a link that leads out of the project, to {}", resolved.display());
+            self.found.notices.push(text);
+            return false;
+        }
+        let read = self
+            .found
+            .entries
+            .iter()
+            .any(|entry| entry.path.as_deref() == Some(path) || entry.path.as_deref() == Some(&resolved));
+        if read {
+            return true;
+        }
+        match read_start(path) {
+            Ok((bytes, whole)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let (mut text, removed) = visible(text.trim());
+                if removed > 0 {
+                    let characters = if removed == 1 {
+                        "1 invisible character".to_owned()
+                    } else {
+                        format!("{removed} invisible characters")
+                    };
+                    self.found.notices.push(format!("{characters} taken out of {shown}"));
+                }
+                if !whole {
+                    text.push_str("\n\n(The rest of this file is left out: it is too long.)");
+                    let most = LARGEST >> 10;
+                    self.found.notices.push(format!("{shown} is too long: only its first {most} KiB are used"));
+                }
+                if !text.is_empty() {
+                    self.found.entries.push(Entry {
+                        source: path.display().to_string(),
+                        path: Some(path.to_path_buf()),
+                        text,
+                    });
+                }
+                true
+            }
+            Err(e) => {
+                self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
+                false
+            }
+        }
+    }
+
+    /// Reads what an entry of `instructions` names.
+    fn named(&mut self, instruction: &Instruction, cwd: &Path, project: bool) {
+        let text = instruction.text.as_str();
+        if text.starts_with("http://") || text.starts_with("https://") {
+            if !self.found.addresses.iter().any(|address| address == text) {
+                self.found.addresses.push(text.to_owned());
+            }
+            return;
+        }
+        let home = self.environment.home.as_deref();
+        let dirs: Vec<(PathBuf, &str)> = match (text.strip_prefix("~/"), home) {
+            (Some(rest), Some(home)) => vec![(home.to_path_buf(), rest)],
+            _ if text.starts_with('/') => vec![(PathBuf::from("/"), text.trim_start_matches('/'))],
+            _ if !project => vec![(self.environment.dirs.config.clone(), text)],
+            _ => upwards(cwd, self.worktree).into_iter().map(|dir| (dir, text)).collect(),
+        };
+        // A path that says that it leads out of the project was looked at when the project was
+        // trusted; one that does not say so must not.
+        let plain = !text.starts_with(['/', '~']) && !text.split('/').any(|part| part == "..");
+        let mut any = false;
+        for (dir, pattern) in dirs {
+            for path in self.matching(&dir, pattern) {
+                any |= self.file(&path, instruction.project && plain);
+            }
+        }
+        if !any {
+            self.found.notices.push(format!("no file fits the instructions \"{text}\" ({})", instruction.source));
+        }
+    }
+
+    /// The files below a directory that fit a pattern, sorted. A pattern without wildcards is a path.
+    fn matching(&mut self, dir: &Path, pattern: &str) -> Vec<PathBuf> {
+        let wild = |part: &str| part.contains(['*', '?', '[', '{']);
+        if !wild(pattern) {
+            let path = normal(&dir.join(pattern));
+            return self.found.fingerprint.look(&path).ok().flatten().map(|_| path).into_iter().collect();
+        }
+        // Walk only below the part before the first wildcard.
+        let fixed: PathBuf = pattern.split('/').take_while(|part| !wild(part)).collect();
+        let start = normal(&dir.join(&fixed));
+        let rest: Vec<&str> = pattern.split('/').skip_while(|part| !wild(part)).collect();
+        let depth = if rest.contains(&"**") { 12 } else { rest.len() };
+        let Ok(glob) = globset::GlobBuilder::new(&rest.join("/")).literal_separator(true).build() else {
+            self.found.notices.push(format!("\"{pattern}\" is not a pattern"));
+            return Vec::new();
+        };
+        let glob = glob.compile_matcher();
+        let mut found = Vec::new();
+        self.walk(&start, &start, depth, &glob, &mut found);
+        found.sort();
+        found
+    }
+
+    fn walk(&mut self, root: &Path, dir: &Path, deeper: usize, glob: &globset::GlobMatcher, found: &mut Vec<PathBuf>) {
+        if !self.found.fingerprint.look(dir).ok().flatten().is_some_and(|meta| meta.is_dir()) {
+            return;
+        }
+        let Ok(list) = std::fs::read_dir(dir) else { return };
+        for entry in list.flatten() {
+            if found.len() >= MOST {
+                return;
+            }
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                let skip = matches!(entry.file_name().to_str(), Some(".git" | "node_modules" | "target"));
+                if deeper > 1 && !skip {
+                    self.walk(root, &path, deeper - 1, glob, found);
+                }
+            } else if path.strip_prefix(root).is_ok_and(|rest| glob.is_match(rest)) {
+                found.push(path);
+            }
+        }
+    }
+}
+
+/// The start of a file, and whether that is all of it.
+fn read_start(path: &Path) -> std::io::Result<(Vec<u8>, bool)> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    let whole = bytes.len() <= LARGEST;
+    bytes.truncate(LARGEST);
+    Ok((bytes, whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Place {
+        dir: tempfile::TempDir,
+        vars: BTreeMap<String, String>,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let mut place = Self { dir, vars: BTreeMap::new() };
+            for path in ["home/.config", "repo/.git", "repo/a/b"] {
+                std::fs::create_dir_all(place.path(path)).unwrap();
+            }
+            let home = place.path("home").display().to_string();
+            place.vars.insert("HOME".into(), home);
+            place
+        }
+
+        fn path(&self, path: &str) -> PathBuf {
+            std::fs::canonicalize(self.dir.path()).unwrap().join(path)
+        }
+
+        fn write(&self, path: &str, text: &str) {
+            let path = self.path(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+
+        fn load(&self, instructions: &[&str]) -> Instructions {
+            let entry =
+                |text: &&str| Instruction { text: (*text).into(), project: true, source: "opencode.json:1".into() };
+            let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
+            let environment = Environment::from_vars(self.vars.clone());
+            load(&settings, &environment, &self.worktree(), &self.path("repo/a/b"))
+        }
+
+        fn worktree(&self) -> Worktree {
+            Worktree::find(&self.path("repo"), &[self.path("other")], None)
+        }
+
+        /// The texts that were found.
+        fn found(&self, instructions: &[&str]) -> Vec<String> {
+            self.load(instructions).entries.into_iter().map(|entry| entry.text).collect()
+        }
+    }
+
+    #[test]
+    fn the_users_then_the_projects_nearest_first() {
+        let place = Place::new();
+        place.write("home/.claude/CLAUDE.md", "claude");
+        assert_eq!(place.found(&[]), ["claude"]);
+        place.write("home/.config/opencode/AGENTS.md", "theirs");
+        assert_eq!(place.found(&[]), ["theirs"]);
+        place.write("home/.config/adjutant/AGENTS.md", "ours");
+        place.write("repo/CONTEXT.md", "context");
+        assert_eq!(place.found(&[]), ["ours", "context"]);
+        place.write("repo/CLAUDE.md", "root claude");
+        assert_eq!(place.found(&[]), ["ours", "root claude"]);
+        place.write("repo/AGENTS.md", "root");
+        place.write("repo/a/b/AGENTS.md", "near");
+        place.write("repo/a/CLAUDE.md", "hidden by AGENTS.md");
+        place.write("AGENTS.md", "above the project");
+        assert_eq!(place.found(&[]), ["ours", "near", "root"]);
+        place.write("other/AGENTS.md", "other root");
+        assert_eq!(place.found(&[]), ["ours", "near", "root", "other root"]);
+    }
+
+    #[test]
+    fn variables_leave_files_out() {
+        let mut place = Place::new();
+        place.write("home/.claude/CLAUDE.md", "own claude");
+        place.write("repo/CLAUDE.md", "claude");
+        place.write("repo/CONTEXT.md", "context");
+        place.vars.insert("OPENCODE_DISABLE_CLAUDE_CODE".into(), "1".into());
+        assert_eq!(place.found(&[]), ["context"]);
+        place.vars.insert("OPENCODE_DISABLE_PROJECT_CONFIG".into(), "1".into());
+        assert_eq!(place.found(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn settings_name_files_globs_and_addresses() {
+        let place = Place::new();
+        place.write("repo/docs/b.md", "b");
+        place.write("repo/docs/a.md", "a");
+        place.write("repo/docs/deep/c.md", "c");
+        place.write("repo/docs/.git/d.md", "d");
+        place.write("home/own.md", "own");
+        place.write("repo/a/near.md", "near");
+        assert_eq!(place.found(&["docs/*.md"]), ["a", "b"]);
+        assert_eq!(place.found(&["docs/**/*.md", "docs/a.md"]), ["a", "b", "c"]);
+        assert_eq!(place.found(&["near.md"]), ["near"]);
+        let loaded = place.load(&["https://x.example/a.md", "nope/*.md", "https://x.example/a.md"]);
+        assert_eq!(loaded.addresses, ["https://x.example/a.md"]);
+        assert_eq!(loaded.notices, ["no file fits the instructions \"nope/*.md\" (opencode.json:1)"]);
+        assert_eq!(place.found(&["~/own.md"]), ["own"], "trust has decided about those before");
+        std::os::unix::fs::symlink(place.path("home/own.md"), place.path("repo/link.md")).unwrap();
+        let link = place.load(&["link.md"]);
+        assert!(link.entries.is_empty() && link.notices[0].contains("leads out of the project"), "{link:?}");
+    }
+
+    #[test]
+    fn links_out_of_the_project_are_not_followed() {
+        let place = Place::new();
+        place.write("home/secret", "key");
+        std::os::unix::fs::symlink(place.path("home/secret"), place.path("repo/AGENTS.md")).unwrap();
+        place.write("repo/inside.md", "inside");
+        std::os::unix::fs::symlink(place.path("repo/inside.md"), place.path("repo/a/AGENTS.md")).unwrap();
+        let loaded = place.load(&[]);
+        assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["inside"]);
+        assert!(
+            loaded.notices[0].starts_with("AGENTS.md is not read: it is a link that leads out"),
+            "{:?}",
+            loaded.notices
+        );
+    }
+
+    #[test]
+    fn what_nobody_sees_is_taken_out_and_counted() {
+        let table = [
+            ("plain", "plain", 0),
+            ("a\u{200b}b\u{e0041}\u{e0042}", "ab", 3),
+            ("x\u{202e}y\u{2066}z", "xyz", 2),
+            ("\u{feff}bom", "bom", 1),
+            ("family \u{1f468}\u{200d}\u{1f469}", "family \u{1f468}\u{200d}\u{1f469}", 0),
+            ("heart \u{2764}\u{fe0f}", "heart \u{2764}\u{fe0f}", 0),
+            ("\u{646}\u{645}\u{6cc}\u{200c}\u{62e}", "\u{646}\u{645}\u{6cc}\u{200c}\u{62e}", 0),
+            ("a\u{200d}b", "ab", 1),
+            ("é ü 漢字", "é ü 漢字", 0),
+        ];
+        for (text, expected, removed) in table {
+            assert_eq!(visible(text), (expected.to_owned(), removed), "{text:?}");
+        }
+        let place = Place::new();
+        place.write("repo/AGENTS.md", "be\u{e0041}\u{e0042} kind");
+        let loaded = place.load(&[]);
+        assert_eq!(loaded.entries[0].text, "be kind");
+        assert_eq!(loaded.notices, ["2 invisible characters taken out of AGENTS.md"]);
+    }
+
+    #[test]
+    fn long_files_are_cut_and_say_so() {
+        let place = Place::new();
+        place.write("repo/AGENTS.md", &"x".repeat(LARGEST + 10));
+        let loaded = place.load(&[]);
+        assert!(loaded.entries[0].text.ends_with("it is too long.)"));
+        assert_eq!(loaded.notices, ["AGENTS.md is too long: only its first 256 KiB are used"]);
+    }
+
+    #[test]
+    fn files_beside_a_file() {
+        let place = Place::new();
+        place.write("repo/AGENTS.md", "root");
+        place.write("repo/a/AGENTS.md", "a");
+        place.write("repo/a/CLAUDE.md", "not this one");
+        place.write("repo/a/b/CONTEXT.md", "b");
+        place.write("repo/a/b/x.rs", "");
+        let environment = Environment::from_vars(place.vars.clone());
+        let root = place.path("repo");
+        let beside = |path: &str, known: &[&str]| {
+            let known: Vec<PathBuf> = known.iter().map(|path| place.path(path)).collect();
+            let known = |path: &Path| known.iter().any(|known| known == path);
+            let found = beside(&place.path(path), &root, &environment, &place.worktree(), &known);
+            found.entries.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
+        };
+        assert_eq!(beside("repo/a/b/x.rs", &[]), ["b", "a"]);
+        assert_eq!(beside("repo/a/b/x.rs", &["repo/a/AGENTS.md"]), ["b"]);
+        assert_eq!(beside("repo/a/AGENTS.md", &[]), Vec::<String>::new());
+        assert_eq!(beside("repo/x.rs", &[]), Vec::<String>::new());
+        assert_eq!(beside("home/x", &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_new_file_is_noticed() {
+        let place = Place::new();
+        place.write("repo/docs/a.md", "a");
+        let loaded = place.load(&["docs/*.md"]);
+        assert!(!loaded.fingerprint.is_stale());
+        place.write("repo/AGENTS.md", "new");
+        assert!(loaded.fingerprint.is_stale());
+    }
+}

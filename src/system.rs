@@ -1,0 +1,368 @@
+//! The system prompt, layer upon layer: who speaks, where, by which instructions, with which skills.
+//! The same input gives the same bytes, and what changes least stands first, so that a provider's
+//! cache holds.
+
+use std::fmt::Write as _;
+
+use crate::agent::Agent;
+use crate::environment::Timestamp;
+use crate::instruction::Entry;
+use crate::model::Model;
+
+/// What the model is told about where it is. Made once per session and kept for the day, so that
+/// the prompt does not change under a provider's cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The session's directory; absolute.
+    pub cwd: String,
+    /// The project's root; absolute.
+    pub root: String,
+    /// Further directories of the session; absolute.
+    pub extra: Vec<String>,
+    /// Whether the project is in git.
+    pub git: bool,
+    /// `linux`, `macos` …
+    pub platform: String,
+    /// `Saturday, 2026-11-21`.
+    pub day: String,
+}
+
+impl Surroundings {
+    /// Where a session is.
+    pub fn new(cwd: &std::path::Path, worktree: &crate::worktree::Worktree, now: Timestamp) -> Self {
+        Self {
+            cwd: cwd.display().to_string(),
+            root: worktree.root.display().to_string(),
+            extra: worktree.extra.iter().map(|dir| dir.display().to_string()).collect(),
+            git: worktree.git,
+            platform: std::env::consts::OS.to_owned(),
+            day: now.day(),
+        }
+    }
+}
+
+/// Everything a system prompt is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Layers<'a> {
+    /// Who speaks.
+    pub agent: &'a Agent,
+    /// The model that is asked.
+    pub model: &'a Model,
+    /// The names of the tools it is offered. A prompt speaks of no others.
+    pub tools: &'a [&'a str],
+    /// Where it is.
+    pub surroundings: &'a Surroundings,
+    /// Further directories with a description: name, path, description.
+    pub references: &'a [(String, String, String)],
+    /// Instruction files and pages, in order.
+    pub instructions: &'a [Entry],
+    /// What MCP servers say about themselves: server, text.
+    pub servers: &'a [(String, String)],
+    /// The list of skills; empty where there is none.
+    pub skills: &'a str,
+    /// Said by the user for this prompt alone.
+    pub extra: Option<&'a str>,
+}
+
+/// The system prompt in blocks; the first changes only with agent, model and tools.
+pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
+    let base = match &layers.agent.prompt {
+        Some(prompt) if layers.agent.native => render(prompt, layers.tools),
+        // A user's prompt is used as it is written.
+        Some(prompt) => prompt.to_string(),
+        None => render(crate::prompts::provider(family(&layers.model.api_id, &layers.model.id.provider)), layers.tools),
+    };
+    let mut blocks = vec![base, environment(layers)];
+    let mut rest = Vec::new();
+    rest.extend(layers.instructions.iter().map(Entry::block));
+    if !layers.servers.is_empty() {
+        let mut text = String::from("<mcp_instructions>\n");
+        for (server, words) in layers.servers {
+            let _ = writeln!(text, "<server name=\"{}\">", escaped(server));
+            for line in words.trim().lines() {
+                let _ = writeln!(text, "  {line}");
+            }
+            text.push_str("</server>\n");
+        }
+        text.push_str("</mcp_instructions>");
+        rest.push(text);
+    }
+    if !layers.skills.is_empty() {
+        rest.push(layers.skills.to_owned());
+    }
+    if !rest.is_empty() {
+        blocks.push(rest.join("\n\n"));
+    }
+    if let Some(extra) = layers.extra.map(str::trim).filter(|extra| !extra.is_empty()) {
+        blocks.push(extra.to_owned());
+    }
+    blocks.retain(|block| !block.trim().is_empty());
+    blocks
+}
+
+fn environment(layers: &Layers<'_>) -> String {
+    let Surroundings { cwd, root, extra, git, platform, day } = layers.surroundings;
+    let model = &layers.model;
+    let mut text = format!(
+        "You are powered by the model {} ({}/{}).\n<env>\n  Working directory: {cwd}\n  Workspace root: {root}\n",
+        model.name, model.id.provider, model.api_id
+    );
+    for dir in extra {
+        let _ = writeln!(text, "  Further directory: {dir}");
+    }
+    let git = if *git { "yes" } else { "no" };
+    let _ = write!(text, "  Git repository: {git}\n  Platform: {platform}\n  Today's date: {day}\n</env>");
+    let mut references: Vec<_> = layers.references.iter().filter(|(.., description)| !description.is_empty()).collect();
+    references.sort();
+    if !references.is_empty() {
+        text.push_str("\n<references>\n");
+        for (name, path, description) in references {
+            let _ = writeln!(text, "  {} ({}): {description}", escaped(name), escaped(path));
+        }
+        text.push_str("</references>");
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The family of a model, by its id (behaviour 6.2). Short names count only as whole words: `o1` is
+/// not in `pro1`.
+pub fn family(api_id: &str, provider: &str) -> &'static str {
+    let id = api_id.to_ascii_lowercase();
+    let has = |part: &str| id.contains(part);
+    let word = |word: &str| {
+        id.match_indices(word).any(|(at, _)| {
+            let before = id[..at].chars().next_back();
+            let after = id[at + word.len()..].chars().next();
+            !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+        })
+    };
+    let kimi_provider = matches!(provider, "kimi-for-coding" | "moonshotai" | "moonshotai-cn");
+    if has("muse") {
+        "muse"
+    } else if has("gpt-4") || word("o1") || word("o3") {
+        "beast"
+    } else if has("gpt-6") {
+        "gpt6"
+    } else if has("gpt") && has("codex") {
+        "codex"
+    } else if has("gpt") {
+        "gpt"
+    } else if has("gemini-") {
+        "gemini"
+    } else if has("claude") {
+        "anthropic"
+    } else if has("trinity") {
+        "trinity"
+    } else if has("kimi") || kimi_provider {
+        "kimi"
+    } else {
+        "default"
+    }
+}
+
+/// A prompt of ours for the tools there are. A line that begins with `{?a|b}` stays only where one
+/// of these tools is offered; `{tools:a,b}` becomes the names of those that are.
+pub fn render(prompt: &str, tools: &[&str]) -> String {
+    let offered = |name: &str| tools.contains(&name);
+    let mut lines: Vec<String> = Vec::new();
+    for line in prompt.lines() {
+        let mut line = match line.strip_prefix("{?").and_then(|rest| rest.split_once('}')) {
+            Some((wanted, rest)) if wanted.split('|').any(offered) => rest.to_owned(),
+            Some(_) => continue,
+            None => line.to_owned(),
+        };
+        if let Some((before, rest)) = line.split_once("{tools:")
+            && let Some((names, after)) = rest.split_once('}')
+        {
+            let names: Vec<&str> = names.split(',').filter(|name| offered(name)).collect();
+            let joined = match names.as_slice() {
+                [] => String::new(),
+                [one] => (*one).to_owned(),
+                [all @ .., last] => format!("{} and {last}", all.join(", ")),
+            };
+            line = format!("{before}{joined}{after}");
+        }
+        lines.push(line);
+    }
+    lines.join("\n").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::agent::Agents;
+    use crate::config::Settings;
+    use crate::environment::Environment;
+    use crate::message::ModelRef;
+    use crate::worktree::Worktree;
+
+    /// Every tool there is or will be.
+    const TOOLS: [&str; 20] = [
+        "apply_patch",
+        "bash",
+        "codesearch",
+        "edit",
+        "glob",
+        "grep",
+        "list",
+        "lsp",
+        "multiedit",
+        "plan_enter",
+        "plan_exit",
+        "question",
+        "read",
+        "skill",
+        "task",
+        "todoread",
+        "todowrite",
+        "webfetch",
+        "websearch",
+        "write",
+    ];
+    const FAMILIES: [&str; 10] =
+        ["default", "anthropic", "beast", "gpt", "gpt6", "codex", "gemini", "kimi", "muse", "trinity"];
+
+    #[test]
+    fn families() {
+        let table = [
+            ("claude-sonnet-4-5", "anthropic", "anthropic"),
+            ("us.anthropic.claude-opus-4", "amazon-bedrock", "anthropic"),
+            ("gpt-5", "openai", "gpt"),
+            ("gpt-5.1-codex", "openai", "codex"),
+            ("gpt-6", "openai", "gpt6"),
+            ("gpt-6-codex", "openai", "gpt6"),
+            ("gpt-4.1", "openai", "beast"),
+            ("openai/o3-mini", "openrouter", "beast"),
+            ("o1", "openai", "beast"),
+            ("qwen-pro1", "x", "default"),
+            ("kimi-k2-turbo3", "x", "kimi"),
+            ("turbo3", "x", "default"),
+            ("foo1", "x", "default"),
+            ("gemini-3-pro", "google", "gemini"),
+            ("muse-spark", "meta", "muse"),
+            ("Trinity-Large", "x", "trinity"),
+            ("k2", "moonshotai", "kimi"),
+            ("gpt-oss-120b", "x", "gpt"),
+            ("qwen3-coder", "x", "default"),
+            ("", "", "default"),
+        ];
+        for (id, provider, expected) in table {
+            assert_eq!(family(id, provider), expected, "{id}");
+        }
+    }
+
+    /// Whether a text speaks of a tool as a tool. Words that are also plain English count only where
+    /// they are used as a name.
+    fn names(text: &str, tool: &str) -> bool {
+        let plain_english = matches!(tool, "read" | "list" | "edit" | "write" | "task" | "skill" | "question" | "bash");
+        let border = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        let found = text
+            .match_indices(tool)
+            .any(|(at, _)| border(text[..at].chars().next_back()) && border(text[at + tool.len()..].chars().next()));
+        if !plain_english {
+            return found;
+        }
+        ["with ", "use ", "Use "].iter().any(|before| {
+            text.contains(&format!("{before}{tool} "))
+                || text.contains(&format!("{before}{tool};"))
+                || text.contains(&format!("{before}{tool}."))
+        }) && tool != "bash"
+            || tool == "bash" && found
+    }
+
+    #[test]
+    fn prompts_name_only_tools_that_are_offered() {
+        let agents = ["explore", "scout", "compaction", "title", "summary"];
+        let prompts = FAMILIES.map(|family| (family, crate::prompts::provider(family)));
+        for (name, prompt) in prompts.into_iter().chain(agents.map(|agent| (agent, crate::prompts::agent(agent)))) {
+            assert!(prompt.len() > 300, "{name}");
+            let bare = render(prompt, &[]);
+            for tool in TOOLS {
+                assert!(!names(&bare, tool), "{name} names {tool} though it is not offered:\n{bare}");
+                // With one tool alone, no other is named.
+                let one = render(prompt, &[tool]);
+                for other in TOOLS.into_iter().filter(|other| *other != tool) {
+                    assert!(!names(&one, other), "{name} names {other} where only {tool} is offered:\n{one}");
+                }
+            }
+            let full = render(prompt, &TOOLS);
+            assert!(!full.contains("{?") && !full.contains("{tools"), "{name}: {full}");
+            // Every condition speaks of a tool that exists.
+            for line in prompt.lines().filter_map(|line| line.strip_prefix("{?")) {
+                for tool in line.split_once('}').unwrap().0.split('|') {
+                    assert!(TOOLS.contains(&tool), "{name}: {tool}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_family_prompt_says_what_it_must() {
+        for family in FAMILIES {
+            let prompt = render(crate::prompts::provider(family), &["bash", "edit", "grep", "read", "todowrite"]);
+            for word in ["adjutant", "<system-reminder>", "emoji", "path:line", "secrets", "todowrite"] {
+                assert!(prompt.contains(word), "{family} lacks {word}");
+            }
+            assert!(prompt.len() <= 3_500, "{family}: {}", prompt.len());
+        }
+        let patch = render(crate::prompts::provider("gpt"), &["apply_patch"]);
+        assert!(patch.contains("apply_patch") && !patch.contains("indentation"));
+        assert!(crate::prompts::provider("trinity").contains("exactly one tool"));
+    }
+
+    #[test]
+    fn layers_stand_in_order_and_are_stable() {
+        let dir = tempfile::tempdir().unwrap();
+        let vars = BTreeMap::from([("HOME".to_owned(), dir.path().display().to_string())]);
+        let environment = Environment::from_vars(vars);
+        let worktree = Worktree { root: "/w/p".into(), git: true, extra: vec!["/w/q".into()] };
+        let (agents, _) = Agents::build(&Settings::default(), &environment, &worktree);
+        let model = Model::unknown(ModelRef::parse("acme/gpt-5").unwrap());
+        let surroundings = Surroundings::new(Path::new("/w/p/sub"), &worktree, Timestamp(1_795_252_200_000));
+        let instructions = [Entry { source: "/w/p/AGENTS.md".into(), path: None, text: "Be kind.".into() }];
+        let servers = [("db".to_owned(), "Ask me.\nNicely.".to_owned())];
+        let references = [
+            ("docs".to_owned(), "/docs".to_owned(), "Manuals".to_owned()),
+            ("mute".to_owned(), "/m".to_owned(), String::new()),
+        ];
+        let layers = Layers {
+            agent: &agents.default(),
+            model: &model,
+            tools: &["bash", "read"],
+            surroundings: &surroundings,
+            references: &references,
+            instructions: &instructions,
+            servers: &servers,
+            skills: "<available_skills>",
+            extra: Some("Only today."),
+        };
+        let blocks = prompt(&layers);
+        assert_eq!(blocks, prompt(&layers));
+        assert!(blocks[0].contains("pragmatic senior engineer") && !blocks[0].contains("apply_patch"));
+        assert_eq!(
+            blocks[1],
+            "You are powered by the model gpt-5 (acme/gpt-5).\n<env>\n  Working directory: /w/p/sub\n  Workspace root: /w/p\n  \
+             Further directory: /w/q\n  Git repository: yes\n  Platform: linux\n  Today's date: Saturday, 2026-11-21\n</env>\n\
+             <references>\n  docs (/docs): Manuals\n</references>"
+                .replace("linux", std::env::consts::OS)
+        );
+        assert_eq!(
+            blocks[2],
+            "Instructions from: /w/p/AGENTS.md\nBe kind.\n\n<mcp_instructions>\n<server name=\"db\">\n  Ask me.\n  Nicely.\n</server>\n\
+             </mcp_instructions>\n\n<available_skills>"
+        );
+        assert_eq!(blocks[3], "Only today.");
+        let explore = agents.get("explore").unwrap();
+        let blocks =
+            prompt(&Layers { agent: &explore, instructions: &[], servers: &[], skills: "", extra: None, ..layers });
+        assert_eq!(blocks.len(), 2);
+        assert!(blocks[0].contains("You search code") && !blocks[0].contains("grep"));
+    }
+}
