@@ -1,0 +1,128 @@
+//! Who thinks. A [`Request`] goes in, a stream of [`Delta`]s comes out; nothing beside
+//! `model/x.rs` knows provider x.
+//!
+//! A wire is two pure functions: `encode` makes the HTTP call of a request, `decode` turns one
+//! server-sent event into deltas. `model/http.rs` is everything between them.
+
+pub mod anthropic;
+pub mod auth;
+pub mod catalog;
+pub mod chat;
+pub mod classify;
+pub mod delta;
+pub mod endpoint;
+pub mod error;
+pub mod family;
+pub mod gemini;
+pub mod http;
+pub mod local;
+pub mod offline;
+pub mod platform;
+pub mod registry;
+pub mod request;
+pub mod responses;
+pub mod scripted;
+pub mod settings;
+pub mod sse;
+pub mod wire;
+
+#[cfg(test)]
+mod conversations;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+
+pub use delta::Delta;
+pub use error::Error;
+pub use request::Request;
+
+use crate::message::ModelRef;
+
+/// The answer as it comes in. Dropping it drops the connection.
+pub type Answer = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
+
+/// Someone who can be asked.
+pub trait Provider: Send + Sync {
+    /// Asks. The request is sent when the answer is first polled.
+    fn ask(&self, request: Arc<Request>) -> Answer;
+}
+
+/// What is known about a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// `provider/model`, with the chosen effort.
+    pub id: ModelRef,
+    /// For people.
+    pub name: String,
+    /// For people: the provider's name.
+    pub provider_name: String,
+    /// The model's own id at the provider.
+    pub api_id: String,
+    /// The context window in tokens; none where nobody said.
+    pub context: Option<u64>,
+    /// The longest input in tokens, where it is limited apart from the window.
+    pub input: Option<u64>,
+    /// The longest answer in tokens; none where nobody said.
+    pub output: Option<u64>,
+    /// US dollars per million tokens, where known.
+    pub price: Option<Price>,
+    /// Whether it can see images.
+    pub images: bool,
+    /// Whether it can read PDF.
+    pub pdf: bool,
+    /// Whether it takes tools.
+    pub tools: bool,
+    /// Whether it reasons.
+    pub reasoning: bool,
+    /// Whether it takes a temperature.
+    pub temperature: bool,
+    /// The efforts that can be chosen, weakest first.
+    pub efforts: Vec<String>,
+}
+
+/// US dollars per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Price {
+    /// Fresh input.
+    pub input: f64,
+    /// Output, reasoning included.
+    pub output: f64,
+    /// Input from the cache.
+    pub cache_read: f64,
+    /// Input into the cache.
+    pub cache_write: f64,
+}
+
+impl Model {
+    /// The window assumed where nobody said: small enough for most, large enough to work.
+    pub const ASSUMED_CONTEXT: u64 = 128_000;
+    /// The longest answer asked for.
+    pub const OUTPUT_LIMIT: u64 = 32_000;
+
+    /// A model of which only the name is known.
+    pub fn unknown(id: ModelRef) -> Self {
+        Self {
+            name: id.model.clone(),
+            provider_name: id.provider.clone(),
+            api_id: id.model.clone(),
+            id,
+            context: None,
+            input: None,
+            output: None,
+            price: None,
+            images: true,
+            pdf: false,
+            tools: true,
+            reasoning: false,
+            temperature: true,
+            efforts: Vec::new(),
+        }
+    }
+
+    /// How many tokens to ask for at most.
+    pub fn max_output(&self) -> u64 {
+        self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT).min(Self::OUTPUT_LIMIT)
+    }
+}

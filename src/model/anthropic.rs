@@ -1,0 +1,73 @@
+//! Anthropic's Messages, as Anthropic and several others speak it.
+//!
+//! Thinking goes back exactly as it came, signatures and redacted blocks in their places; blocks
+//! that nobody here knows are kept whole and go back too. The cache is told what to keep by marks.
+
+mod decode;
+mod encode;
+
+use serde_json::{Map, Value, json};
+
+use super::wire::{Call, Decoder, Knobs, Target, Wire, entry};
+use super::{Error, Model, Request};
+
+/// The dialect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Messages;
+
+impl Wire for Messages {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+        encode::call(request, target, knobs)
+    }
+
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(decode::Blocks::new(&target.name))
+    }
+
+    fn efforts(&self, model: &Model) -> Vec<String> {
+        let names: &[&str] = match claude(&model.api_id) {
+            Some((4, 7..) | (5.., _)) => &["low", "medium", "high", "xhigh", "max"],
+            Some((4, 6)) => &["low", "medium", "high", "max"],
+            Some((4, 5)) if model.api_id.contains("opus") => &["low", "medium", "high"],
+            _ => &["high", "max"],
+        };
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn effort(&self, model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+        let output = model.output.unwrap_or(Model::OUTPUT_LIMIT);
+        let budget = match effort {
+            "none" => return entry("thinking", json!({"type": "disabled"})),
+            "minimal" | "low" => 4_000,
+            "medium" => 10_000,
+            "high" => 16_000.min(output / 2),
+            _ => 31_999.min(output.saturating_sub(1)),
+        };
+        let mut options = match claude(&model.api_id) {
+            Some((4, 6..) | (5.., _)) => entry("thinking", json!({"type": "adaptive"})),
+            _ => entry("thinking", json!({"type": "enabled", "budget_tokens": budget.max(1024)})),
+        };
+        let graded = match claude(&model.api_id) {
+            Some((4, 6..) | (5.., _)) => true,
+            Some((4, 5)) => model.api_id.contains("opus"),
+            _ => false,
+        };
+        if graded {
+            options.insert("output_config".into(), json!({"effort": effort}));
+        }
+        options
+    }
+}
+
+/// The version of a Claude, from the provider's id for it: `claude-sonnet-4-5-20250929`,
+/// `anthropic/claude-opus-4.6`, `claude-3-7-sonnet` …
+pub(super) fn claude(id: &str) -> Option<(u32, u32)> {
+    let (_, rest) = id.split_once("claude")?;
+    let mut numbers =
+        rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| (1..=2).contains(&digits.len())).map(str::parse);
+    let major = numbers.next()?.ok()?;
+    Some((major, numbers.next().and_then(Result::ok).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! OpenAI's Chat Completions, and the many servers that speak it more or less.
+//!
+//! What they disagree on is repaired here: reasoning comes in four different places, calls lack
+//! ids or indices or repeat their name in every piece, the reason to stop is missing or wrong.
+
+mod chunk;
+mod decode;
+mod encode;
+mod think;
+
+use serde_json::{Map, Value, json};
+
+use super::wire::{Call, Decoder, Knobs, Target, Wire, entry};
+use super::{Error, Model, Request};
+
+/// The dialect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Chat;
+
+impl Wire for Chat {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+        encode::call(request, target, knobs)
+    }
+
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(decode::Chunks::new(&target.name))
+    }
+
+    fn efforts(&self, model: &Model) -> Vec<String> {
+        let id = model.api_id.to_lowercase();
+        // These reason or do not; how hard is not theirs to be told.
+        let fixed = ["deepseek-chat", "deepseek-reasoner", "deepseek-r1", "minimax", "glm", "kimi", "qwen", "sonar"];
+        if fixed.iter().any(|name| id.contains(name)) {
+            return Vec::new();
+        }
+        ["low", "medium", "high"].map(str::to_owned).to_vec()
+    }
+
+    fn effort(&self, _model: &Model, target: &Target, effort: &str) -> Map<String, Value> {
+        if target.provider == "openrouter" || target.base_url.contains("openrouter.ai") {
+            return entry("reasoning", json!({"effort": effort}));
+        }
+        entry("reasoning_effort", effort)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,396 @@
+//! A request as a Chat Completions call.
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::model::request::{Attachment, CallResult, DataUrl, Input, Message, Output, Tool};
+use crate::model::wire::{Body, Call, CallNames, Knobs, Target, has_calls, readable, renamed};
+use crate::model::{Error, Model, Request};
+use crate::prompts;
+
+/// Fields the user's options cannot replace.
+const RESERVED: &[&str] = &["messages", "tools", "includeUsage"];
+
+/// OpenCode's names for options, and the wire's.
+const NAMES: &[(&str, &str)] = &[
+    ("reasoningEffort", "reasoning_effort"),
+    ("textVerbosity", "verbosity"),
+    ("parallelToolCalls", "parallel_tool_calls"),
+    ("promptCacheKey", "prompt_cache_key"),
+    ("serviceTier", "service_tier"),
+    ("logitBias", "logit_bias"),
+    ("maxCompletionTokens", "max_completion_tokens"),
+    ("topK", "top_k"),
+];
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+    let dialect = Dialect::of(&request.model, target);
+    let head = head(request, target, knobs, &dialect);
+    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
+    // Some gateways refuse calls in the history of a request that offers no tools.
+    let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
+    if noop {
+        body.field("tools", &[noop_tool()])?;
+        body.field("tool_choice", "none")?;
+    } else if !request.tools.is_empty() {
+        body.field("tools", &Tools(&request.tools))?;
+        if request.must_call {
+            body.field("tool_choice", "required")?;
+        }
+    }
+    let names = CallNames::new(request, |id| dialect.call_id(id));
+    body.field("messages", &Messages { request, dialect: &dialect, names })?;
+    let mut headers = Vec::new();
+    if let Some(key) = &target.key {
+        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+    }
+    if !request.session.is_empty() {
+        headers.push(("x-session-affinity".to_owned(), request.session.clone()));
+    }
+    headers.extend(target.headers.iter().cloned());
+    Ok(Call { url: target.url("/chat/completions"), headers, body: body.finish() })
+}
+
+fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &Dialect) -> Map<String, Value> {
+    let mut head = Map::new();
+    head.insert("model".into(), request.model.api_id.as_str().into());
+    head.insert("stream".into(), true.into());
+    if knobs.options.get("includeUsage") != Some(&Value::Bool(false)) {
+        head.insert("stream_options".into(), json!({"include_usage": true}));
+    }
+    if let Some(most) = knobs.max_output {
+        let name = if dialect.openai { "max_completion_tokens" } else { "max_tokens" };
+        head.insert(name.into(), most.into());
+    }
+    if let Some(temperature) = knobs.temperature {
+        head.insert("temperature".into(), temperature.into());
+    }
+    if let Some(top_p) = knobs.top_p {
+        head.insert("top_p".into(), top_p.into());
+    }
+    if let Some(top_k) = knobs.top_k.filter(|_| !dialect.openai) {
+        head.insert("top_k".into(), top_k.into());
+    }
+    if target.cache_key.unwrap_or(dialect.openai) && !request.session.is_empty() {
+        head.insert("prompt_cache_key".into(), request.session.as_str().into());
+    }
+    head
+}
+
+/// What is different from server to server and model to model.
+struct Dialect {
+    /// OpenAI itself, or Azure.
+    openai: bool,
+    /// Marks for a prompt cache that does not work by itself.
+    marks: bool,
+    /// Mistral's ids and order of roles.
+    mistral: bool,
+    /// Every assistant message must have reasoning, if only an empty one.
+    always_reasons: bool,
+    wants_tools: bool,
+    reasoning_field: Option<String>,
+}
+
+impl Dialect {
+    fn of(model: &Model, target: &Target) -> Self {
+        let id = model.api_id.to_lowercase();
+        let any = |words: &[&str]| words.iter().any(|word| id.contains(word));
+        let claude = any(&["claude", "anthropic"]);
+        let provider = target.provider.as_str();
+        Self {
+            openai: provider.starts_with("azure") || target.base_url.contains("api.openai.com"),
+            marks: claude && target.cache_key != Some(false),
+            mistral: provider == "mistral" || any(&["mistral", "devstral", "codestral", "pixtral", "mixtral"]),
+            always_reasons: any(&["deepseek"]) && model.reasoning,
+            wants_tools: claude || provider.starts_with("github-copilot") || provider.contains("litellm"),
+            reasoning_field: target.reasoning_field.clone(),
+        }
+    }
+
+    fn call_id(&self, id: &str) -> String {
+        if !self.mistral {
+            return id.to_owned();
+        }
+        // Exactly nine letters and digits. The last ones, because ids begin alike.
+        let letters: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
+        let mut short: String = letters[letters.len().saturating_sub(9)..].iter().collect();
+        while short.len() < 9 {
+            short.push('0');
+        }
+        short
+    }
+}
+
+fn noop_tool() -> Value {
+    json!({"type": "function", "function": {
+        "name": "_noop", "description": prompts::wire("noop"), "parameters": {"type": "object", "properties": {}}
+    }})
+}
+
+struct Tools<'a>(&'a [Tool]);
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Outer<'a> {
+            r#type: &'static str,
+            function: Inner<'a>,
+        }
+        #[derive(Serialize)]
+        struct Inner<'a> {
+            name: &'a str,
+            description: &'a str,
+            parameters: &'a Value,
+        }
+        serializer.collect_seq(self.0.iter().map(|tool| Outer {
+            r#type: "function",
+            function: Inner { name: &tool.name, description: &tool.description, parameters: &tool.schema },
+        }))
+    }
+}
+
+struct Messages<'a> {
+    request: &'a Request,
+    dialect: &'a Dialect,
+    names: CallNames,
+}
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let messages = &self.request.messages;
+        let marked = |at: usize| self.dialect.marks && at + 2 >= messages.len();
+        let mut list = serializer.serialize_seq(None)?;
+        let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+        if !system.is_empty() {
+            let content = if self.dialect.marks {
+                let last = system.len() - 1;
+                Content::Parts(system.iter().enumerate().map(|(i, text)| Piece::text(text, i == last)).collect())
+            } else {
+                Content::Text(system.join("\n\n"))
+            };
+            list.serialize_element(&Plain { role: "system", content })?;
+        }
+        for (at, message) in messages.iter().enumerate() {
+            match message {
+                Message::User(inputs) => {
+                    if self.dialect.mistral && at > 0 && matches!(messages[at - 1], Message::Results(_)) {
+                        list.serialize_element(&Plain { role: "assistant", content: Content::Text("Done.".into()) })?;
+                    }
+                    list.serialize_element(&Plain { role: "user", content: self.inputs(inputs, marked(at)) })?;
+                }
+                Message::Assistant(outputs) => {
+                    let said = Said { outputs, names: &self.names, dialect: self.dialect, marked: marked(at) };
+                    if !said.is_empty() {
+                        list.serialize_element(&said)?;
+                    }
+                }
+                Message::Results(results) => self.results(results, marked(at), &mut list)?,
+            }
+        }
+        list.end()
+    }
+}
+
+impl Messages<'_> {
+    fn inputs<'a>(&self, inputs: &'a [Input], marked: bool) -> Content<'a> {
+        let only_text = inputs.iter().all(|input| matches!(input, Input::Text(_)));
+        if only_text && !marked {
+            let texts = inputs.iter().filter_map(|input| match input {
+                Input::Text(text) => Some(text.as_str()),
+                Input::File(_) => None,
+            });
+            return Content::Text(texts.collect::<Vec<_>>().join("\n\n"));
+        }
+        let last = inputs.len().saturating_sub(1);
+        let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
+            Input::Text(text) => Piece::text(text, marked && i == last),
+            Input::File(file) => self.file(file),
+        });
+        Content::Parts(pieces.collect())
+    }
+
+    fn file<'a>(&self, file: &'a Attachment) -> Piece<'a> {
+        match readable(file, &self.request.model) {
+            Err(told) => Piece::Text { text: told.into(), marked: false },
+            Ok(file) if file.mime == "application/pdf" => Piece::Pdf(file),
+            Ok(file) => Piece::Image(file),
+        }
+    }
+
+    /// A tool message holds words only, so pictures follow in the user's place.
+    fn results<S: SerializeSeq>(&self, results: &[CallResult], marked: bool, list: &mut S) -> Result<(), S::Error> {
+        let last = results.len().saturating_sub(1);
+        for (i, result) in results.iter().enumerate() {
+            let content = if marked && i == last {
+                Content::Parts(vec![Piece::text(&result.text, !result.text.is_empty())])
+            } else {
+                Content::Text(result.text.clone())
+            };
+            list.serialize_element(&ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content })?;
+        }
+        let mut pieces: Vec<Piece<'_>> =
+            results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
+        if !pieces.is_empty() {
+            pieces.insert(0, Piece::text(prompts::wire("from-result"), false));
+            list.serialize_element(&Plain { role: "user", content: Content::Parts(pieces) })?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Plain<'a> {
+    role: &'static str,
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+struct ToolMessage<'a> {
+    role: &'static str,
+    tool_call_id: &'a str,
+    content: Content<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(String),
+    Parts(Vec<Piece<'a>>),
+}
+
+enum Piece<'a> {
+    Text { text: std::borrow::Cow<'a, str>, marked: bool },
+    Image(&'a Attachment),
+    Pdf(&'a Attachment),
+}
+
+impl<'a> Piece<'a> {
+    fn text(text: &'a str, marked: bool) -> Self {
+        Self::Text { text: text.into(), marked }
+    }
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: DataUrl<'a>,
+}
+
+#[derive(Serialize)]
+struct FileData<'a> {
+    filename: &'a str,
+    file_data: DataUrl<'a>,
+}
+
+impl Serialize for Piece<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::Text { text, marked } => {
+                map.serialize_entry("type", "text")?;
+                map.serialize_entry("text", text)?;
+                if *marked {
+                    map.serialize_entry("cache_control", &json!({"type": "ephemeral"}))?;
+                }
+            }
+            Self::Image(file) => {
+                map.serialize_entry("type", "image_url")?;
+                map.serialize_entry("image_url", &ImageUrl { url: file.data_url() })?;
+            }
+            Self::Pdf(file) => {
+                let filename = file.name.as_deref().unwrap_or("document.pdf");
+                map.serialize_entry("type", "file")?;
+                map.serialize_entry("file", &FileData { filename, file_data: file.data_url() })?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// An assistant message.
+struct Said<'a> {
+    outputs: &'a [Output],
+    names: &'a CallNames,
+    dialect: &'a Dialect,
+    marked: bool,
+}
+
+impl Said<'_> {
+    fn is_empty(&self) -> bool {
+        self.outputs.is_empty()
+    }
+}
+
+impl Serialize for Said<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (mut text, mut refusal, mut reasoning) = (String::new(), String::new(), String::new());
+        let (mut details, mut calls, mut field) = (Vec::new(), Vec::new(), None);
+        for output in self.outputs {
+            match output {
+                Output::Text { text: t, provider } if provider.contains_key("refusal") => refusal.push_str(t),
+                Output::Text { text: t, .. } => text.push_str(t),
+                Output::Reasoning { text: t, provider } => {
+                    reasoning.push_str(t);
+                    field = provider.get("field").and_then(Value::as_str).or(field);
+                    details.extend(provider.get("reasoning_details").and_then(Value::as_array).into_iter().flatten());
+                }
+                Output::Call { id, name, arguments, provider, .. } => {
+                    calls.push(Called {
+                        id: self.names.get(id),
+                        name,
+                        arguments,
+                        extra: provider.get("extra_content"),
+                    });
+                }
+            }
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("role", "assistant")?;
+        match (text.is_empty(), calls.is_empty() && refusal.is_empty()) {
+            (false, _) if self.marked => map.serialize_entry("content", &[Piece::text(&text, true)])?,
+            (true, false) => map.serialize_entry("content", &Value::Null)?,
+            _ => map.serialize_entry("content", &text)?,
+        }
+        if !refusal.is_empty() {
+            map.serialize_entry("refusal", &refusal)?;
+        }
+        // A server wants its reasoning back where it put it; `<think>` in the text is not wanted back.
+        let field = field.filter(|f| *f != "think").or(self.dialect.reasoning_field.as_deref());
+        if !details.is_empty() {
+            map.serialize_entry("reasoning_details", &details)?;
+        } else if let Some(field) = field.filter(|_| !reasoning.is_empty()) {
+            map.serialize_entry(field, &reasoning)?;
+        } else if self.dialect.always_reasons {
+            map.serialize_entry("reasoning_content", "")?;
+        }
+        if !calls.is_empty() {
+            map.serialize_entry("tool_calls", &calls)?;
+        }
+        map.end()
+    }
+}
+
+struct Called<'a> {
+    id: &'a str,
+    name: &'a str,
+    arguments: &'a Value,
+    extra: Option<&'a Value>,
+}
+
+impl Serialize for Called<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Function<'a> {
+            name: &'a str,
+            arguments: String,
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", self.id)?;
+        map.serialize_entry("type", "function")?;
+        map.serialize_entry("function", &Function { name: self.name, arguments: self.arguments.to_string() })?;
+        if let Some(extra) = self.extra {
+            map.serialize_entry("extra_content", extra)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,391 @@
+//! What a provider's complaint means. Pure: status, headers and body in, an [`Error`] out, whose
+//! text says who complained, with which status and why.
+//!
+//! Providers agree neither on codes nor on statuses (a conversation that is too long is a 400, a
+//! 413, a 422 or an event inside a 200), so the words count as much as the numbers.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+use super::Error;
+use crate::environment::Timestamp;
+
+/// A longer wait than this is worth telling: nobody sits through it.
+const WORTH_TELLING: Duration = Duration::from_secs(60);
+
+/// The classification of a reply that is not an answer.
+pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
+    let complaint = Complaint::read(body);
+    let wait = wait(headers, &complaint.body, now);
+    let reason = complaint.reason(body);
+    let phrase = reqwest::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    let head = match phrase {
+        Some(phrase) => format!("{who} answered {status} {phrase}"),
+        None => format!("{who} answered {status}"),
+    };
+    let mut message = if reason.is_empty() { format!("{head}.") } else { format!("{head}: {}", sentence(&reason)) };
+    if complaint.html {
+        message = match status {
+            401 | 403 => format!("{head} with a web page: a gateway or proxy in between blocked the request."),
+            _ => format!("{head} with a web page instead of an answer: {reason}"),
+        };
+    }
+    if (300..400).contains(&status) {
+        let target = headers.get("location").and_then(|v| v.to_str().ok()).unwrap_or("another address");
+        let message = format!("{head}: it sends us to {target}. If that is right, set the provider's baseURL to it.");
+        return Error::BadRequest(message);
+    }
+    if let Some(asked) = wait.filter(|wait| *wait > WORTH_TELLING) {
+        message = format!("{message} It asks to wait {}.", spoken(asked));
+    }
+    kind(&Hints { status: Some(status), wait, ..complaint.hints(&reason) }).error(message, wait)
+}
+
+/// The classification of an error object inside an answer.
+pub fn event(who: &str, error: &Value) -> Error {
+    let complaint = Complaint { body: error.clone(), html: false };
+    let reason = complaint.reason("");
+    let hints = complaint.hints(&reason);
+    let message = match (&reason, hints.code.first()) {
+        (reason, _) if !reason.is_empty() => format!("{who} broke off: {}", sentence(reason)),
+        (_, Some(code)) => format!("{who} broke off: {}", sentence(code)),
+        _ => format!("{who} broke off without a reason."),
+    };
+    // A number in an event's `code` is the status it would have had.
+    let status = hints.code.iter().find_map(|code| code.parse().ok()).filter(|n| (400..600).contains(n));
+    let wait = wait(&HeaderMap::new(), error, Timestamp::default());
+    kind(&Hints { status, wait, ..hints }).error(message, wait)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Overflow,
+    Auth,
+    Quota,
+    RateLimited,
+    Overloaded,
+    Filtered,
+    BadRequest,
+    Network,
+}
+
+impl Kind {
+    fn error(self, message: String, after: Option<Duration>) -> Error {
+        match self {
+            Self::Overflow => Error::ContextOverflow(message),
+            Self::Auth => Error::Auth(message),
+            Self::Quota => Error::Quota(message),
+            Self::RateLimited => Error::RateLimited { message, after },
+            Self::Overloaded => Error::Overloaded { message, after },
+            Self::Filtered => Error::Filtered(message),
+            Self::BadRequest => Error::BadRequest(message),
+            Self::Network => Error::Network(message),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Hints {
+    status: Option<u16>,
+    /// Whatever the body has for codes and types, lower case.
+    code: Vec<String>,
+    /// The words, lower case.
+    words: String,
+    wait: Option<Duration>,
+}
+
+impl Hints {
+    fn code(&self, any: &[&str]) -> bool {
+        self.code.iter().any(|code| any.contains(&code.as_str()))
+    }
+
+    fn says(&self, any: &[&str]) -> bool {
+        any.iter().any(|part| self.words.contains(part))
+    }
+}
+
+/// How providers say that the conversation is too long. Collected from their documentation and
+/// from the messages users reported.
+const OVERFLOW: &[&str] = &[
+    "prompt is too long",
+    "input is too long",
+    "maximum context length",
+    "context length exceeded",
+    "context_length_exceeded",
+    "exceeds the context window",
+    "exceed context limit",
+    "exceeds the available context size",
+    "exceeds the model's context",
+    "context window exceeds limit",
+    "context window is too small",
+    "exceeds the maximum number of tokens",
+    "input token count",
+    "maximum prompt length",
+    "reduce the length of the messages",
+    "reduce the length of the input",
+    "greater than the context length",
+    "larger than the maximum context",
+    "exceeded model token limit",
+    "too many tokens in prompt",
+    "request_too_large",
+    "model_context_window_exceeded",
+    "too large for model with",
+    "tokens exceed the configured limit",
+    "prompt token count of",
+    "range of input length should be",
+    "n_ctx",
+];
+
+const QUOTA: &[&str] = &[
+    "insufficient_quota",
+    "exceeded your current quota",
+    "credit balance is too low",
+    "insufficient credits",
+    "insufficient balance",
+    "insufficient funds",
+    "requires more credits",
+    "billing hard limit",
+    "billing_not_active",
+    "payment required",
+    "freeusagelimiterror",
+    "gousagelimiterror",
+    "usage_not_included",
+    "monthly usage limit",
+    "spending limit",
+    "arrears",
+];
+
+const BUSY: &[&str] = &[
+    "overloaded",
+    "service unavailable",
+    "service is temporarily unavailable",
+    "temporarily unavailable",
+    "at capacity",
+    "internal server error",
+    "internal error",
+    "server error",
+    "bad gateway",
+    "gateway timeout",
+    "upstream connect",
+    "provider returned error",
+    "try again later",
+    "please retry",
+    "retry your request",
+];
+
+const FILTERED: &[&str] = &[
+    "content management policy",
+    "content filtering policy",
+    "content_policy_violation",
+    "content_filter",
+    "responsibleaipolicyviolation",
+    "safety reasons",
+    "data_inspection_failed",
+];
+
+fn kind(hints: &Hints) -> Kind {
+    let status = hints.status.unwrap_or(0);
+    let rate = hints.code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
+        || hints.says(&["rate limit", "rate_limit", "too many requests", "requests per minute", "tokens per minute"]);
+    let overflow_code = hints.code(&[
+        "context_length_exceeded",
+        "model_context_window_exceeded",
+        "request_too_large",
+        "exceed_context_size_error",
+    ]);
+    if overflow_code || status == 413 || (status != 429 && !rate && status < 500 && hints.says(OVERFLOW)) {
+        return Kind::Overflow;
+    }
+    let quota = status == 402
+        || hints.code(&[
+            "insufficient_quota",
+            "billing_error",
+            "billing_not_active",
+            "freeusagelimiterror",
+            "gousagelimiterror",
+        ])
+        || hints.says(QUOTA);
+    // Google says "exceeded your current quota" for a minute's quota too, and then when to retry.
+    if quota && !(status == 429 && hints.wait.is_some()) {
+        return Kind::Quota;
+    }
+    if hints.says(FILTERED) || hints.code(&["content_filter", "content_policy_violation", "refusal"]) {
+        return Kind::Filtered;
+    }
+    match status {
+        401 | 403 => return Kind::Auth,
+        407 => return Kind::Network,
+        429 => return Kind::RateLimited,
+        408 | 425 | 500.. => return Kind::Overloaded,
+        _ => {}
+    }
+    if rate || hints.code(&["resource_exhausted"]) {
+        return Kind::RateLimited;
+    }
+    let auth = hints.code(&[
+        "authentication_error",
+        "permission_error",
+        "invalid_api_key",
+        "unauthenticated",
+        "permission_denied",
+    ]) || hints.says(&[
+        "api key not valid",
+        "invalid api key",
+        "incorrect api key",
+        "invalid_api_key",
+        "no api key",
+    ]);
+    if auth {
+        return Kind::Auth;
+    }
+    let busy = hints.code(&[
+        "overloaded_error",
+        "api_error",
+        "server_error",
+        "internal",
+        "unavailable",
+        "timeout_error",
+        "server_is_overloaded",
+    ]);
+    if status == 0 {
+        // Inside an answer: a request that was taken is not a bad one, unless it says so.
+        let bad = hints.code(&[
+            "invalid_request_error",
+            "invalid_prompt",
+            "invalid_argument",
+            "not_found_error",
+            "model_not_found",
+        ]);
+        return if bad && !busy { Kind::BadRequest } else { Kind::Overloaded };
+    }
+    if busy || hints.says(BUSY) && status != 404 { Kind::Overloaded } else { Kind::BadRequest }
+}
+
+struct Complaint {
+    body: Value,
+    html: bool,
+}
+
+impl Complaint {
+    fn read(body: &str) -> Self {
+        let html = body.trim_start().starts_with('<');
+        let parsed = if html { Value::Null } else { serde_json::from_str(body).unwrap_or(Value::Null) };
+        // Gemini wraps its errors in a list.
+        let parsed = match parsed {
+            Value::Array(mut list) if !list.is_empty() => list.swap_remove(0),
+            other => other,
+        };
+        Self { body: parsed, html }
+    }
+
+    /// The object that holds the words.
+    fn inner(&self) -> &Value {
+        match self.body.get("error") {
+            Some(inner @ Value::Object(_)) => inner,
+            _ => &self.body,
+        }
+    }
+
+    fn reason(&self, raw: &str) -> String {
+        let inner = self.inner();
+        // OpenRouter keeps what the provider behind it said in `metadata.raw`.
+        let behind = inner.pointer("/metadata/raw").and_then(Value::as_str).map(|raw| {
+            let told = Self::read(raw).reason(raw);
+            if told.is_empty() { raw.to_owned() } else { told }
+        });
+        let direct = ["message", "msg", "detail", "error_description", "error", "reason", "errorMessage"]
+            .iter()
+            .find_map(|key| inner.get(key).and_then(text_of))
+            .or_else(|| inner.pointer("/errors/0/message").and_then(text_of))
+            .or_else(|| inner.pointer("/detail/0/msg").and_then(text_of))
+            .or_else(|| inner.as_str().map(str::to_owned));
+        let words = match (direct, behind) {
+            (Some(direct), Some(behind)) => format!("{direct} ({behind})"),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) if self.html => excerpt(raw.as_bytes()),
+            (None, None) => raw.trim().to_owned(),
+        };
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        shortened(&words, 600)
+    }
+
+    fn hints(&self, reason: &str) -> Hints {
+        let inner = self.inner();
+        let code = ["code", "type", "status", "reason", "__type"]
+            .iter()
+            .flat_map(|key| [inner.get(key), self.body.get(key)])
+            .flatten()
+            .filter_map(|value| match value {
+                Value::String(s) => Some(s.to_lowercase()),
+                Value::Number(n) => Some(n.to_string()),
+                _ => None,
+            })
+            .filter(|code| code != "error")
+            .collect::<Vec<_>>();
+        let words = format!("{} {}", reason.to_lowercase(), code.join(" "));
+        Hints { status: None, code, words, wait: None }
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(s) if !s.trim().is_empty() => Some(s.clone()),
+        Value::Object(_) => value.get("message").and_then(text_of),
+        _ => None,
+    }
+}
+
+/// How long the provider asks to wait: `retry-after-ms`, `retry-after` in seconds or as a date,
+/// Gemini's `retryDelay`. Nothing for the past or for nonsense.
+fn wait(headers: &HeaderMap, body: &Value, now: Timestamp) -> Option<Duration> {
+    let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
+    let seconds = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite());
+    let found = header("retry-after-ms")
+        .and_then(seconds)
+        .map(|ms| ms / 1000.0)
+        .or_else(|| header("retry-after").and_then(seconds))
+        .or_else(|| {
+            let date = header("retry-after")?;
+            let at = jiff::fmt::rfc2822::parse(date).ok()?.timestamp().as_millisecond();
+            Some((at as f64 - now.0 as f64) / 1000.0)
+        })
+        .or_else(|| {
+            let details = body.pointer("/error/details").or_else(|| body.get("details"))?.as_array()?;
+            let delay = details.iter().find_map(|d| d.get("retryDelay"))?.as_str()?;
+            seconds(delay.strip_suffix('s')?)
+        })?;
+    (found > 0.0).then(|| Duration::from_secs_f64(found.min(1e9)))
+}
+
+fn spoken(wait: Duration) -> String {
+    let minutes = wait.as_secs().div_ceil(60);
+    match minutes {
+        0..=119 => format!("{minutes} minutes"),
+        120..=2879 => format!("{} hours", minutes.div_ceil(60)),
+        _ => format!("{} days", minutes.div_ceil(1440)),
+    }
+}
+
+fn sentence(text: &str) -> String {
+    if text.ends_with(['.', '!', '?']) { text.to_owned() } else { format!("{text}.") }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The first 200 bytes of something that was not expected, safe to show.
+pub fn excerpt(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(200)];
+    let text = String::from_utf8_lossy(cut);
+    let more = if bytes.len() > cut.len() { "…" } else { "" };
+    format!("\"{}{more}\"", text.trim().escape_debug())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! Conversations that every wire must write and answers that every decoder must survive: what the
+//! wires promise in common, in one table. What each alone promises is beside it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::anthropic::Messages;
+use super::chat::Chat;
+use super::gemini::Gemini;
+use super::request::{Attachment, CallResult, Input, Message, Output, Params, Tool};
+use super::responses::Responses;
+use super::wire::{Knobs, Target, Wire};
+use super::{Delta, Model, Request};
+use crate::message::ModelRef;
+
+const WIRES: &[(&str, &dyn Wire)] =
+    &[("chat", &Chat), ("messages", &Messages), ("responses", &Responses), ("gemini", &Gemini)];
+
+fn user(text: &str) -> Message {
+    Message::User(vec![Input::Text(text.into())])
+}
+
+fn said(text: &str) -> Message {
+    Message::Assistant(vec![Output::Text { text: text.into(), provider: Map::new() }])
+}
+
+fn calls(ids: &[(&str, Option<&str>)]) -> Message {
+    let call = |(id, wire): &(&str, Option<&str>)| Output::Call {
+        id: (*id).into(),
+        provider_id: wire.map(str::to_owned),
+        name: "read".into(),
+        arguments: json!({"path": "ä\u{0}\"\\\n🦀"}),
+        provider: Map::new(),
+    };
+    Message::Assistant(ids.iter().map(call).collect())
+}
+
+fn results(ids: &[(&str, Option<&str>)]) -> Message {
+    let result = |(id, wire): &(&str, Option<&str>)| CallResult {
+        id: (*id).into(),
+        provider_id: wire.map(str::to_owned),
+        name: "read".into(),
+        text: format!("result of {id}"),
+        failed: false,
+        attachments: vec![Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None }],
+    };
+    Message::Results(ids.iter().map(result).collect())
+}
+
+/// A name and a conversation.
+type Row = (&'static str, Vec<Message>);
+
+fn conversations() -> Vec<Row> {
+    let doubled = [("call_a", Some("same")), ("call_b", Some("same")), ("call_c", None)];
+    let odd = [("call_ä/…", Some("fc:1.2|x")), ("call_z", Some(""))];
+    vec![
+        ("nothing", vec![]),
+        ("a word", vec![user("hi")]),
+        ("blank words", vec![user(" "), said(" "), user("")]),
+        ("the user twice", vec![user("a"), user("b")]),
+        ("the model first", vec![said("a"), user("b")]),
+        ("calls with one id", vec![user("a"), calls(&doubled), results(&doubled), user("b")]),
+        ("ids nobody takes", vec![user("a"), calls(&odd), results(&odd)]),
+        (
+            "the same id in two answers",
+            vec![
+                user("a"),
+                calls(&[("call_1", Some("0"))]),
+                results(&[("call_1", Some("0"))]),
+                calls(&[("call_2", Some("0"))]),
+                results(&[("call_2", Some("0"))]),
+            ],
+        ),
+        (
+            "reasoning of nobody's",
+            vec![
+                user("a"),
+                Message::Assistant(vec![
+                    Output::Reasoning { text: "hm".into(), provider: Map::new() },
+                    Output::Text { text: "b".into(), provider: Map::new() },
+                ]),
+                user("c"),
+            ],
+        ),
+        (
+            "a file nobody reads",
+            vec![Message::User(vec![Input::File(Attachment {
+                mime: "video/mp4".into(),
+                data: "AAAA".into(),
+                name: Some("v".into()),
+            })])],
+        ),
+    ]
+}
+
+fn request(messages: Vec<Message>, tools: bool) -> Request {
+    let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    Request {
+        model: Arc::new(Model { reasoning: true, ..Model::unknown(id) }),
+        system: vec!["s".into()],
+        messages,
+        tools: if tools { vec![Tool { name: "read".into(), description: "d".into(), schema }] } else { Vec::new() },
+        must_call: false,
+        params: Params::default(),
+        session: "ses_1".into(),
+    }
+}
+
+/// Every value of a name, wherever it stands.
+fn all<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                found.extend(inner.as_str().filter(|_| key == name));
+                all(inner, name, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|inner| all(inner, name, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
+    let target = Target { base_url: "http://h".into(), ..Target::default() };
+    for (name, wire) in WIRES {
+        for (case, messages) in conversations() {
+            for tools in [true, false] {
+                let asked = request(messages.clone(), tools);
+                let encode = || wire.encode(&asked, &target, &Knobs::default()).unwrap();
+                let body = encode().body;
+                assert_eq!(body, encode().body, "{name}: {case}");
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_else(|e| panic!("{name}: {case}: {e}"));
+                let of = |key: &str| {
+                    let mut found = Vec::new();
+                    all(&sent, key, &mut found);
+                    found.sort_unstable();
+                    found
+                };
+                let (made, answered): (Vec<&str>, Vec<&str>) = match *name {
+                    "chat" => {
+                        let made = sent["messages"].as_array().unwrap().iter().flat_map(|m| m["tool_calls"].as_array());
+                        let mut made: Vec<&str> = made.flatten().filter_map(|c| c["id"].as_str()).collect();
+                        made.sort_unstable();
+                        (made, of("tool_call_id"))
+                    }
+                    "messages" => (of("id"), of("tool_use_id")),
+                    "responses" => {
+                        let mut ids = of("call_id");
+                        let answered = ids.iter().copied().step_by(2).collect();
+                        ids = ids.into_iter().skip(1).step_by(2).collect();
+                        (ids, answered)
+                    }
+                    // There the order pairs them.
+                    _ => (Vec::new(), Vec::new()),
+                };
+                assert_eq!(made, answered, "{name}: {case}: {sent}");
+                let mut once = made.clone();
+                once.dedup();
+                assert_eq!(once, made, "{name}: {case}");
+            }
+        }
+    }
+}
+
+/// What `turn/step.rs` makes of deltas, as far as the wires care.
+fn outputs(deltas: &[Delta]) -> Vec<Output> {
+    let mut blocks: BTreeMap<usize, (Option<Output>, Map<String, Value>)> = BTreeMap::new();
+    let mut arguments: BTreeMap<usize, String> = BTreeMap::new();
+    let mut order = Vec::new();
+    for delta in deltas {
+        let (index, new) = match delta {
+            Delta::Text { index, .. } => (*index, Some(Output::Text { text: String::new(), provider: Map::new() })),
+            Delta::Reasoning { index, .. } => {
+                (*index, Some(Output::Reasoning { text: String::new(), provider: Map::new() }))
+            }
+            Delta::Call { index, id, name } => {
+                let (id, provider_id, name) = (format!("call_{index}"), id.clone(), name.clone());
+                (*index, Some(Output::Call { id, provider_id, name, arguments: json!({}), provider: Map::new() }))
+            }
+            Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
+            Delta::Usage(_) | Delta::Finish(_) => continue,
+        };
+        if !order.contains(&index) {
+            order.push(index);
+        }
+        let block = blocks.entry(index).or_default();
+        block.0 = block.0.take().or(new);
+        match (delta, &mut block.0) {
+            (Delta::Text { text: more, .. }, Some(Output::Text { text, .. }))
+            | (Delta::Reasoning { text: more, .. }, Some(Output::Reasoning { text, .. })) => text.push_str(more),
+            (Delta::Arguments { json, .. }, _) => arguments.entry(index).or_default().push_str(json),
+            (Delta::Provider { data, .. }, _) => block.1.extend(data.clone()),
+            _ => {}
+        }
+    }
+    let whole = |index: usize| {
+        let (mut output, kept) = blocks.get(&index).cloned()?;
+        match output.as_mut()? {
+            Output::Text { provider, .. } | Output::Reasoning { provider, .. } => *provider = kept,
+            Output::Call { provider, arguments: to, .. } => {
+                *provider = kept;
+                *to = serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap();
+            }
+        }
+        output
+    };
+    order.into_iter().filter_map(whole).collect()
+}
+
+/// Each answer, and what of it must stand in the next request, byte for byte.
+fn answers() -> Vec<(&'static dyn Wire, Vec<Value>, Vec<&'static str>)> {
+    let start = |i: u32, block: Value| json!({"type": "content_block_start", "index": i, "content_block": block});
+    let more = |i: u32, delta: Value| json!({"type": "content_block_delta", "index": i, "delta": delta});
+    let stop = |i: u32| json!({"type": "content_block_stop", "index": i});
+    let chat = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
+    let part = |part: Value| json!({"candidates": [{"content": {"parts": [part]}}]});
+    let done = |i: u32, item: Value| json!({"type": "response.output_item.done", "output_index": i, "item": item});
+    vec![
+        (
+            &Messages,
+            vec![
+                start(0, json!({"type": "thinking", "thinking": ""})),
+                more(0, json!({"type": "thinking_delta", "thinking": "a"})),
+                more(0, json!({"type": "signature_delta", "signature": "S1"})),
+                stop(0),
+                start(1, json!({"type": "text", "text": "b"})),
+                stop(1),
+                start(2, json!({"type": "redacted_thinking", "data": "ENC"})),
+                stop(2),
+                start(3, json!({"type": "tool_use", "id": "t1", "name": "n", "input": {}})),
+                more(3, json!({"type": "input_json_delta", "partial_json": "{\"z\":1,\"a\":2}"})),
+                stop(3),
+                start(4, json!({"type": "thinking", "thinking": "c", "signature": "S2"})),
+                stop(4),
+                start(5, json!({"type": "unheard_of", "z": 1, "a": [2]})),
+                stop(5),
+                start(6, json!({"type": "tool_use", "id": "t2", "name": "n", "input": {}})),
+                stop(6),
+                json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+            ],
+            vec![
+                r#"[{"type":"thinking","thinking":"a","signature":"S1"},{"type":"text","text":"b"},{"type":"redacted_thinking","data":"ENC"},{"type":"tool_use","id":"t1","name":"n","input":{"z":1,"a":2}},{"type":"thinking","thinking":"c","signature":"S2"},{"type":"unheard_of","z":1,"a":[2]},{"type":"tool_use","id":"t2","name":"n","input":{}"#,
+            ],
+        ),
+        (
+            &Responses,
+            vec![
+                done(0, json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "ENC"})),
+                done(1, json!({"type": "message", "content": [{"type": "output_text", "text": "b"}]})),
+                done(
+                    2,
+                    json!({"type": "function_call", "call_id": "c1", "name": "n", "arguments": "{\"z\":1,\"a\":2}"}),
+                ),
+                json!({"type": "response.completed", "response": {"status": "completed"}}),
+            ],
+            vec![
+                r#"{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"ENC"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]},{"type":"function_call","call_id":"c1","name":"n","arguments":"{\"z\":1,\"a\":2}"}"#,
+            ],
+        ),
+        (
+            &Chat,
+            vec![
+                chat(
+                    json!({"reasoning": "a", "reasoning_details": [{"type": "reasoning.text", "text": "a", "signature": "S"}]}),
+                ),
+                chat(json!({"content": "b"})),
+                chat(
+                    json!({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "n", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "T"}}}]}),
+                ),
+                json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+            ],
+            vec![
+                r#""content":"b","reasoning_details":[{"type":"reasoning.text","text":"a","signature":"S"}],"tool_calls":[{"id":"c1","type":"function","function":{"name":"n","arguments":"{}"},"extra_content":{"google":{"thought_signature":"T"}}}]"#,
+            ],
+        ),
+        (
+            &Gemini,
+            vec![
+                part(json!({"text": "b", "thoughtSignature": "S1"})),
+                part(json!({"functionCall": {"name": "n", "args": {"z": 1, "a": 2}}, "thoughtSignature": "S2"})),
+                part(json!({"executableCode": {"code": "1"}})),
+                part(json!({"text": "", "thoughtSignature": "S3"})),
+                json!({"candidates": [{"finishReason": "STOP"}]}),
+            ],
+            vec![
+                r#"[{"text":"b","thoughtSignature":"S1"},{"functionCall":{"name":"n","args":{"z":1,"a":2}},"thoughtSignature":"S2"},{"executableCode":{"code":"1"}},{"text":"","thoughtSignature":"S3"}]"#,
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn what_came_goes_back_in_its_order_and_bytes() {
+    let target = Target { base_url: "http://h".into(), cache_key: Some(false), ..Target::default() };
+    for (wire, events, expected) in answers() {
+        let mut decoder = wire.decoder(&target);
+        let mut deltas = Vec::new();
+        for event in &events {
+            decoder.decode("", &event.to_string(), &mut deltas).unwrap();
+        }
+        decoder.end(&mut deltas).unwrap();
+        let messages = vec![user("a"), Message::Assistant(outputs(&deltas)), user("go on")];
+        let body = wire.encode(&request(messages, true), &target, &Knobs::default()).unwrap().body;
+        let body = std::str::from_utf8(&body).unwrap();
+        for part in expected {
+            assert!(body.contains(part), "{part}\nis not in\n{body}");
+        }
+    }
+}
+
+/// Cut short, with values exchanged, out of order: whatever comes, a decoder answers with deltas or
+/// an error.
+#[test]
+fn no_decoder_falls_over() {
+    let odd = [json!(null), json!(-1), json!(1e300), json!("x"), json!([]), json!({}), json!([[{}]]), json!(true)];
+    let mut random = fastrand::Rng::with_seed(7);
+    for (_, events, _) in answers() {
+        for (_, wire) in WIRES {
+            for _ in 0..300 {
+                let mut decoder = wire.decoder(&Target::default());
+                let mut out = Vec::new();
+                for _ in 0..6 {
+                    let mut event = events[random.usize(..events.len())].clone();
+                    for _ in 0..random.usize(..3) {
+                        exchange(&mut event, &odd[random.usize(..odd.len())], &mut random);
+                    }
+                    let mut text = event.to_string();
+                    if random.u8(..4) == 0 {
+                        let cut = random.usize(..=text.len());
+                        text.truncate((0..=cut).rev().find(|at| text.is_char_boundary(*at)).unwrap());
+                    }
+                    if decoder.decode("", &text, &mut out).is_err() {
+                        break;
+                    }
+                }
+                let _ = decoder.end(&mut out);
+            }
+        }
+    }
+}
+
+fn exchange(value: &mut Value, with: &Value, random: &mut fastrand::Rng) {
+    let here = random.u8(..4) == 0;
+    match value {
+        Value::Object(map) if !here && !map.is_empty() => {
+            let at = random.usize(..map.len());
+            if let Some(inner) = map.values_mut().nth(at) {
+                exchange(inner, with, random);
+            }
+        }
+        Value::Array(list) if !here && !list.is_empty() => {
+            let at = random.usize(..list.len());
+            exchange(&mut list[at], with, random);
+        }
+        other => *other = with.clone(),
+    }
+}

@@ -1,0 +1,82 @@
+//! What families of models are best asked with, whoever serves them. The figures are those of
+//! their makers, as OpenCode uses them.
+
+use serde_json::{Map, Value, json};
+
+use super::Model;
+use super::wire::{Target, entry};
+
+/// Sampling that a family's maker recommends; none leaves it to the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sampling {
+    /// Temperature.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub top_p: Option<f64>,
+    /// Candidates.
+    pub top_k: Option<u64>,
+}
+
+/// The sampling for a model, by the provider's id for it.
+pub fn sampling(api_id: &str) -> Sampling {
+    let id = api_id.to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| id.contains(word));
+    let of = |temperature: Option<f64>, top_p: Option<f64>, top_k: Option<u64>| Sampling { temperature, top_p, top_k };
+    if has(&["gemini-2.5", "gemini-3"]) {
+        of(Some(1.0), Some(0.95), Some(64))
+    } else if has(&["gemini"]) {
+        of(None, None, Some(64))
+    } else if has(&["glm-4.6", "glm-4.7"]) {
+        of(Some(1.0), None, None)
+    } else if has(&["minimax-m2."]) {
+        of(Some(1.0), Some(0.95), Some(40))
+    } else if has(&["minimax-m2"]) {
+        of(Some(1.0), Some(0.95), Some(20))
+    } else if has(&["kimi-k2.5", "kimi-k2p5", "kimi-k2-5"]) {
+        of(Some(1.0), Some(0.95), None)
+    } else if has(&["kimi-k2"]) {
+        of(Some(if has(&["thinking", "k2."]) { 1.0 } else { 0.6 }), None, None)
+    } else if has(&["deepseek-v4-flash"]) {
+        of(None, Some(0.95), None)
+    } else {
+        Sampling::default()
+    }
+}
+
+/// Options without which a model of this provider does not do what it can.
+pub fn options(model: &Model, target: &Target) -> Map<String, Value> {
+    let id = model.api_id.to_lowercase();
+    match target.provider.as_str() {
+        "zai" | "zai-coding-plan" | "zhipuai" | "zhipuai-coding-plan" if model.reasoning => {
+            entry("thinking", json!({"type": "enabled", "clear_thinking": false}))
+        }
+        "alibaba-cn" if model.reasoning && !id.contains("kimi-k2-thinking") => entry("enable_thinking", true),
+        "baseten" if model.reasoning => entry("chat_template_args", json!({"enable_thinking": true})),
+        "openrouter" => entry("usage", json!({"include": true})),
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families() {
+        let cases = [
+            ("claude-sonnet-4-5", None, None, None),
+            ("gpt-5", None, None, None),
+            ("google/gemini-2.5-pro", Some(1.0), Some(0.95), Some(64)),
+            ("gemini-2.0-flash", None, None, Some(64)),
+            ("zai-org/GLM-4.6", Some(1.0), None, None),
+            ("MiniMax-M2", Some(1.0), Some(0.95), Some(20)),
+            ("MiniMax-M2.1", Some(1.0), Some(0.95), Some(40)),
+            ("moonshotai/kimi-k2", Some(0.6), None, None),
+            ("kimi-k2-thinking", Some(1.0), None, None),
+            ("kimi-k2.5", Some(1.0), Some(0.95), None),
+        ];
+        for (id, temperature, top_p, top_k) in cases {
+            assert_eq!(sampling(id), Sampling { temperature, top_p, top_k }, "{id}");
+        }
+    }
+}

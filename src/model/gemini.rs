@@ -1,0 +1,62 @@
+//! Google's generateContent, at the Gemini API and at Vertex.
+//!
+//! Thought signatures stay on the parts they came on. Tool schemas are brought down to the subset
+//! that is understood there. The key goes into a header, never into the address.
+
+mod decode;
+mod encode;
+mod schema;
+
+use serde_json::{Map, Value, json};
+
+use super::wire::{Call, Decoder, Knobs, Target, Wire, entry};
+use super::{Error, Model, Request};
+
+/// The dialect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gemini;
+
+impl Wire for Gemini {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+        encode::call(request, target, knobs)
+    }
+
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(decode::Parts::new(&target.name))
+    }
+
+    fn efforts(&self, model: &Model) -> Vec<String> {
+        let names: &[&str] = match (generation(&model.api_id), model.api_id.contains("flash")) {
+            (Some(3..), true) => &["minimal", "low", "medium", "high"],
+            (Some(3..), false) => &["low", "high"],
+            _ => &["high", "max"],
+        };
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn effort(&self, model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+        let config = if generation(&model.api_id) >= Some(3) {
+            json!({"includeThoughts": true, "thinkingLevel": effort})
+        } else {
+            let most = if model.api_id.contains("pro") { 32_768 } else { 24_576 };
+            let budget = match effort {
+                "none" => 0,
+                "minimal" | "low" => 2_048,
+                "medium" => 8_192,
+                "high" => 16_000,
+                _ => most,
+            };
+            json!({"includeThoughts": budget > 0, "thinkingBudget": budget})
+        };
+        entry("thinkingConfig", config)
+    }
+}
+
+/// The generation of a Gemini, from its id: 2 for `gemini-2.5-pro`.
+fn generation(id: &str) -> Option<u32> {
+    let (_, rest) = id.split_once("gemini-")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! A request as a generateContent call.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::{generation, schema};
+use crate::model::request::{Attachment, CallResult, Input, Message, Output};
+use crate::model::wire::{Body, Call, Knobs, Target, has_calls, merge, readable};
+use crate::model::{Error, Model, Request};
+use crate::prompts;
+
+/// Options that belong to the body itself; everything else is generation's.
+const TOP: &[&str] = &["safetySettings", "cachedContent", "labels", "serviceTier"];
+
+/// What Google documents to be sent where a signature is required and another model's call has none.
+const NO_SIGNATURE: &str = "skip_thought_signature_validator";
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+    let mut generation = Map::new();
+    let numbers = [("temperature", knobs.temperature), ("topP", knobs.top_p)];
+    generation.extend(numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    let whole = [("topK", knobs.top_k), ("maxOutputTokens", knobs.max_output)];
+    generation.extend(whole.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    if request.model.reasoning {
+        generation.insert("thinkingConfig".into(), json!({"includeThoughts": true}));
+    }
+    let mut generation = Value::Object(generation);
+    let (top, inner): (Map<_, _>, Map<_, _>) =
+        knobs.options.clone().into_iter().partition(|(name, _)| TOP.contains(&name.as_str()));
+    merge(&mut generation, &Value::Object(inner));
+
+    let mut body = Body::new(Map::new(), &top, &[])?;
+    if generation.as_object().is_some_and(|map| !map.is_empty()) {
+        body.field("generationConfig", &generation)?;
+    }
+    let system: Vec<Part<'_>> = request.system.iter().filter(|s| !s.is_empty()).map(|s| Part::text(s)).collect();
+    if !system.is_empty() {
+        body.field("systemInstruction", &json!({"parts": system}))?;
+    }
+    if !request.tools.is_empty() {
+        let declared = request.tools.iter().map(|tool| {
+            let mut function = json!({"name": tool.name, "description": tool.description});
+            if let Some(parameters) = schema::parameters(&tool.schema) {
+                function["parameters"] = parameters;
+            }
+            function
+        });
+        body.field("tools", &[json!({"functionDeclarations": declared.collect::<Vec<_>>()})])?;
+        if request.must_call {
+            body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "ANY"}}))?;
+        }
+    } else if has_calls(request) {
+        body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "NONE"}}))?;
+    }
+    body.field("contents", &contents(request))?;
+    let mut headers = Vec::new();
+    if let Some(key) = &target.key {
+        let key = key.expose();
+        // Tokens of an account begin so, and are bearers; keys have a header of their own.
+        if key.starts_with("ya29.") {
+            headers.push(("authorization".to_owned(), format!("Bearer {key}")));
+        } else {
+            headers.push(("x-goog-api-key".to_owned(), key.to_owned()));
+        }
+    }
+    headers.extend(target.headers.iter().cloned());
+    let id = &request.model.api_id;
+    let path = if id.contains('/') { format!("/{id}") } else { format!("/models/{id}") };
+    Ok(Call { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body: body.finish() })
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    role: &'static str,
+    parts: Vec<Part<'a>>,
+}
+
+/// The conversation; what one side says in a row is one content.
+fn contents(request: &Request) -> Vec<Content<'_>> {
+    let model = &request.model;
+    let mut contents: Vec<Content<'_>> = Vec::new();
+    for message in &request.messages {
+        let (role, parts) = match message {
+            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| said(input, model)).collect()),
+            Message::Assistant(outputs) => ("model", answered(outputs, model)),
+            Message::Results(results) => ("user", resulted(results, model)),
+        };
+        match contents.last_mut().filter(|content| content.role == role) {
+            Some(content) => content.parts.extend(parts),
+            None => contents.push(Content { role, parts }),
+        }
+    }
+    contents.retain(|content| !content.parts.is_empty());
+    contents
+}
+
+fn said<'a>(input: &'a Input, model: &Model) -> Option<Part<'a>> {
+    match input {
+        Input::Text(text) if text.is_empty() => None,
+        Input::Text(text) => Some(Part::text(text)),
+        Input::File(file) => Some(attached(file, model)),
+    }
+}
+
+fn attached<'a>(file: &'a Attachment, model: &Model) -> Part<'a> {
+    match readable(file, model) {
+        Ok(file) => Part { kind: Kind::File(file), thought: false, signature: None },
+        Err(told) => Part { kind: Kind::Text(told.into()), thought: false, signature: None },
+    }
+}
+
+fn answered<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
+    let signature = |provider: &'a Map<String, Value>| provider.get("thoughtSignature").and_then(Value::as_str);
+    let mut first = true;
+    let part = |output: &'a Output| match output {
+        Output::Text { text, provider } => Some(Part { signature: signature(provider), ..Part::text(text) }),
+        Output::Reasoning { text, provider } => {
+            if let Some(part) = provider.get("part") {
+                return Some(Part { kind: Kind::Opaque(part), thought: false, signature: None });
+            }
+            let signature = signature(provider)?;
+            let thought = provider.get("plain").is_none();
+            Some(Part { thought, signature: Some(signature), ..Part::text(text) })
+        }
+        Output::Call { provider_id, name, arguments, provider, .. } => {
+            // Only the first call of an answer has one, and from this generation on it must.
+            let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
+            let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
+            Some(Part {
+                kind: Kind::Call { id: provider_id.as_deref(), name, args: arguments },
+                thought: false,
+                signature,
+            })
+        }
+    };
+    outputs.iter().filter_map(part).collect()
+}
+
+/// All results of an answer, and after them what they bring along.
+fn resulted<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
+    let result = |result: &'a CallResult| Part {
+        kind: Kind::Result {
+            id: result.provider_id.as_deref(),
+            name: &result.name,
+            text: &result.text,
+            failed: result.failed,
+        },
+        thought: false,
+        signature: None,
+    };
+    let mut parts: Vec<Part<'a>> = results.iter().map(result).collect();
+    let files: Vec<Part<'a>> = results.iter().flat_map(|r| &r.attachments).map(|file| attached(file, model)).collect();
+    if !files.is_empty() {
+        parts.push(Part::text(prompts::wire("from-result")));
+        parts.extend(files);
+    }
+    parts
+}
+
+struct Part<'a> {
+    kind: Kind<'a>,
+    thought: bool,
+    signature: Option<&'a str>,
+}
+
+enum Kind<'a> {
+    Text(std::borrow::Cow<'a, str>),
+    File(&'a Attachment),
+    Call { id: Option<&'a str>, name: &'a str, args: &'a Value },
+    Result { id: Option<&'a str>, name: &'a str, text: &'a str, failed: bool },
+    Opaque(&'a Value),
+}
+
+impl<'a> Part<'a> {
+    fn text(text: &'a str) -> Self {
+        Self { kind: Kind::Text(text.into()), thought: false, signature: None }
+    }
+}
+
+impl Serialize for Part<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Inline<'a> {
+            #[serde(rename = "mimeType")]
+            mime: &'a str,
+            data: &'a str,
+        }
+        #[derive(Serialize)]
+        struct Called<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            id: Option<&'a str>,
+            name: &'a str,
+            args: &'a Value,
+        }
+        #[derive(Serialize)]
+        struct Resulted<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            id: Option<&'a str>,
+            name: &'a str,
+            response: Map<String, Value>,
+        }
+        if let Kind::Opaque(whole) = self.kind {
+            return whole.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match &self.kind {
+            Kind::Opaque(_) => {}
+            Kind::Text(text) => map.serialize_entry("text", text)?,
+            Kind::File(file) => map.serialize_entry("inlineData", &Inline { mime: &file.mime, data: &file.data })?,
+            Kind::Call { id, name, args } => map.serialize_entry("functionCall", &Called { id: *id, name, args })?,
+            Kind::Result { id, name, text, failed } => {
+                let response =
+                    Map::from_iter([((if *failed { "error" } else { "output" }).to_owned(), (*text).into())]);
+                map.serialize_entry("functionResponse", &Resulted { id: *id, name, response })?;
+            }
+        }
+        if self.thought {
+            map.serialize_entry("thought", &true)?;
+        }
+        if let Some(signature) = self.signature {
+            map.serialize_entry("thoughtSignature", signature)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,332 @@
+//! Which models there are, and who is asked for each: what the configuration, the catalogue, the
+//! environment and the kept keys say together. Made anew whenever one of them changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::auth::Auth;
+use super::catalog::Catalog;
+use super::endpoint::Endpoint;
+use super::http::Client;
+pub use super::settings::{ModelSettings, ProviderSettings, Secret};
+use super::wire::Target;
+use super::{Model, Provider, platform};
+use crate::environment::Environment;
+use crate::message::ModelRef;
+
+/// What a registry is made of.
+pub struct Sources<'a> {
+    /// What the user configured, in order.
+    pub configured: Vec<ProviderSettings>,
+    /// What runs on this machine; see `local.rs`.
+    pub local: Vec<ProviderSettings>,
+    /// What is known of providers in general.
+    pub catalog: &'a Catalog,
+    /// Providers that are not used.
+    pub disabled: &'a [String],
+    /// If set, only these are used.
+    pub enabled: Option<&'a [String]>,
+    /// Keys given once.
+    pub auth: &'a Auth,
+    /// Keys in variables.
+    pub environment: &'a Environment,
+    /// Posts.
+    pub client: Arc<Client>,
+    /// Who answers when nobody else can.
+    pub offline: Arc<dyn Provider>,
+}
+
+/// The models there are.
+pub struct Registry {
+    entries: BTreeMap<(String, String), Entry>,
+    /// Providers whose models nobody listed: any name is tried.
+    open: BTreeMap<String, ProviderSettings>,
+    configured: Vec<String>,
+    make: Maker,
+}
+
+struct Entry {
+    model: Arc<Model>,
+    provider: Arc<dyn Provider>,
+    released: String,
+}
+
+/// What a new entry is made with.
+struct Maker {
+    environment: Environment,
+    auth: Auth,
+    client: Arc<Client>,
+}
+
+/// There is no such model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct NotFound {
+    /// What was asked for.
+    pub wanted: String,
+    /// Names like it, the nearest first.
+    pub nearest: Vec<String>,
+}
+
+impl NotFound {
+    fn text(&self) -> String {
+        let hint = match self.nearest.as_slice() {
+            [] => "`adjutant models` lists those there are.".to_owned(),
+            names => format!("Did you mean {}?", names.join(", ")),
+        };
+        format!("There is no model \"{}\" here. {hint}", self.wanted)
+    }
+}
+
+impl Registry {
+    /// The last resort: needs neither key nor network.
+    pub const OFFLINE: &str = "offline";
+
+    /// Brings everything together. Nothing is connected to.
+    pub fn new(sources: Sources<'_>) -> Self {
+        let allowed = |id: &str| {
+            !sources.disabled.iter().any(|d| d == id) && sources.enabled.is_none_or(|only| only.iter().any(|e| e == id))
+        };
+        let make = Maker {
+            environment: sources.environment.clone(),
+            auth: sources.auth.clone(),
+            client: Arc::clone(&sources.client),
+        };
+        let mut registry = Self { entries: BTreeMap::new(), open: BTreeMap::new(), configured: Vec::new(), make };
+        for settings in &sources.configured {
+            let known = sources.catalog.find(&settings.id);
+            let under = known.unwrap_or_else(|| ProviderSettings { id: settings.id.clone(), ..Default::default() });
+            if allowed(&settings.id) {
+                registry.configured.push(settings.id.clone());
+                registry.add(under.under(settings));
+            }
+        }
+        for (id, env) in sources.catalog.ids() {
+            let has_key = sources.auth.key(id).is_some() || platform::key_variable(env, sources.environment).is_some();
+            if has_key && allowed(id) && !registry.configured.contains(id) {
+                sources.catalog.find(id).into_iter().filter(platform::is_spoken).for_each(|known| registry.add(known));
+            }
+        }
+        for settings in sources.local {
+            if allowed(&settings.id) {
+                registry.add(settings);
+            }
+        }
+        let id = ModelRef { provider: Self::OFFLINE.into(), model: Self::OFFLINE.into(), effort: None };
+        let mut model = Model::unknown(id.clone());
+        (model.name, model.provider_name) = ("Offline".into(), "adjutant".into());
+        let entry = Entry { model: Arc::new(model), provider: sources.offline, released: String::new() };
+        registry.entries.insert((id.provider, id.model), entry);
+        registry
+    }
+
+    fn add(&mut self, settings: ProviderSettings) {
+        let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
+        for model in &settings.models {
+            let hidden = match model.status.as_deref() {
+                Some("deprecated") => true,
+                Some("alpha") => !experimental,
+                _ => false,
+            };
+            let listed = settings.whitelist.as_ref().is_none_or(|list| list.contains(&model.key));
+            if hidden || !listed || settings.blacklist.contains(&model.key) {
+                continue;
+            }
+            let entry = self.make.entry(&settings, model);
+            self.entries.insert((settings.id.clone(), model.key.clone()), entry);
+        }
+        if settings.models.is_empty() {
+            self.open.insert(settings.id.clone(), settings);
+        }
+    }
+
+    /// The model of this name and who is asked for it. An effort it does not have is left out.
+    ///
+    /// # Errors
+    /// [`NotFound`], with the nearest names.
+    pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
+        let made;
+        let entry = match self.entries.get(&(wanted.provider.clone(), wanted.model.clone())) {
+            Some(entry) => entry,
+            None => match self.open.get(&wanted.provider) {
+                Some(settings) => {
+                    made =
+                        self.make.entry(settings, &ModelSettings { key: wanted.model.clone(), ..Default::default() });
+                    &made
+                }
+                None => {
+                    return Err(NotFound { wanted: wanted.to_string(), nearest: self.nearest(&wanted.to_string()) });
+                }
+            },
+        };
+        let effort = wanted.effort.clone().filter(|effort| entry.model.efforts.contains(effort));
+        let model = match effort {
+            None => Arc::clone(&entry.model),
+            Some(_) => {
+                let mut model = (*entry.model).clone();
+                model.id.effort = effort;
+                Arc::new(model)
+            }
+        };
+        Ok((model, Arc::clone(&entry.provider)))
+    }
+
+    /// All models, by provider and name; the offline one last.
+    pub fn models(&self) -> Vec<Arc<Model>> {
+        let (last, mut models): (Vec<_>, Vec<_>) =
+            self.entries.values().map(|entry| Arc::clone(&entry.model)).partition(|m| m.id.provider == Self::OFFLINE);
+        models.extend(last);
+        models
+    }
+
+    /// Whether there is nobody to ask but the offline provider.
+    pub fn is_bare(&self) -> bool {
+        self.entries.len() == 1 && self.open.is_empty()
+    }
+
+    /// The model for those who did not choose: the best known of the providers the user
+    /// configured, else of all.
+    pub fn default_model(&self) -> Arc<Model> {
+        const BEST: &[&str] = &["gpt-5", "claude-sonnet-4", "big-pickle", "gemini-3-pro"];
+        // OpenCode takes the last name of the best family, which may be its weakest or dearest model.
+        const BESIDE: &[&str] = &["nano", "mini", "lite", "chat", "image", "audio", "realtime", "research", "search"];
+        let plain = |id: &str| {
+            let dear = id.contains("gpt") && id.contains("-pro");
+            !dear && !BESIDE.iter().any(|word| id.replace("gemini", "").contains(word))
+        };
+        let rank = |entry: &&Entry| {
+            let id = entry.model.id.model.clone();
+            let offline = entry.model.id.provider == Self::OFFLINE;
+            let own = self.configured.contains(&entry.model.id.provider);
+            let best = BEST.iter().rposition(|name| id.contains(name)).map_or(0, |at| at + 1);
+            (!offline, own, entry.model.tools, best, plain(&id), id.contains("latest"), id)
+        };
+        let best = self.entries.values().max_by_key(rank);
+        best.map_or_else(|| Arc::new(Model::unknown(offline_ref())), |entry| Arc::clone(&entry.model))
+    }
+
+    /// A small model beside this one, for titles: the newest of the families known to be small.
+    pub fn small_model(&self, beside: &ModelRef) -> Option<ModelRef> {
+        if beside.provider.starts_with("azure") {
+            return None;
+        }
+        let families: [&[&str]; 3] = [&["gemini", "flash"], &["gpt", "nano"], &["claude", "haiku"]];
+        let mine = || self.entries.iter().filter(|((provider, _), _)| *provider == beside.provider);
+        families.iter().find_map(|words| {
+            let of_family = mine().filter(|((_, key), _)| words.iter().all(|word| key.contains(word)));
+            of_family
+                .max_by_key(|((_, key), entry)| (entry.released.clone(), key.clone()))
+                .map(|(_, e)| e.model.id.clone())
+        })
+    }
+
+    fn nearest(&self, wanted: &str) -> Vec<String> {
+        let lower = wanted.to_lowercase();
+        let short = lower.split_once('/').map_or(lower.as_str(), |(_, model)| model);
+        let mut scored: Vec<(usize, String)> = self
+            .entries
+            .values()
+            .map(|entry| {
+                let name = entry.model.id.to_string();
+                let key = entry.model.id.model.to_lowercase();
+                let within = key.contains(short) || short.contains(key.as_str());
+                let far = distance(&lower, &name.to_lowercase()).min(distance(short, &key) + 1);
+                (if within { far.min(2) } else { far }, name)
+            })
+            .filter(|(far, _)| *far <= (short.len() / 2).max(2))
+            .collect();
+        scored.sort();
+        scored.truncate(3);
+        scored.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+fn offline_ref() -> ModelRef {
+    ModelRef { provider: Registry::OFFLINE.into(), model: Registry::OFFLINE.into(), effort: None }
+}
+
+impl Maker {
+    fn entry(&self, settings: &ProviderSettings, model: &ModelSettings) -> Entry {
+        let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
+        let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
+        let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
+        let key = settings.api_key.clone().or_else(|| self.auth.key(&settings.id));
+        let key = key.or_else(|| platform::key_variable(&settings.env, &self.environment).map(Secret::new));
+        let key = key.or_else(|| platform::token(npm, &self.environment));
+        let takes = |kind: &str| model.modalities.as_ref().map(|list| list.iter().any(|m| m == kind));
+        let mut facts = Model {
+            name: model.name.clone().unwrap_or_else(|| model.key.clone()),
+            provider_name: name.clone(),
+            api_id: model.id.clone().unwrap_or_else(|| model.key.clone()),
+            context: model.context.filter(|n| *n > 0),
+            input: model.input.filter(|n| *n > 0),
+            output: model.output.filter(|n| *n > 0),
+            price: model.price,
+            images: takes("image").or(model.attachment).unwrap_or(true),
+            pdf: takes("pdf").unwrap_or(false),
+            tools: model.tool_call.unwrap_or(true),
+            reasoning: model.reasoning.unwrap_or(false),
+            temperature: model.temperature.unwrap_or(true),
+            efforts: Vec::new(),
+            ..Model::unknown(id)
+        };
+        let base = model.api.as_ref().or(settings.base_url.as_ref()).map(String::as_str);
+        let place = platform::place(npm, base, settings, &facts, &self.environment);
+        let (wire, base_url, unusable) = match place {
+            Ok(place) => (place.wire, place.base_url, None),
+            Err(why) => (platform::CHAT, String::new(), Some(why)),
+        };
+        let unusable = unusable.or_else(|| platform::needs_key(npm, settings, key.as_ref(), &name));
+        let mut target = Target {
+            provider: settings.id.clone(),
+            name,
+            base_url,
+            key,
+            headers: platform::headers(settings),
+            cache_key: settings.cache_key,
+            reasoning_field: model.interleaved.clone(),
+        };
+        target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
+        let secret = target.key.clone();
+        platform::sign(npm, settings, &self.environment, &mut target);
+
+        let removed: Vec<&str> = model.variants.iter().filter(|(_, o)| o.is_none()).map(|(n, _)| n.as_str()).collect();
+        let variants: Vec<(String, Map<_, _>)> =
+            model.variants.iter().filter_map(|(name, options)| Some((name.clone(), options.clone()?))).collect();
+        let usual =
+            if facts.reasoning { model.efforts.clone().unwrap_or_else(|| wire.efforts(&facts)) } else { Vec::new() };
+        facts.efforts = usual.into_iter().filter(|effort| !removed.contains(&effort.as_str())).collect();
+        for (name, _) in &variants {
+            if !facts.efforts.contains(name) {
+                facts.efforts.push(name.clone());
+            }
+        }
+        let mut options = platform::body_options(&settings.options);
+        options.extend(model.options.clone());
+        let client = Arc::clone(&self.client);
+        let endpoint = Endpoint { client, wire, target, secret, limits: settings.limits, options, variants, unusable };
+        let released = model.released.clone().unwrap_or_default();
+        Entry { model: Arc::new(facts), provider: Arc::new(endpoint), released }
+    }
+}
+
+/// How many letters differ (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let cost = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+use futures_util::StreamExt;
+
+use super::*;
+use crate::message::Finish;
+use crate::model::scripted::{Script, Scripted};
+use crate::model::wire::entry;
+use crate::model::{Delta, Error, Request, request};
+
+fn environment(vars: &[(&str, &str)]) -> Environment {
+    let vars = vars.iter().chain(&[("HOME", "/tmp")]).map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    Environment::from_vars(vars.collect())
+}
+
+fn model(key: &str) -> ModelSettings {
+    ModelSettings { key: key.into(), ..Default::default() }
+}
+
+fn provider(id: &str, models: &[&str]) -> ProviderSettings {
+    ProviderSettings {
+        id: id.into(),
+        base_url: Some("http://127.0.0.1:9/v1".into()),
+        models: models.iter().map(|key| model(key)).collect(),
+        ..Default::default()
+    }
+}
+
+const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "http://127.0.0.1:9/v1", "models": {
+    "gpt-5": {"id": "gpt-5", "release_date": "2025-08-07"},
+    "gpt-5-nano": {"id": "gpt-5-nano", "release_date": "2025-08-07"},
+    "gpt-4-nano": {"id": "gpt-4-nano", "release_date": "2025-01-01"},
+    "soon": {"id": "soon", "status": "alpha"},
+    "thinker": {"id": "thinker", "reasoning": true}}},
+    "gitlab": {"env": ["GITLAB_TOKEN"], "npm": "gitlab-ai-provider", "models": {"m": {"id": "m"}}}}"#;
+
+fn registry(configured: Vec<ProviderSettings>, vars: &[(&str, &str)]) -> Registry {
+    let environment = environment(vars);
+    Registry::new(Sources {
+        configured,
+        local: Vec::new(),
+        catalog: &Catalog::parse(KNOWN).unwrap(),
+        disabled: &["off".into()],
+        enabled: None,
+        auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
+        environment: &environment,
+        client: Arc::new(Client::new(&environment)),
+        offline: Scripted::new([Script::text("nobody")]),
+    })
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    registry.models().iter().map(|m| m.id.to_string()).collect()
+}
+
+fn wanted(name: &str) -> ModelRef {
+    ModelRef::parse(name).unwrap()
+}
+
+#[test]
+fn who_is_there() {
+    let bare = registry(Vec::new(), &[("GITLAB_TOKEN", "of something else")]);
+    assert_eq!(names(&bare), ["offline/offline"]);
+    assert!(bare.is_bare());
+    assert_eq!(bare.default_model().id.to_string(), "offline/offline");
+
+    let by_key = registry(Vec::new(), &[("ACME_KEY", "k")]);
+    let all = ["acme/gpt-4-nano", "acme/gpt-5", "acme/gpt-5-nano", "acme/thinker", "offline/offline"];
+    assert_eq!(names(&by_key), all);
+    assert_eq!(by_key.default_model().id.model, "gpt-5");
+    assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
+
+    let narrowed =
+        ProviderSettings { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
+    let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
+    assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
+
+    // What the user configured comes before what a key lying around offers.
+    let own = registry(vec![provider("own", &["a", "b-latest", "c"])], &[("ACME_KEY", "k")]);
+    assert_eq!(own.default_model().id.to_string(), "own/b-latest");
+}
+
+#[test]
+fn what_is_not_there_is_named_with_what_is_near() {
+    let registry = registry(vec![provider("own", &["qwen3-coder:30b"])], &[("ACME_KEY", "k")]);
+    let near = |name: &str| registry.find(&wanted(name)).err().unwrap();
+    assert_eq!(near("acme/gtp-5").nearest[0], "acme/gpt-5");
+    assert_eq!(near("own/qwen3-coder").nearest, ["own/qwen3-coder:30b"]);
+    assert_eq!(near("amce/gpt-5").nearest[0], "acme/gpt-5");
+    assert!(near("x/completely-different-thing").nearest.is_empty());
+    let text = near("acme/gtp-5").to_string();
+    assert!(text.starts_with("There is no model \"acme/gtp-5\" here. Did you mean acme/gpt-5"), "{text}");
+}
+
+#[test]
+fn efforts_are_those_it_has() {
+    let mut tuned = model("tuned");
+    tuned.reasoning = Some(true);
+    tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
+    let configured = ProviderSettings { models: vec![tuned], ..provider("own", &[]) };
+    let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
+    let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
+    assert_eq!(efforts("acme/gpt-5"), [""; 0]);
+    assert_eq!(efforts("acme/thinker"), ["low", "medium", "high"]);
+    assert_eq!(efforts("own/tuned"), ["medium", "high", "huge"]);
+    let chosen = |effort: &str| ModelRef { effort: Some(effort.into()), ..wanted("own/tuned") };
+    assert_eq!(registry.find(&chosen("huge")).unwrap().0.id.effort.as_deref(), Some("huge"));
+    assert_eq!(registry.find(&chosen("low")).unwrap().0.id.effort, None);
+}
+
+fn ask(registry: &Registry, name: &str) -> crate::model::Answer {
+    let (model, provider) = registry.find(&wanted(name)).unwrap();
+    provider.ask(Arc::new(Request {
+        model,
+        system: Vec::new(),
+        messages: vec![request::Message::User(vec![request::Input::Text("hi".into())])],
+        tools: Vec::new(),
+        must_call: false,
+        params: request::Params::default(),
+        session: String::new(),
+    }))
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_when_it_is_asked() {
+    let nowhere = ProviderSettings { base_url: None, ..provider("nowhere", &["m"]) };
+    let half = ProviderSettings { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
+    let registry = registry(vec![provider("acme", &[]), nowhere, half, provider("open", &[])], &[]);
+    let cases = [
+        ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
+        (
+            "nowhere/m",
+            "The provider \"nowhere\" has no address. Set provider.nowhere.options.baseURL in the configuration.",
+        ),
+        ("half/m", "The address of the provider \"half\" needs the variable SOME_HOST, which is not set."),
+    ];
+    for (name, expected) in cases {
+        let error = ask(&registry, name).next().await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    // A provider whose models nobody listed takes any name; this one is not there at all.
+    let error = ask(&registry, "open/whatever").next().await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Network(_)), "{error}");
+    let answer: Vec<_> = ask(&registry, "offline/offline").collect().await;
+    assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
+}
+
+#[tokio::test]
+async fn keys_are_never_shown() {
+    let reply =
+        "HTTP/1.1 401 Unauthorized\r\ncontent-length: 31\r\nconnection: close\r\n\r\nIncorrect API key: sk-secret-k1";
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let _ = socket.read(&mut [0; 4096]).await;
+        let _ = socket.write_all(reply.as_bytes()).await;
+    });
+    let own = ProviderSettings {
+        base_url: Some(base),
+        api_key: Some(Secret::new("sk-secret-k1")),
+        ..provider("own", &["m"])
+    };
+    let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
+    assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
+}

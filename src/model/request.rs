@@ -1,0 +1,149 @@
+//! What a model is asked, in nobody's dialect. `turn/request.rs` makes it from a history and keeps
+//! two promises: every call has exactly one result right after the message that made it, and the
+//! same history gives the same request, byte for byte.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::Model;
+
+/// One question to a model.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Who is asked.
+    pub model: Arc<Model>,
+    /// The system prompt, in blocks; the earlier ones change less often.
+    pub system: Vec<String>,
+    /// The conversation, oldest first.
+    pub messages: Vec<Message>,
+    /// What it may call, sorted by name.
+    pub tools: Vec<Tool>,
+    /// Whether it must call a tool.
+    pub must_call: bool,
+    /// Sampling and limits.
+    pub params: Params,
+    /// Names the conversation, for the provider's cache.
+    pub session: String,
+}
+
+/// Sampling and limits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// Where the agent sets it and the model takes it.
+    pub temperature: Option<f64>,
+    /// Where the agent sets it.
+    pub top_p: Option<f64>,
+    /// In tokens.
+    pub max_output: u64,
+    /// Whatever else the user's configuration says, merged into the body.
+    pub options: Map<String, Value>,
+}
+
+/// A tool as the model sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// What to call it by.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of its arguments: an object.
+    pub schema: Value,
+}
+
+/// One message of the conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// From the user.
+    User(Vec<Input>),
+    /// From the model.
+    Assistant(Vec<Output>),
+    /// The results of the calls in the assistant message before it, all of them, in order.
+    Results(Vec<CallResult>),
+}
+
+/// What goes to the model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// Words.
+    Text(String),
+    /// An image or a PDF.
+    File(Attachment),
+}
+
+/// Bytes for the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attachment {
+    /// `image/png`, `application/pdf` …
+    pub mime: String,
+    /// Base64.
+    pub data: Arc<str>,
+    /// A name, where there is one.
+    pub name: Option<String>,
+}
+
+/// What came from the model.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Words.
+    Text {
+        /// The words; never blank.
+        text: String,
+        /// What the provider wants back with them.
+        provider: Map<String, Value>,
+    },
+    /// Reasoning of this same model. Another model's reasoning arrives as text or not at all.
+    Reasoning {
+        /// What may be shown.
+        text: String,
+        /// Signatures and the like, untouched.
+        provider: Map<String, Value>,
+    },
+    /// A call.
+    Call {
+        /// The id that pairs it with its result: ours, unique within the request.
+        id: String,
+        /// The provider's own id, where it gave one and this is the same provider.
+        provider_id: Option<String>,
+        /// The tool's name.
+        name: String,
+        /// The arguments; always an object.
+        arguments: Value,
+        /// What the provider wants back with it.
+        provider: Map<String, Value>,
+    },
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallResult {
+    /// The call's id.
+    pub id: String,
+    /// The call's provider id.
+    pub provider_id: Option<String>,
+    /// The tool's name.
+    pub name: String,
+    /// What came out.
+    pub text: String,
+    /// Whether it failed.
+    pub failed: bool,
+    /// Images and the like that came out.
+    pub attachments: Vec<Attachment>,
+}
+
+impl Attachment {
+    /// As a `data:` address, ready to be written.
+    pub fn data_url(&self) -> DataUrl<'_> {
+        DataUrl(self)
+    }
+}
+
+/// An attachment as a `data:` address, written without a copy of it being made.
+#[derive(Debug, Clone, Copy)]
+pub struct DataUrl<'a>(&'a Attachment);
+
+impl serde::Serialize for DataUrl<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("data:{};base64,{}", self.0.mime, self.0.data))
+    }
+}

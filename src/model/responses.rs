@@ -1,0 +1,64 @@
+//! OpenAI's Responses.
+//!
+//! Nothing is stored at the provider (`store: false`): the whole conversation goes with every
+//! request, reasoning in its encrypted form, each item as it came.
+
+mod decode;
+mod encode;
+
+use serde_json::{Map, Value, json};
+
+use super::wire::{Call, Decoder, Knobs, Target, Wire};
+use super::{Error, Model, Request};
+
+/// The dialect.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Responses;
+
+impl Wire for Responses {
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+        encode::call(request, target, knobs)
+    }
+
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder> {
+        Box::new(decode::Items::new(&target.name))
+    }
+
+    fn efforts(&self, model: &Model) -> Vec<String> {
+        let id = model.api_id.to_lowercase();
+        let names: &[&str] = match gpt(&id) {
+            _ if id.contains("deep-research") => &["medium"],
+            Some((5, _)) if id.contains("-chat") => &["medium"],
+            Some((5, 0)) if id.contains("codex") => &["low", "medium", "high"],
+            Some((5, 0)) if id.contains("-pro") => &["high"],
+            Some((5, 0)) => &["minimal", "low", "medium", "high"],
+            Some((5, 1)) if id.contains("codex-max") => &["low", "medium", "high", "xhigh"],
+            Some((5, 1)) if id.contains("codex") => &["low", "medium", "high"],
+            Some((5, 1)) => &["none", "low", "medium", "high"],
+            Some((5.., _)) if id.contains("codex") => &["low", "medium", "high", "xhigh"],
+            Some((5.., _)) if id.contains("-pro") => &["medium", "high", "xhigh"],
+            Some((5.., _)) => &["none", "low", "medium", "high", "xhigh"],
+            _ => &["low", "medium", "high"],
+        };
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn effort(&self, _model: &Model, _target: &Target, effort: &str) -> Map<String, Value> {
+        let wanted = json!({"reasoning": {"effort": effort, "summary": "auto"}});
+        match wanted {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
+    }
+}
+
+/// The version of a GPT, from its id: `gpt-5`, `gpt-5.1-codex`, `openai/gpt-5.2`.
+fn gpt(id: &str) -> Option<(u32, u32)> {
+    let (_, rest) = id.split_once("gpt-")?;
+    let version: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    let (major, minor) = version.split_once('.').unwrap_or((&version, "0"));
+    Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,271 @@
+//! A request as a Responses call.
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::gpt;
+use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
+use crate::model::wire::{Body, Call, CallNames, Knobs, Target, merge, readable, renamed};
+use crate::model::{Error, Request};
+
+/// Fields the user's options cannot replace, and options that are not fields.
+const RESERVED: &[&str] = &["input", "tools", "instructions", "stream", "strictJsonSchema", "forceReasoning"];
+
+const NAMES: &[(&str, &str)] = &[
+    ("parallelToolCalls", "parallel_tool_calls"),
+    ("promptCacheKey", "prompt_cache_key"),
+    ("promptCacheRetention", "prompt_cache_retention"),
+    ("serviceTier", "service_tier"),
+    ("safetyIdentifier", "safety_identifier"),
+    ("maxToolCalls", "max_tool_calls"),
+    ("previousResponseId", "previous_response_id"),
+];
+
+pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
+    let mut body = Body::new(head(request, target, knobs), &options(knobs), RESERVED)?;
+    let system: Vec<&str> = request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+    if !system.is_empty() {
+        body.field("instructions", &system.join("\n\n"))?;
+    }
+    if !request.tools.is_empty() {
+        body.field("tools", &request.tools.iter().map(Offered).collect::<Vec<_>>())?;
+        if request.must_call {
+            body.field("tool_choice", "required")?;
+        }
+    }
+    body.field("input", &Items { request, names: CallNames::new(request, call_id) })?;
+    let mut headers = Vec::new();
+    if let Some(key) = &target.key {
+        headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
+    }
+    headers.extend(target.headers.iter().cloned());
+    Ok(Call { url: target.url("/responses"), headers, body: body.finish() })
+}
+
+fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
+    let model = &request.model;
+    let mut head = Map::new();
+    head.insert("model".into(), model.api_id.as_str().into());
+    head.insert("stream".into(), true.into());
+    head.insert("store".into(), false.into());
+    if let Some(most) = knobs.max_output {
+        head.insert("max_output_tokens".into(), most.into());
+    }
+    // Reasoning models take no sampling.
+    if !model.reasoning {
+        let sampling = [("temperature", knobs.temperature), ("top_p", knobs.top_p)];
+        head.extend(sampling.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+    } else {
+        head.insert("include".into(), json!(["reasoning.encrypted_content"]));
+        let id = model.api_id.to_lowercase();
+        if gpt(&id).is_some_and(|(major, _)| major >= 5) && !id.contains("-chat") {
+            head.insert("reasoning".into(), json!({"summary": "auto"}));
+        }
+    }
+    if target.cache_key != Some(false) && !request.session.is_empty() {
+        head.insert("prompt_cache_key".into(), request.session.as_str().into());
+    }
+    head
+}
+
+/// OpenCode's flat options, in the places this wire has for them.
+fn options(knobs: &Knobs) -> Map<String, Value> {
+    let mut options = Value::Object(renamed(&knobs.options, NAMES));
+    for (flat, outer, inner) in [
+        ("reasoningEffort", "reasoning", "effort"),
+        ("reasoningSummary", "reasoning", "summary"),
+        ("textVerbosity", "text", "verbosity"),
+    ] {
+        if let Some(value) = options.as_object_mut().and_then(|map| map.shift_remove(flat)) {
+            merge(&mut options, &json!({outer: {inner: value}}));
+        }
+    }
+    match options {
+        Value::Object(options) => options,
+        _ => Map::new(),
+    }
+}
+
+fn call_id(id: &str) -> String {
+    // At most 64 characters are taken; the ends of ids differ.
+    let skip = id.chars().count().saturating_sub(64);
+    id.chars().skip(skip).collect()
+}
+
+struct Offered<'a>(&'a Tool);
+
+impl Serialize for Offered<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", "function")?;
+        map.serialize_entry("name", &self.0.name)?;
+        map.serialize_entry("description", &self.0.description)?;
+        map.serialize_entry("parameters", &self.0.schema)?;
+        map.serialize_entry("strict", &false)?;
+        map.end()
+    }
+}
+
+struct Items<'a> {
+    request: &'a Request,
+    names: CallNames,
+}
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        for message in &self.request.messages {
+            match message {
+                Message::User(inputs) => {
+                    let pieces: Vec<Piece<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
+                    if !pieces.is_empty() {
+                        list.serialize_element(&Said { role: "user", pieces, phase: None })?;
+                    }
+                }
+                Message::Assistant(outputs) => {
+                    for output in outputs {
+                        self.output(output, &mut list)?;
+                    }
+                }
+                Message::Results(results) => {
+                    for result in results {
+                        list.serialize_element(&self.result(result))?;
+                    }
+                }
+            }
+        }
+        list.end()
+    }
+}
+
+impl Items<'_> {
+    fn input<'a>(&self, input: &'a Input) -> Option<Piece<'a>> {
+        match input {
+            Input::Text(text) if text.is_empty() => None,
+            Input::Text(text) => Some(Piece::Text(text.into())),
+            Input::File(file) => Some(self.file(file)),
+        }
+    }
+
+    fn file<'a>(&self, file: &'a Attachment) -> Piece<'a> {
+        match readable(file, &self.request.model) {
+            Ok(file) => Piece::File(file),
+            Err(told) => Piece::Text(told.into()),
+        }
+    }
+
+    fn output<S: SerializeSeq>(&self, output: &Output, list: &mut S) -> Result<(), S::Error> {
+        match output {
+            Output::Text { text, provider } => {
+                let piece = if provider.contains_key("refusal") { Piece::Refusal(text) } else { Piece::Said(text) };
+                list.serialize_element(&Said { role: "assistant", pieces: vec![piece], phase: provider.get("phase") })
+            }
+            Output::Reasoning { provider, .. } => match provider.get("item") {
+                // Without its encrypted content the provider would look for it where nothing is stored.
+                Some(item) if item.get("type").and_then(Value::as_str) != Some("reasoning") => {
+                    list.serialize_element(item)
+                }
+                Some(item) if item.get("encrypted_content").is_some_and(Value::is_string) => {
+                    list.serialize_element(item)
+                }
+                _ => Ok(()),
+            },
+            Output::Call { id, name, arguments, .. } => list.serialize_element(&Called {
+                r#type: "function_call",
+                call_id: self.names.get(id),
+                name,
+                arguments: arguments.to_string(),
+            }),
+        }
+    }
+
+    fn result<'a>(&'a self, result: &'a CallResult) -> Resulted<'a> {
+        let files: Vec<Piece<'a>> = result.attachments.iter().map(|file| self.file(file)).collect();
+        let output = if files.is_empty() {
+            Outcome::Text(&result.text)
+        } else {
+            let words = (!result.text.is_empty()).then(|| Piece::Text(result.text.as_str().into()));
+            Outcome::Pieces(words.into_iter().chain(files).collect())
+        };
+        Resulted { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
+    }
+}
+
+struct Said<'a> {
+    role: &'static str,
+    pieces: Vec<Piece<'a>>,
+    phase: Option<&'a Value>,
+}
+
+impl Serialize for Said<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("type", "message")?;
+        map.serialize_entry("role", self.role)?;
+        map.serialize_entry("content", &self.pieces)?;
+        if let Some(phase) = self.phase {
+            map.serialize_entry("phase", phase)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Called<'a> {
+    r#type: &'static str,
+    call_id: &'a str,
+    name: &'a str,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct Resulted<'a> {
+    r#type: &'static str,
+    call_id: &'a str,
+    output: Outcome<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Outcome<'a> {
+    Text(&'a str),
+    Pieces(Vec<Piece<'a>>),
+}
+
+enum Piece<'a> {
+    Text(std::borrow::Cow<'a, str>),
+    File(&'a Attachment),
+    Said(&'a str),
+    Refusal(&'a str),
+}
+
+impl Serialize for Piece<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self {
+            Self::Text(text) => {
+                map.serialize_entry("type", "input_text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Self::File(file) if file.mime == "application/pdf" => {
+                map.serialize_entry("type", "input_file")?;
+                map.serialize_entry("filename", file.name.as_deref().unwrap_or("document.pdf"))?;
+                map.serialize_entry("file_data", &file.data_url())?;
+            }
+            Self::File(file) => {
+                map.serialize_entry("type", "input_image")?;
+                map.serialize_entry("image_url", &file.data_url())?;
+            }
+            Self::Said(text) => {
+                map.serialize_entry("type", "output_text")?;
+                map.serialize_entry("text", text)?;
+            }
+            Self::Refusal(text) => {
+                map.serialize_entry("type", "refusal")?;
+                map.serialize_entry("refusal", text)?;
+            }
+        }
+        map.end()
+    }
+}

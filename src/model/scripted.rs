@@ -1,0 +1,148 @@
+//! A provider for tests: it says what it was told to say, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::StreamExt;
+
+use super::{Answer, Delta, Error, Provider, Request};
+use crate::message::{Finish, Usage};
+
+/// One answer.
+#[derive(Debug, Clone, Default)]
+pub struct Script {
+    /// What comes, in order.
+    pub pieces: Vec<Result<Delta, Error>>,
+    /// Whether it then stays open without a word, until the asker hangs up.
+    pub hangs: bool,
+}
+
+impl Script {
+    /// Words, and the end.
+    pub fn text(text: &str) -> Self {
+        Self::from_iter([
+            Delta::Text { index: 0, text: text.into() },
+            Delta::Usage(Usage { input: 10, output: 5, ..Usage::default() }),
+            Delta::Finish(Finish::Stop),
+        ])
+    }
+
+    /// Calls of tools with these arguments, and the end. They are named `wire-0`, `wire-1` …
+    pub fn calls(calls: &[(&str, serde_json::Value)]) -> Self {
+        let named = calls.iter().enumerate().flat_map(|(index, (name, arguments))| {
+            [
+                Delta::Call { index, id: Some(format!("wire-{index}")), name: (*name).into() },
+                Delta::Arguments { index, json: arguments.to_string() },
+            ]
+        });
+        let usage = Delta::Usage(Usage { input: 10, output: 5, ..Usage::default() });
+        Self::from_iter(named.chain([usage, Delta::Finish(Finish::ToolCalls)]))
+    }
+
+    /// A failure before anything was said.
+    pub fn fails(error: Error) -> Self {
+        Self { pieces: vec![Err(error)], hangs: false }
+    }
+
+    /// Silence.
+    pub fn silence() -> Self {
+        Self { pieces: Vec::new(), hangs: true }
+    }
+
+    /// The same, and then this failure.
+    #[must_use]
+    pub fn then_fails(mut self, error: Error) -> Self {
+        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces.push(Err(error));
+        self
+    }
+
+    /// The same without its end, and then silence.
+    #[must_use]
+    pub fn then_hangs(mut self) -> Self {
+        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.hangs = true;
+        self
+    }
+}
+
+impl FromIterator<Delta> for Script {
+    fn from_iter<I: IntoIterator<Item = Delta>>(deltas: I) -> Self {
+        Self { pieces: deltas.into_iter().map(Ok).collect(), hangs: false }
+    }
+}
+
+/// Plays scripts, one per request. Asked once too often it fails, which fails the test.
+#[derive(Debug, Default)]
+pub struct Scripted {
+    // A leaf lock: held for a push or a pop, never across an await.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scripts: VecDeque<Script>,
+    asked: Vec<Arc<Request>>,
+}
+
+impl Scripted {
+    /// With these answers, in order.
+    pub fn new(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
+        let scripts = scripts.into_iter().collect();
+        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new() }) })
+    }
+
+    /// What it was asked so far.
+    pub fn asked(&self) -> Vec<Arc<Request>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+    }
+
+    /// How many answers were not asked for.
+    pub fn left(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).scripts.len()
+    }
+}
+
+impl Provider for Scripted {
+    fn ask(&self, request: Arc<Request>) -> Answer {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.asked.push(request);
+        let unscripted = || Script::fails(Error::BadRequest("the script has no more answers".into()));
+        let script = state.scripts.pop_front().unwrap_or_else(unscripted);
+        let pieces = futures_util::stream::iter(script.pieces);
+        if script.hangs { Box::pin(pieces.chain(futures_util::stream::pending())) } else { Box::pin(pieces) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ModelRef;
+    use crate::model::{Model, request};
+
+    fn request() -> Arc<Request> {
+        let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        Arc::new(Request {
+            model: Arc::new(Model::unknown(id)),
+            system: Vec::new(),
+            messages: vec![request::Message::User(vec![request::Input::Text("hi".into())])],
+            tools: Vec::new(),
+            must_call: false,
+            params: request::Params::default(),
+            session: "s".into(),
+        })
+    }
+
+    #[tokio::test]
+    async fn plays_its_scripts_in_order_and_then_fails() {
+        let scripted =
+            Scripted::new([Script::text("hello"), Script::text("cut").then_fails(Error::Network("gone".into()))]);
+        let first: Vec<_> = scripted.ask(request()).collect().await;
+        assert_eq!(first.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
+        let second: Vec<_> = scripted.ask(request()).collect().await;
+        assert_eq!(second.last(), Some(&Err(Error::Network("gone".into()))));
+        assert_eq!(scripted.left(), 0);
+        assert!(matches!(scripted.ask(request()).next().await, Some(Err(Error::BadRequest(_)))));
+        assert_eq!(scripted.asked().len(), 3);
+    }
+}

@@ -1,0 +1,197 @@
+//! What is said about providers and their models, by the configuration, the catalogue or a server
+//! on this machine: all in one shape, so that one can be laid over the other.
+
+use serde_json::{Map, Value};
+
+use super::Price;
+use super::http::Limits;
+pub use super::wire::Secret;
+
+/// What is said about a provider.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProviderSettings {
+    /// Its id: the part of a model's name before the slash.
+    pub id: String,
+    /// For people.
+    pub name: Option<String>,
+    /// The SDK package whose wire it speaks, as OpenCode and the catalogue name wires.
+    pub npm: Option<String>,
+    /// Where it is; `${VAR}` is filled in from the environment.
+    pub base_url: Option<String>,
+    /// The key, where it is said outright.
+    pub api_key: Option<Secret>,
+    /// Variables that may hold the key.
+    pub env: Vec<String>,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// How long to wait.
+    pub limits: Limits,
+    /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
+    pub cache_key: Option<bool>,
+    /// If set, only these models are offered.
+    pub whitelist: Option<Vec<String>>,
+    /// Models that are not offered.
+    pub blacklist: Vec<String>,
+    /// Its models.
+    pub models: Vec<ModelSettings>,
+    /// Whatever else goes into every request.
+    pub options: Map<String, Value>,
+}
+
+/// What is said about a model. What is not said is assumed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelSettings {
+    /// The part of its name after the slash.
+    pub key: String,
+    /// The provider's own id for it, where that differs.
+    pub id: Option<String>,
+    /// For people.
+    pub name: Option<String>,
+    /// `2026-11-21`.
+    pub released: Option<String>,
+    /// Whether it takes files at all.
+    pub attachment: Option<bool>,
+    /// Whether it reasons.
+    pub reasoning: Option<bool>,
+    /// Whether it takes a temperature.
+    pub temperature: Option<bool>,
+    /// Whether it takes tools.
+    pub tool_call: Option<bool>,
+    /// The field its reasoning goes back in.
+    pub interleaved: Option<String>,
+    /// What it costs.
+    pub price: Option<Price>,
+    /// The context window in tokens.
+    pub context: Option<u64>,
+    /// The longest input in tokens.
+    pub input: Option<u64>,
+    /// The longest answer in tokens.
+    pub output: Option<u64>,
+    /// What goes in: `text`, `image`, `pdf` …
+    pub modalities: Option<Vec<String>>,
+    /// `alpha`, `beta` or `deprecated`.
+    pub status: Option<String>,
+    /// Another wire for this model alone.
+    pub npm: Option<String>,
+    /// Another address for this model alone.
+    pub api: Option<String>,
+    /// Sent with every request for it.
+    pub options: Map<String, Value>,
+    /// Headers of every request for it.
+    pub headers: Vec<(String, String)>,
+    /// The efforts it is known to take, weakest first; none where nobody said.
+    pub efforts: Option<Vec<String>>,
+    /// Named bags of options; none takes one away.
+    pub variants: Vec<(String, Option<Map<String, Value>>)>,
+}
+
+impl ProviderSettings {
+    /// These settings with others laid over them: what the others say, holds.
+    #[must_use]
+    pub fn under(mut self, over: &Self) -> Self {
+        lay(&mut self.name, &over.name);
+        lay(&mut self.npm, &over.npm);
+        lay(&mut self.base_url, &over.base_url);
+        lay(&mut self.api_key, &over.api_key);
+        lay(&mut self.cache_key, &over.cache_key);
+        lay(&mut self.whitelist, &over.whitelist);
+        if !over.env.is_empty() {
+            self.env.clone_from(&over.env);
+        }
+        self.limits = over.limits;
+        self.headers.extend(over.headers.iter().cloned());
+        self.blacklist.extend(over.blacklist.iter().cloned());
+        self.options.extend(over.options.clone());
+        for model in &over.models {
+            let known = |key: &str| self.models.iter().position(|known| known.key == key);
+            match known(&model.key) {
+                Some(at) => self.models[at].lay_over(model),
+                None => {
+                    // A new name for a known model inherits what is known of that.
+                    let alias = model.id.as_deref().and_then(known).map(|at| self.models[at].clone());
+                    let mut new = alias.unwrap_or_default();
+                    new.key.clone_from(&model.key);
+                    new.lay_over(model);
+                    self.models.push(new);
+                }
+            }
+        }
+        self
+    }
+}
+
+impl ModelSettings {
+    fn lay_over(&mut self, over: &Self) {
+        lay(&mut self.id, &over.id);
+        lay(&mut self.name, &over.name);
+        lay(&mut self.released, &over.released);
+        lay(&mut self.attachment, &over.attachment);
+        lay(&mut self.reasoning, &over.reasoning);
+        lay(&mut self.temperature, &over.temperature);
+        lay(&mut self.tool_call, &over.tool_call);
+        lay(&mut self.interleaved, &over.interleaved);
+        lay(&mut self.price, &over.price);
+        lay(&mut self.context, &over.context);
+        lay(&mut self.input, &over.input);
+        lay(&mut self.output, &over.output);
+        lay(&mut self.modalities, &over.modalities);
+        lay(&mut self.status, &over.status);
+        lay(&mut self.npm, &over.npm);
+        lay(&mut self.api, &over.api);
+        lay(&mut self.efforts, &over.efforts);
+        self.options.extend(over.options.clone());
+        self.headers.extend(over.headers.iter().cloned());
+        for (name, options) in &over.variants {
+            match self.variants.iter_mut().find(|(known, _)| known == name) {
+                Some((_, known)) => known.clone_from(options),
+                None => self.variants.push((name.clone(), options.clone())),
+            }
+        }
+    }
+}
+
+fn lay<T: Clone>(under: &mut Option<T>, over: &Option<T>) {
+    if over.is_some() {
+        under.clone_from(over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::wire::entry;
+
+    #[test]
+    fn the_configuration_lies_over_the_catalogue() {
+        let known = ModelSettings {
+            key: "big".into(),
+            context: Some(1000),
+            options: entry("a", 1),
+            ..ModelSettings::default()
+        };
+        let under = ProviderSettings {
+            id: "acme".into(),
+            name: Some("Acme".into()),
+            models: vec![known],
+            ..ProviderSettings::default()
+        };
+        let changed =
+            ModelSettings { key: "big".into(), output: Some(10), options: entry("b", 2), ..ModelSettings::default() };
+        let alias = ModelSettings { key: "mine".into(), id: Some("big".into()), ..ModelSettings::default() };
+        let new = ModelSettings { key: "new".into(), ..ModelSettings::default() };
+        let over = ProviderSettings {
+            id: "acme".into(),
+            base_url: Some("http://h".into()),
+            models: vec![changed, alias, new],
+            ..ProviderSettings::default()
+        };
+        let both = under.under(&over);
+        assert_eq!((both.name.as_deref(), both.base_url.as_deref()), (Some("Acme"), Some("http://h")));
+        let facts: Vec<_> =
+            both.models.iter().map(|m| (m.key.as_str(), m.context, m.output, m.options.len())).collect();
+        assert_eq!(
+            facts,
+            [("big", Some(1000), Some(10), 2), ("mine", Some(1000), Some(10), 2), ("new", None, None, 0)]
+        );
+    }
+}

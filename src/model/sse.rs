@@ -1,0 +1,223 @@
+//! Server-sent events out of bytes: however the bytes are cut, whichever line ending is used.
+//!
+//! Events are lent to a sink instead of being collected, so that a stream of twenty thousand small
+//! ones costs no allocation here. The rules are those of the HTML standard (9.2.6), with two
+//! differences: an event is capped, and a block that the end of the stream leaves open is still
+//! delivered, because some servers omit the last empty line.
+
+use memchr::memchr2;
+
+/// The longest event taken, in bytes.
+pub const LONGEST_EVENT: usize = 16 << 20;
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// There may be more.
+    More,
+    /// The answer is complete; what follows does not matter.
+    Done,
+}
+
+/// Why bytes are not events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadEvent {
+    /// It is longer than [`LONGEST_EVENT`].
+    #[error("an event is longer than {} MiB", LONGEST_EVENT >> 20)]
+    TooLong,
+    /// It is not text.
+    #[error("an event is not valid UTF-8")]
+    NotText,
+}
+
+/// What is known of the event that is still coming in.
+#[derive(Debug, Default)]
+pub struct Parser {
+    line: Vec<u8>,
+    name: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    after_cr: bool,
+    begun: bool,
+}
+
+impl Parser {
+    /// Takes more bytes and lends every event completed by them, its name and its data, to the
+    /// sink, until that says [`Flow::Done`].
+    ///
+    /// # Errors
+    /// The sink's, or one made of a [`BadEvent`]; nothing sensible comes after either.
+    pub fn push<E: From<BadEvent>>(
+        &mut self,
+        mut bytes: &[u8],
+        mut sink: impl FnMut(&str, &str) -> Result<Flow, E>,
+    ) -> Result<Flow, E> {
+        if self.after_cr && !bytes.is_empty() {
+            self.after_cr = false;
+            bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
+        }
+        while let Some(end) = memchr2(b'\n', b'\r', bytes) {
+            let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
+            let flow = if self.line.is_empty() {
+                self.line(line, &mut sink)?
+            } else {
+                self.keep(line)?;
+                let mut whole = std::mem::take(&mut self.line);
+                let flow = self.line(&whole, &mut sink)?;
+                whole.clear();
+                self.line = whole;
+                flow
+            };
+            bytes = match (bytes[end], rest) {
+                (b'\r', []) => {
+                    self.after_cr = true;
+                    rest
+                }
+                (b'\r', [b'\n', rest @ ..]) => rest,
+                _ => rest,
+            };
+            if flow == Flow::Done {
+                return Ok(Flow::Done);
+            }
+        }
+        self.keep(bytes)?;
+        Ok(Flow::More)
+    }
+
+    /// The stream is at its end: lends the event it left open, if there is one.
+    ///
+    /// # Errors
+    /// As [`Parser::push`].
+    pub fn end<E: From<BadEvent>>(&mut self, mut sink: impl FnMut(&str, &str) -> Result<Flow, E>) -> Result<Flow, E> {
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() && self.line(&line, &mut sink)? == Flow::Done {
+            return Ok(Flow::Done);
+        }
+        self.line(b"", &mut sink)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), BadEvent> {
+        if self.line.len() + self.data.len() + bytes.len() > LONGEST_EVENT {
+            return Err(BadEvent::TooLong);
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn line<E: From<BadEvent>>(
+        &mut self,
+        mut line: &[u8],
+        sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>,
+    ) -> Result<Flow, E> {
+        if !self.begun {
+            self.begun = true;
+            line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+        }
+        if line.is_empty() {
+            return self.dispatch(sink);
+        }
+        if let Some(value) = field(line, b"data") {
+            if self.data.len() + value.len() > LONGEST_EVENT {
+                return Err(BadEvent::TooLong.into());
+            }
+            if self.has_data {
+                self.data.push(b'\n');
+            }
+            self.has_data = true;
+            self.data.extend_from_slice(value);
+        } else if let Some(value) = field(line, b"event") {
+            self.name.clear();
+            self.name.extend_from_slice(value);
+        }
+        Ok(Flow::More)
+    }
+
+    fn dispatch<E: From<BadEvent>>(&mut self, sink: &mut impl FnMut(&str, &str) -> Result<Flow, E>) -> Result<Flow, E> {
+        let flow = if self.has_data {
+            let name = std::str::from_utf8(&self.name).map_err(|_| BadEvent::NotText)?;
+            let data = std::str::from_utf8(&self.data).map_err(|_| BadEvent::NotText)?;
+            sink(name, data)?
+        } else {
+            Flow::More
+        };
+        self.has_data = false;
+        self.name.clear();
+        self.data.clear();
+        Ok(flow)
+    }
+}
+
+/// The value of a line, if it is this field's.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    match line.strip_prefix(name)? {
+        [] => Some(b""),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(pieces: &[&[u8]]) -> Result<Vec<String>, BadEvent> {
+        let mut parser = Parser::default();
+        let mut seen = Vec::new();
+        let mut sink = |name: &str, data: &str| {
+            seen.push(format!("{name}|{data}"));
+            Ok(if data == "[DONE]" { Flow::Done } else { Flow::More })
+        };
+        for piece in pieces {
+            if parser.push::<BadEvent>(piece, &mut sink)? == Flow::Done {
+                return Ok(seen);
+            }
+        }
+        parser.end::<BadEvent>(&mut sink)?;
+        Ok(seen)
+    }
+
+    #[test]
+    fn events_are_the_same_however_they_are_cut_and_ended() {
+        let cases: &[(&str, &[&str])] = &[
+            ("data: a\n\n", &["|a"]),
+            ("data:a\n\ndata:  b\n\n", &["|a", "| b"]),
+            ("event: x\ndata: a\n\ndata: b\n\n", &["x|a", "|b"]),
+            ("data: a\ndata: b\ndata\n\n", &["|a\nb\n"]),
+            (": comment\n\n:\n\ndata: a\n: between\nid: 7\nretry: 9\nunknown: z\n\n", &["|a"]),
+            ("event: only a name\n\ndata: a\n\n", &["|a"]),
+            ("data: äöü 漢字 🦀\n\n", &["|äöü 漢字 🦀"]),
+            ("\u{feff}data: a\n\n", &["|a"]),
+            ("data: left open", &["|left open"]),
+            ("data: left open\n", &["|left open"]),
+            ("database: no\n\n", &[]),
+            ("data: a\n\ndata: [DONE]\n\ndata: after\n\n", &["|a", "|[DONE]"]),
+            ("\n\n\ndata: a\n\n\n\n", &["|a"]),
+        ];
+        for (text, expected) in cases {
+            for ending in ["\n", "\r\n", "\r"] {
+                let bytes = text.replace('\n', ending).into_bytes();
+                for size in 1..=bytes.len() {
+                    let pieces: Vec<&[u8]> = bytes.chunks(size).collect();
+                    assert_eq!(events(&pieces).unwrap(), *expected, "{text:?} with {ending:?} by {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_an_error() {
+        assert_eq!(events(&[b"data: a\xff\n\n"]), Err(BadEvent::NotText));
+        assert_eq!(events(&[b"data: \xf0\x9f\n\n"]), Err(BadEvent::NotText));
+    }
+
+    #[test]
+    fn ten_megabytes_pass_and_seventeen_do_not() {
+        let large = |n: usize| [b"data: ".to_vec(), vec![b'x'; n << 20], b"\n\n".to_vec()].concat();
+        let ten = large(10);
+        let pieces: Vec<&[u8]> = ten.chunks(9973).collect();
+        assert_eq!(events(&pieces).unwrap()[0].len(), (10 << 20) + 1);
+        assert_eq!(events(&[&large(17)]), Err(BadEvent::TooLong));
+        let many = b"data: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n".repeat(300_000);
+        assert_eq!(events(&[&many]), Err(BadEvent::TooLong));
+    }
+}

@@ -1,0 +1,301 @@
+//! What a provider's file gives: how a request becomes a call, and how events become deltas. Both
+//! are pure; `http.rs` moves the bytes. Here too is what the wires have in common.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::request::{Attachment, Message, Output};
+use super::sse::Flow;
+use super::{Delta, Error, Model, Request};
+use crate::prompts;
+
+/// A dialect that models are asked in.
+pub trait Wire: Send + Sync {
+    /// The call that asks this. The same request gives the same bytes.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] where the request cannot be said in this dialect, [`Error::Auth`]
+    /// where a key is needed and missing.
+    fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error>;
+
+    /// Reads one answer.
+    fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
+
+    /// The efforts a reasoning model of this dialect can be asked for where nobody said, weakest
+    /// first.
+    fn efforts(&self, model: &Model) -> Vec<String>;
+
+    /// The options that ask for an effort.
+    fn effort(&self, model: &Model, target: &Target, effort: &str) -> Map<String, Value>;
+}
+
+/// Reads the events of one answer, and remembers what it must of those before.
+pub trait Decoder: Send {
+    /// Reads one event.
+    ///
+    /// # Errors
+    /// What the provider reports in it, or [`Error::Garbled`].
+    fn decode(&mut self, event: &str, data: &str, out: &mut Vec<Delta>) -> Result<Flow, Error>;
+
+    /// The connection is at its end, or broke.
+    ///
+    /// # Errors
+    /// [`Error::Garbled`] where the answer is not complete.
+    fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error>;
+}
+
+/// Where to ask, and as whom.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// The provider's id in the configuration.
+    pub provider: String,
+    /// For people.
+    pub name: String,
+    /// Without the path of a method; may have a query.
+    pub base_url: String,
+    /// The key, where there is one.
+    pub key: Option<Secret>,
+    /// Sent with every call; the last of a name wins.
+    pub headers: Vec<(String, String)>,
+    /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
+    pub cache_key: Option<bool>,
+    /// The field that this model's reasoning goes back in, where it is known (Chat only).
+    pub reasoning_field: Option<String>,
+}
+
+impl Target {
+    /// The address of a method: its path goes before the query.
+    pub fn url(&self, path: &str) -> String {
+        let (base, query) = match self.base_url.split_once('?') {
+            Some((base, query)) => (base, Some(query)),
+            None => (self.base_url.as_str(), None),
+        };
+        let base = base.trim_end_matches('/');
+        match query {
+            Some(query) if path.contains('?') => format!("{base}{path}&{query}"),
+            Some(query) => format!("{base}{path}?{query}"),
+            None => format!("{base}{path}"),
+        }
+    }
+}
+
+/// What can be turned: the agent's, the model's and the user's wishes, settled.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Knobs {
+    /// None leaves it to the model.
+    pub temperature: Option<f64>,
+    /// None leaves it to the model.
+    pub top_p: Option<f64>,
+    /// None leaves it to the model.
+    pub top_k: Option<u64>,
+    /// In tokens; none where asking for much could be refused.
+    pub max_output: Option<u64>,
+    /// Everything else, in the provider's words or OpenCode's.
+    pub options: Map<String, Value>,
+}
+
+/// Text that must not be shown: keys.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, to be sent and not to be shown.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+/// An HTTP call, ready to be posted.
+#[derive(Clone, PartialEq)]
+pub struct Call {
+    /// Where to.
+    pub url: String,
+    /// In the order they were set; the last of a name wins.
+    pub headers: Vec<(String, String)>,
+    /// JSON.
+    pub body: Bytes,
+}
+
+/// The beginning of a body that ends in what grows: the options first, the conversation last, so
+/// that the bytes of one request are the beginning of the next one's.
+pub struct Body {
+    bytes: Vec<u8>,
+    empty: bool,
+}
+
+impl Body {
+    /// A body with these fields, with the user's options merged over them. A `null` takes a field
+    /// out. Fields of the conversation itself cannot be overridden.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for what cannot be JSON.
+    pub fn new(mut head: Map<String, Value>, options: &Map<String, Value>, reserved: &[&str]) -> Result<Self, Error> {
+        for (name, value) in options {
+            if !reserved.contains(&name.as_str()) {
+                merge(head.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        head.retain(|_, value| !value.is_null());
+        let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
+        bytes.pop();
+        Ok(Self { bytes, empty: head.is_empty() })
+    }
+
+    /// One more field.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for what cannot be JSON.
+    pub fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+        if !self.empty {
+            self.bytes.push(b',');
+        }
+        self.empty = false;
+        serde_json::to_writer(&mut self.bytes, name).map_err(unencodable)?;
+        self.bytes.push(b':');
+        serde_json::to_writer(&mut self.bytes, value).map_err(unencodable)
+    }
+
+    /// The whole.
+    pub fn finish(mut self) -> Bytes {
+        self.bytes.push(b'}');
+        self.bytes.into()
+    }
+}
+
+fn unencodable(e: serde_json::Error) -> Error {
+    Error::BadRequest(format!("The request could not be written as JSON: {e}."))
+}
+
+/// Lays one value over another: objects key by key, everything else replaced.
+pub fn merge(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (name, value) in over {
+                merge(under.entry(name.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+/// What the calls of a conversation are called on the wire: the provider's own id where it is
+/// known and used once, else ours, in the letters the provider takes.
+pub struct CallNames(HashMap<String, String>);
+
+impl CallNames {
+    /// Looks at all calls of a request.
+    pub fn new(request: &Request, tidy: impl Fn(&str) -> String) -> Self {
+        let mut names = HashMap::new();
+        let mut used = HashSet::new();
+        for message in &request.messages {
+            let Message::Assistant(outputs) = message else { continue };
+            for output in outputs {
+                let Output::Call { id, provider_id, .. } = output else { continue };
+                let wanted = provider_id.as_deref().filter(|id| !id.is_empty()).map(&tidy);
+                let name = wanted.filter(|name| !used.contains(name)).unwrap_or_else(|| tidy(id));
+                used.insert(name.clone());
+                names.insert(id.clone(), name);
+            }
+        }
+        Self(names)
+    }
+
+    /// The name of a call, by our id.
+    pub fn get<'a>(&'a self, id: &'a str) -> &'a str {
+        self.0.get(id).map_or(id, String::as_str)
+    }
+}
+
+/// Whether there are calls in the conversation.
+pub fn has_calls(request: &Request) -> bool {
+    request.messages.iter().any(|message| match message {
+        Message::Assistant(outputs) => outputs.iter().any(|output| matches!(output, Output::Call { .. })),
+        Message::Results(_) => true,
+        Message::User(_) => false,
+    })
+}
+
+/// An attachment the model can take, else what it is told in its place.
+///
+/// # Errors
+/// The sentence for the model.
+pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Attachment, String> {
+    let (kind, can) = match attachment.mime.as_str() {
+        "application/pdf" => ("PDF", model.pdf),
+        mime if mime.starts_with("image/") => ("image", model.images),
+        mime => (mime, false),
+    };
+    let name = attachment.name.as_deref().unwrap_or("attachment");
+    if attachment.data.is_empty() {
+        return Err(prompts::wire("empty").replace("{name}", name));
+    }
+    if !can {
+        let text = prompts::wire("unreadable").replace("{name}", name).replace("{kind}", kind);
+        return Err(text);
+    }
+    Ok(attachment)
+}
+
+/// Options under the provider's own names. OpenCode's configuration has them in camel case.
+pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<String, Value> {
+    let name = |name: &str| names.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours).to_owned();
+    options.iter().map(|(key, value)| (name(key), value.clone())).collect()
+}
+
+/// A map of one entry.
+pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
+    Map::from_iter([(name.to_owned(), value.into())])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_go_before_the_query() {
+        let cases = [
+            ("https://a/v1", "/x", "https://a/v1/x"),
+            ("https://a/v1/", "/x", "https://a/v1/x"),
+            ("https://a/openai?api-version=1", "/x", "https://a/openai/x?api-version=1"),
+            ("https://a/?k=1", "/x?alt=sse", "https://a/x?alt=sse&k=1"),
+        ];
+        for (base, path, expected) in cases {
+            let target = Target { base_url: base.into(), ..Target::default() };
+            assert_eq!(target.url(path), expected);
+        }
+    }
+
+    #[test]
+    fn options_go_over_the_head_and_never_into_the_conversation() {
+        let head = json!({"model": "m", "stream": true, "a": {"b": 1, "c": 2}});
+        let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
+        let mut body =
+            Body::new(head.as_object().unwrap().clone(), options.as_object().unwrap(), &["messages"]).unwrap();
+        body.field("messages", &["x"]).unwrap();
+        assert_eq!(body.finish(), r#"{"model":"m","a":{"b":3,"c":2},"d":4,"messages":["x"]}"#);
+        let mut empty = Body::new(Map::new(), &Map::new(), &[]).unwrap();
+        empty.field("x", &1).unwrap();
+        assert_eq!(empty.finish(), r#"{"x":1}"#);
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("sk-abc")), "[secret]");
+    }
+}
