@@ -1,0 +1,148 @@
+//! The loop: one prompt to its stop. [`run::run`] repeats steps while [`next::next`] says so; a
+//! step freezes what it sees ([`frame`]), asks the model ([`step`]) and makes the calls it was
+//! asked for ([`call`]).
+//!
+//! The history is moved in and comes home with the outcome: while a turn runs nobody else can
+//! change it. What happens is told through the outlet, what is kept goes through the recorder,
+//! and every wait ends when the turn is cancelled.
+
+pub mod call;
+pub mod doom;
+pub mod frame;
+pub mod models;
+pub mod next;
+pub mod record;
+pub mod remind;
+pub mod request;
+pub mod retry;
+pub mod run;
+pub mod step;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::registry::Agents;
+use crate::config::settings::Settings;
+use crate::environment::{Environment, Timestamp};
+use crate::event::Outlet;
+use crate::id::{CallId, MessageId, PartId, SessionId};
+use crate::instruction;
+use crate::message::{Content, Fault, Message, ModelRef, Part};
+use crate::permission::grants::Grants;
+use crate::system::Surroundings;
+use crate::tool;
+use crate::worktree::Worktree;
+
+/// How a turn ended. None of them is an error of the call that started it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The model was done.
+    Ended,
+    /// The user cancelled.
+    Cancelled,
+    /// The model refused, or a filter did.
+    Refused,
+    /// The answer hit the limit of output tokens.
+    MaxTokens,
+    /// The agent's step limit was reached and the model still wanted more.
+    StepLimit,
+    /// It could not go on.
+    Failed(Fault),
+}
+
+/// What the user has chosen; read once per step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The agent that speaks.
+    pub agent: String,
+    /// The model it speaks with; none: the agent's, else the default.
+    pub model: Option<ModelRef>,
+}
+
+/// A session's messages, oldest first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// The messages.
+    pub messages: Vec<Message>,
+}
+
+/// What the system prompt says about the session, whoever speaks. Read once, so that the prompt does
+/// not change under a provider's cache.
+#[derive(Debug, Clone)]
+pub struct Background {
+    /// Where it is.
+    pub surroundings: Surroundings,
+    /// Further directories: name, path, description.
+    pub references: Vec<(String, String, String)>,
+    /// Instruction files.
+    pub instructions: Vec<instruction::Entry>,
+}
+
+/// Everything of a session that a turn may use.
+#[derive(Clone)]
+pub struct Scope {
+    /// The session.
+    pub session: SessionId,
+    /// The process's surroundings.
+    pub environment: Environment,
+    /// The session's directory.
+    pub cwd: PathBuf,
+    /// Its further directories.
+    pub roots: Arc<[PathBuf]>,
+    /// The project.
+    pub worktree: Arc<Worktree>,
+    /// What the user wants.
+    pub settings: Arc<Settings>,
+    /// Who can speak.
+    pub agents: Arc<Agents>,
+    /// Who can be asked.
+    pub models: models::Models,
+    /// What models can do.
+    pub tools: Arc<tool::registry::Registry>,
+    /// What the user granted.
+    pub grants: Arc<Grants>,
+    /// What the system prompt says about the session, whoever speaks.
+    pub background: Arc<Background>,
+    /// What the user has chosen.
+    pub choice: watch::Receiver<Choice>,
+    /// Which files the model has seen.
+    pub seen: Arc<tool::seen::Seen>,
+    /// The plan.
+    pub todos: Arc<tool::todos::Todos>,
+    /// What the editor offers for files.
+    pub files: tool::Files,
+    /// Keeps what happens.
+    pub record: record::Recorder,
+    /// Ends when the user cancels.
+    pub cancelled: CancellationToken,
+    /// The way up.
+    pub outlet: Outlet,
+}
+
+impl Scope {
+    /// A fresh part.
+    pub fn part(&self, content: Content) -> Part {
+        Part { id: PartId::new(self.environment.fresh(PartId::PREFIX)), content }
+    }
+
+    /// A fresh message id.
+    pub fn message_id(&self) -> MessageId {
+        MessageId::new(self.environment.fresh(MessageId::PREFIX))
+    }
+
+    /// A fresh call id.
+    pub fn call_id(&self) -> CallId {
+        CallId::new(self.environment.fresh(CallId::PREFIX))
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Timestamp {
+        self.environment.now()
+    }
+}

@@ -1,0 +1,410 @@
+//! The calls of a step: doom check, find the tool, prepare, permission, run, cut, record. The only
+//! place that asks the user whether a call may go on.
+
+use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::frame::Frame;
+use super::{History, Scope, doom, next};
+use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
+use crate::id::{MessageId, PartId};
+use crate::message::{Call, CallState, Completed, Content, Message, Part};
+use crate::permission::explain::{explain, unit_line};
+use crate::permission::{Action, Denial, Need, Verdict, evaluate};
+use crate::tool::{AnyTool, Context, Failure, Output, truncate};
+
+/// The most bytes a call's arguments may have.
+const ARGUMENTS_LIMIT: usize = 8 << 20;
+
+/// How long a tool may take to end after a cancel.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Makes the calls of a message, side by side where the tools allow it, and puts the results into
+/// the message. After a cancel every call has ended, and is marked as failed where it did not
+/// complete.
+pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut Message) {
+    let id = message.id.clone();
+    let mut waiting: VecDeque<(usize, One<'_>)> = VecDeque::new();
+    let mut earlier: Vec<(String, Value)> = Vec::new();
+    for (place, part) in message.parts.iter().enumerate() {
+        let Content::Tool(call) = &part.content else {
+            continue;
+        };
+        if call.state != CallState::Pending {
+            continue;
+        }
+        let same = |(tool, input): &&(String, Value)| *tool == call.tool && *input == call.input;
+        let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
+        let unbroken = here as usize == earlier.len();
+        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { 0 };
+        earlier.push((call.tool.clone(), call.input.clone()));
+        let tool = visible(frame, &call.tool);
+        let one =
+            One { scope, frame, message: &id, part: part.id.clone(), call: call.clone(), tool, repeats: here + before };
+        waiting.push_back((place, one));
+    }
+    let mut running = FuturesUnordered::new();
+    let mut alone = false;
+    loop {
+        while let Some((_, one)) = waiting.front() {
+            let beside = one.tool.as_ref().is_none_or(|tool| tool.concurrent());
+            if !(running.is_empty() || (beside && !alone)) {
+                break;
+            }
+            alone = !beside;
+            if let Some((place, one)) = waiting.pop_front() {
+                running.push(async move { (place, one.make().await) });
+            }
+        }
+        match running.next().await {
+            Some((place, call)) => {
+                let rejected = next::rejected(&call.state) && !scope.settings.experimental.continue_loop_on_deny;
+                message.parts[place].content = Content::Tool(call);
+                if rejected {
+                    // The turn ends here: what has not begun will not.
+                    waiting.clear();
+                }
+            }
+            None => break,
+        }
+    }
+    drop(running);
+    abandon(scope, message, "The call was not made: the user rejected another one.").await;
+}
+
+/// Marks calls that will not be made as failed.
+pub async fn abandon(scope: &Scope, message: &mut Message, why: &str) {
+    for part in &mut message.parts {
+        if let Content::Tool(call) = &mut part.content
+            && call.state == CallState::Pending
+        {
+            let error = why.to_owned();
+            call.state = CallState::Failed { error: error.clone(), metadata: Map::new() };
+            let update =
+                CallUpdate { progress: Some(Progress::Failed), output: Some(error), ..CallUpdate::of(&call.call) };
+            scope.outlet.event(Event::Call(Box::new(update))).await;
+            scope.record.part(&message.id, part).await;
+        }
+    }
+}
+
+/// What becomes of a call that was found unfinished on disk.
+pub fn interrupted(call: &Call) -> Option<CallState> {
+    let error = match call.state {
+        CallState::Pending => "The call was interrupted before it began.",
+        CallState::Running => super::request::INTERRUPTED,
+        CallState::Completed(_) | CallState::Failed { .. } => return None,
+    };
+    let metadata = Map::from_iter([("interrupted".to_owned(), Value::Bool(true))]);
+    Some(CallState::Failed { error: error.into(), metadata })
+}
+
+/// The tool of that name, if the model was offered it; `Read` finds `read`.
+fn visible(frame: &Frame, name: &str) -> Option<Arc<dyn AnyTool>> {
+    let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name).cloned();
+    find(name).or_else(|| find(&name.to_lowercase()))
+}
+
+/// One call on its way.
+struct One<'a> {
+    scope: &'a Scope,
+    frame: &'a Frame,
+    message: &'a MessageId,
+    part: PartId,
+    call: Call,
+    tool: Option<Arc<dyn AnyTool>>,
+    repeats: u32,
+}
+
+impl One<'_> {
+    async fn make(mut self) -> Call {
+        let made = self.attempt().await;
+        let mut update = CallUpdate::of(&self.call.call);
+        match made {
+            Ok(output) => {
+                if !output.title.is_empty() {
+                    self.call.title = crate::text::title(&output.title);
+                    update.title = Some(self.call.title.clone());
+                }
+                if !output.locations.is_empty() {
+                    self.call.locations.clone_from(&output.locations);
+                    update.locations = Some(output.locations);
+                }
+                update.progress = Some(Progress::Completed);
+                update.output = Some(output.display.clone().unwrap_or_else(|| output.text.clone()));
+                update.exit = exit(&output.metadata);
+                update.metadata = Some(output.metadata.clone());
+                update.attachments = (!output.attachments.is_empty()).then(|| output.attachments.clone());
+                update.changes = (!output.changes.is_empty()).then(|| output.changes.clone());
+                self.call.state = CallState::Completed(Completed {
+                    output: output.text,
+                    display: output.display,
+                    metadata: output.metadata,
+                    changes: output.changes,
+                    attachments: output.attachments,
+                    cleared: None,
+                });
+            }
+            Err(failure) => {
+                let mut metadata = Map::new();
+                let error = match failure {
+                    Failure::Tell(text) => text,
+                    Failure::Denied(denial) => {
+                        if denial == Denial::Rejected {
+                            metadata.insert(next::REJECTED.into(), Value::Bool(true));
+                        }
+                        denial.to_string()
+                    }
+                    Failure::Cancelled => {
+                        metadata.insert("interrupted".into(), Value::Bool(true));
+                        "The user cancelled the turn before the call ended.".into()
+                    }
+                    Failure::Broken(cause) => {
+                        tracing::error!("{} failed: {cause}", self.call.tool);
+                        format!("The tool failed: {cause}")
+                    }
+                };
+                update.progress = Some(Progress::Failed);
+                update.output = Some(error.clone());
+                self.call.state = CallState::Failed { error, metadata };
+            }
+        }
+        self.save().await;
+        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.call
+    }
+
+    async fn save(&self) {
+        let part = Part { id: self.part.clone(), content: Content::Tool(self.call.clone()) };
+        self.scope.record.part(self.message, &part).await;
+    }
+
+    async fn attempt(&mut self) -> Result<Output, Failure> {
+        if self.scope.cancelled.is_cancelled() {
+            return Err(Failure::Cancelled);
+        }
+        let Some(tool) = self.tool.clone() else {
+            self.show(None).await;
+            return Err(Failure::Tell(self.unknown()));
+        };
+        if let Value::String(raw) = &self.call.input {
+            let why = serde_json::from_str::<Value>(raw).err().map_or("not an object".into(), |e| e.to_string());
+            self.show(None).await;
+            return Err(Failure::Tell(format!(
+                "The arguments of {} are not a JSON object ({why}). Write the call again.",
+                self.call.tool
+            )));
+        }
+        let context = self.context();
+        if let Some(description) = tool.describe(&self.call.input, &context) {
+            self.call.title = crate::text::title(&description.title);
+            self.call.locations = description.locations;
+        }
+        if self.call.input.to_string().len() > ARGUMENTS_LIMIT {
+            return Err(Failure::tell("The arguments are larger than 8 MiB. Do it in smaller pieces."));
+        }
+        let prepared = tokio::select! {
+            biased;
+            () = self.scope.cancelled.cancelled() => Err(Failure::Cancelled),
+            prepared = caught(tool.prepare(self.call.input.clone(), &context)) => prepared,
+        };
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                self.show(None).await;
+                return Err(failure);
+            }
+        };
+        self.show(Some(&prepared.needs)).await;
+        if self.repeats + 1 >= doom::LIMIT {
+            let need = Need::new("doom_loop", &self.call.tool);
+            let reason = format!("{} was called {} times with the same arguments", self.call.tool, self.repeats + 1);
+            self.permit(&need, Some(reason)).await?;
+        }
+        for need in &prepared.needs {
+            self.permit(need, None).await?;
+        }
+        self.call.state = CallState::Running;
+        self.save().await;
+        if self.call.kind.acts()
+            && let Err(e) = self.scope.record.flush().await
+        {
+            tracing::warn!("acting although the call could not be recorded: {e}");
+        }
+        let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
+        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        let run = caught((prepared.run)(context.clone()));
+        // Tools watch for the cancel themselves; one that does not is left behind.
+        let left_behind = async {
+            self.scope.cancelled.cancelled().await;
+            tokio::time::sleep(GRACE).await; // the grace a tool has to clean up
+        };
+        let output = tokio::select! {
+            output = run => output?,
+            () = left_behind => return Err(Failure::Cancelled),
+        };
+        Ok(truncate::finish(output, &context))
+    }
+
+    /// Tells what the call is, as far as it is known now.
+    async fn show(&self, needs: Option<&[Need]>) {
+        let changes: Vec<_> = needs.into_iter().flatten().flat_map(|need| need.changes.clone()).collect();
+        let update = CallUpdate {
+            title: Some(self.call.title.clone()),
+            input: self.call.input.is_object().then(|| self.call.input.clone()),
+            locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
+            changes: (!changes.is_empty()).then_some(changes),
+            ..CallUpdate::of(&self.call.call)
+        };
+        self.save().await;
+        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    /// Judges a need, and asks where the rules say so.
+    async fn permit(&self, need: &Need, reason: Option<String>) -> Result<(), Failure> {
+        let agent = &self.frame.agent;
+        let judge = || evaluate(&agent.rules, &self.scope.grants.of(&agent.name), need);
+        // Subscribed before judging: a grant given in between is not missed.
+        let mut changes = self.scope.grants.changes();
+        let verdict = judge();
+        tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
+        match verdict.action {
+            Action::Allow => return Ok(()),
+            Action::Deny => return Err(Failure::Denied(Denial::Rule(forbidden(&verdict, need)))),
+            Action::Ask => {}
+        }
+        // What the user is asked about is kept first: the process may not live to hear the answer.
+        if let Err(e) = self.scope.record.flush().await {
+            tracing::warn!("asking although the call could not be recorded: {e}");
+        }
+        let (reply, mut answer) = oneshot::channel();
+        let ask = Ask {
+            call: self.call.call.clone(),
+            show: self.question(need),
+            reason: reason.unwrap_or_else(|| asks(need, &verdict)),
+            always: (!need.always.is_empty()).then(|| shown(need)),
+            agent: None,
+            reply,
+        };
+        if !self.scope.outlet.send(Up::Ask(Box::new(ask))).await {
+            return Err(Failure::Cancelled);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = self.scope.cancelled.cancelled() => return Err(Failure::Cancelled),
+                answer = &mut answer => return match answer {
+                    Ok(Answer::Once) => Ok(()),
+                    Ok(Answer::Always) => {
+                        self.scope.grants.give(&agent.name, &need.permission, &need.always).await;
+                        Ok(())
+                    }
+                    Ok(Answer::No(denial)) => Err(Failure::Denied(denial)),
+                    // The editor went away, or answered with an error: that is no approval.
+                    Err(_) => Err(Failure::Denied(Denial::Rejected)),
+                },
+                Ok(()) = changes.changed() => {
+                    if judge().action == Action::Allow {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The call as the question shows it: complete, because some editors show nothing else.
+    fn question(&self, need: &Need) -> CallUpdate {
+        CallUpdate {
+            title: Some(self.call.title.clone()),
+            tool: Some(self.call.tool.clone()),
+            kind: Some(self.call.kind),
+            progress: Some(Progress::Pending),
+            input: self.call.input.is_object().then(|| self.call.input.clone()),
+            locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
+            changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
+            metadata: (!need.metadata.is_empty()).then(|| need.metadata.clone()),
+            ..CallUpdate::of(&self.call.call)
+        }
+    }
+
+    fn context(&self) -> Context {
+        let scope = self.scope;
+        Context {
+            session: scope.session.clone(),
+            call: self.call.call.clone(),
+            cwd: scope.cwd.clone(),
+            roots: scope.roots.clone(),
+            worktree: scope.worktree.clone(),
+            environment: scope.environment.clone(),
+            cancelled: scope.cancelled.clone(),
+            outlet: scope.outlet.clone(),
+            seen: scope.seen.clone(),
+            todos: scope.todos.clone(),
+            files: scope.files,
+            limits: truncate::Limits {
+                lines: scope.settings.tool_output.lines,
+                bytes: scope.settings.tool_output.bytes,
+            },
+        }
+    }
+
+    fn unknown(&self) -> String {
+        let names: Vec<&str> = self.frame.tools.iter().map(|tool| tool.name()).collect();
+        if names.is_empty() {
+            return "No tools can be called now. Answer in words.".into();
+        }
+        let name = crate::text::title(&self.call.tool);
+        format!("There is no tool named \"{name}\" for you here. You have: {}.", names.join(", "))
+    }
+}
+
+/// A tool that panics fails its call, not the session.
+async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
+    AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
+}
+
+fn exit(metadata: &Map<String, Value>) -> Option<Exit> {
+    let code = metadata.get("exit")?;
+    let signal = metadata.get("signal").and_then(Value::as_str).map(str::to_owned);
+    Some(Exit { code: code.as_i64().and_then(|code| i32::try_from(code).ok()), signal })
+}
+
+/// For the model: which rule forbids it.
+fn forbidden(verdict: &Verdict, need: &Need) -> String {
+    let what = format!("{} {}", need.permission, crate::text::title(&verdict.pattern));
+    match (&verdict.rule, &verdict.reason) {
+        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
+        (Some(rule), None) => format!(
+            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
+            rule.permission, rule.pattern, rule.source
+        ),
+        (None, None) => format!("Not allowed: {what}."),
+    }
+}
+
+/// For the user: what is asked for, and which part of a command makes it a question.
+fn asks(need: &Need, verdict: &Verdict) -> String {
+    let mut text = match &verdict.reason {
+        Some(reason) => reason.clone(),
+        None => format!("asks for {}: {}", need.permission, need.patterns.join(", ")),
+    };
+    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    for unit in asked.filter(|_| verdict.units.len() > 1) {
+        text.push('\n');
+        text.push_str(&unit_line(unit));
+    }
+    text
+}
+
+/// What "always" would store, in the words it is stored in.
+fn shown(need: &Need) -> String {
+    need.always.iter().map(|pattern| format!("{} {pattern}", need.permission)).collect::<Vec<_>>().join(", ")
+}

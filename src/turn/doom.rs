@@ -1,0 +1,58 @@
+//! Notices a model that repeats itself: the same tool with the same arguments, one call after the
+//! other, across the steps of a turn. Calls that failed count double.
+
+use serde_json::Value;
+
+use super::{History, next};
+use crate::message::{Call, CallState};
+
+/// How much repetition makes a loop.
+pub const LIMIT: u32 = 3;
+
+/// How often `tool` was called with `input` directly before, in this turn: 1 for each call, 2 for
+/// each that failed.
+pub fn repeats(history: &History, tool: &str, input: &Value) -> u32 {
+    let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
+    let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
+    let same = finished.take_while(|call| call.tool == tool && call.input == *input);
+    same.map(|call| if matches!(call.state, CallState::Failed { .. }) { 2 } else { 1 }).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::next::tests::{assistant, call, user};
+    use super::*;
+    use crate::message::Completed;
+
+    #[test]
+    fn only_unbroken_repetition_counts() {
+        let ok =
+            |input: &str| call("c", "bash", json!({ "command": input }), CallState::Completed(Completed::default()));
+        let failed = |input: &str| {
+            let state = CallState::Failed { error: "x".into(), metadata: Default::default() };
+            call("c", "bash", json!({ "command": input }), state)
+        };
+        let history = |calls: Vec<crate::message::Content>| {
+            let mut messages = vec![user("hi", false)];
+            messages.extend(calls.into_iter().map(|call| assistant(None, vec![call])));
+            History { messages }
+        };
+        let input = json!({ "command": "a" });
+        let table = [
+            (vec![], 0),
+            (vec![ok("a")], 1),
+            (vec![ok("a"), ok("a")], 2),
+            (vec![ok("a"), ok("b"), ok("a")], 1),
+            (vec![failed("a"), ok("a")], 3),
+            (vec![ok("a"), ok("b")], 0),
+        ];
+        for (calls, expected) in table {
+            assert_eq!(repeats(&history(calls), "bash", &input), expected);
+        }
+        let mut before = history(vec![ok("a"), ok("a")]);
+        before.messages.push(user("again", false));
+        assert_eq!(repeats(&before, "bash", &input), 0, "an earlier turn does not count");
+    }
+}

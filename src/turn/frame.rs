@@ -1,0 +1,75 @@
+//! What one step sees, immutable: agent, model, rules, tools, system prompt. The user may switch
+//! mode or model at any time; it takes effect here, at the next step.
+
+use std::sync::Arc;
+
+use super::Scope;
+use crate::agent::Agent;
+use crate::message::{Fault, FaultKind, ModelRef};
+use crate::model::{Model, Provider};
+use crate::system::{self, Layers};
+use crate::tool::AnyTool;
+
+/// What one step sees.
+#[derive(Clone)]
+pub struct Frame {
+    /// Who speaks.
+    pub agent: Arc<Agent>,
+    /// Who is asked.
+    pub model: Arc<Model>,
+    /// How to ask.
+    pub provider: Arc<dyn Provider>,
+    /// What the model may call, sorted by name; empty on the last step.
+    pub tools: Vec<Arc<dyn AnyTool>>,
+    /// The system prompt in blocks.
+    pub system: Vec<String>,
+}
+
+/// The agent that the user's choice means now.
+///
+/// # Errors
+/// A fault for the user when there is no such agent.
+pub fn agent(scope: &Scope) -> Result<Arc<Agent>, Fault> {
+    let chosen = scope.choice.borrow().agent.clone();
+    scope.agents.get(&chosen).ok_or_else(|| Fault {
+        kind: FaultKind::Internal,
+        message: format!("There is no agent named \"{chosen}\"."),
+        advice: Some("Choose another mode.".into()),
+    })
+}
+
+/// The model that the user's choice means now: chosen, else the agent's, else the default.
+pub fn model(scope: &Scope, agent: &Agent) -> ModelRef {
+    let chosen = scope.choice.borrow().model.clone();
+    chosen.or_else(|| agent.model.clone()).unwrap_or_else(|| scope.models.default_model())
+}
+
+/// Freezes the present.
+///
+/// # Errors
+/// A fault for the user when the agent or the model is not to be had.
+pub fn freeze(scope: &Scope, last: bool) -> Result<Frame, Fault> {
+    let agent = agent(scope)?;
+    let wanted = model(scope, &agent);
+    let (model, provider) = scope.models.find(&wanted).map_err(|missing| Fault {
+        kind: FaultKind::Internal,
+        message: missing.to_string(),
+        advice: None,
+    })?;
+    let tools = if model.tools { scope.tools.visible(&agent.rules, &model) } else { Vec::new() };
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let system = system::prompt(&Layers {
+        agent: &agent,
+        model: &model,
+        tools: &names,
+        surroundings: &scope.background.surroundings,
+        references: &scope.background.references,
+        instructions: &scope.background.instructions,
+        servers: &[],
+        skills: "",
+        extra: None,
+    });
+    // The last step offers no tools; its system prompt stays as it was, for the provider's cache.
+    let tools = if last { Vec::new() } else { tools };
+    Ok(Frame { agent, model, provider, tools, system })
+}

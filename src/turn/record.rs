@@ -1,0 +1,55 @@
+//! Keeps what happens in a turn, as it happens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::id::{MessageId, SessionId};
+use crate::message::{Message, Part};
+use crate::store::{Error, Store};
+
+/// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    store: Store,
+    session: SessionId,
+    /// The user was told that nothing is kept.
+    told: Arc<AtomicBool>,
+}
+
+impl Recorder {
+    /// A recorder for `session`.
+    pub fn new(store: Store, session: SessionId) -> Self {
+        Self { store, session, told: Arc::default() }
+    }
+
+    /// Keeps a message, without its parts.
+    pub async fn message(&self, message: &Message) {
+        self.store.message(&self.session, message).await;
+    }
+
+    /// Keeps a part.
+    pub async fn part(&self, message: &MessageId, part: &Part) {
+        self.store.part(&self.session, message, part).await;
+    }
+
+    /// Keeps a message with all its parts.
+    pub async fn whole(&self, message: &Message) {
+        self.message(message).await;
+        for part in &message.parts {
+            self.part(&message.id, part).await;
+        }
+    }
+
+    /// Whether the user is to be told now that nothing is kept: once in a session.
+    pub fn tell(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Waits until everything so far is on the disk.
+    ///
+    /// # Errors
+    /// The store's, since the last flush.
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.store.flush(&self.session).await
+    }
+}

@@ -1,0 +1,152 @@
+//! A history as a model request. Two promises: every call is followed by exactly one result, even
+//! one that was interrupted in an earlier process; and the same history always gives the same
+//! messages, so that each request begins with the bytes of the one before.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::History;
+use super::frame::Frame;
+use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
+use crate::model::Request;
+use crate::model::request::{Attachment, CallResult, Input, Message, Output, Params, Tool};
+
+/// What the model is told about a call that never came to an end.
+pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
+
+/// What stands in the place of an output that was taken out of view.
+const CLEARED: &str = "[Old tool result content cleared]";
+
+/// The request of one step.
+pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
+    let tools = frame.tools.iter().map(|tool| Tool {
+        name: tool.name().into(),
+        description: tool.description(),
+        schema: tool.schema(),
+    });
+    Request {
+        model: frame.model.clone(),
+        system: frame.system.clone(),
+        messages: messages(history, frame),
+        tools: tools.collect(),
+        must_call: false,
+        params: Params {
+            temperature: frame.agent.temperature.filter(|_| frame.model.temperature),
+            top_p: frame.agent.top_p,
+            max_output: frame.model.max_output(),
+            options: frame.agent.options.clone(),
+        },
+        session: session.into(),
+    }
+}
+
+fn messages(history: &History, frame: &Frame) -> Vec<Message> {
+    let mut out = Vec::new();
+    for message in &history.messages {
+        match &message.role {
+            Role::User(_) => {
+                let inputs = inputs(message, frame);
+                if !inputs.is_empty() {
+                    out.push(Message::User(inputs));
+                }
+            }
+            Role::Assistant(assistant) => {
+                let (outputs, results) = outputs(message, assistant, frame);
+                if !outputs.is_empty() {
+                    out.push(Message::Assistant(outputs));
+                }
+                if !results.is_empty() {
+                    out.push(Message::Results(results));
+                }
+            }
+        }
+    }
+    out
+}
+
+fn inputs(message: &Stored, frame: &Frame) -> Vec<Input> {
+    let one = |content: &Content| match content {
+        Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => Some(Input::Text(text.text.clone())),
+        Content::File(file) => Some(attached(file, frame)),
+        Content::Agent { name } => Some(Input::Text(format!("@{name}"))),
+        _ => None,
+    };
+    message.parts.iter().filter_map(|part| one(&part.content)).collect()
+}
+
+/// An attachment the model can take, or words about one it cannot.
+fn attached(file: &File, frame: &Frame) -> Input {
+    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
+    match (&file.data, attachment(file, frame)) {
+        (_, Some(attachment)) => Input::File(attachment),
+        (Some(_), None) => Input::Text(format!(
+            "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
+            file.mime, frame.model.name
+        )),
+        (None, None) => Input::Text(match &file.uri {
+            Some(uri) => format!("[The user refers to {name}: {uri}]"),
+            None => format!("[The user refers to {name}]"),
+        }),
+    }
+}
+
+fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
+    let able = match file.mime.as_str() {
+        "application/pdf" => frame.model.pdf,
+        mime => mime.starts_with("image/") && frame.model.images,
+    };
+    let data = file.data.as_ref().filter(|_| able)?;
+    Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
+}
+
+fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Output>, Vec<CallResult>) {
+    let same = assistant.model.provider == frame.model.id.provider && assistant.model.model == frame.model.id.model;
+    let kept = |provider: &Map<String, Value>| if same { provider.clone() } else { Map::new() };
+    let mut outputs = Vec::new();
+    let mut results = Vec::new();
+    for part in message.answer() {
+        match &part.content {
+            Content::Text(text) if !text.text.trim().is_empty() => {
+                outputs.push(Output::Text { text: text.text.clone(), provider: kept(&text.provider) });
+            }
+            Content::Reasoning(reasoning) if same => {
+                outputs.push(Output::Reasoning { text: reasoning.text.clone(), provider: reasoning.provider.clone() });
+            }
+            Content::Tool(call) => {
+                let arguments = if call.input.is_object() { call.input.clone() } else { Value::Object(Map::new()) };
+                outputs.push(Output::Call {
+                    id: call.call.to_string(),
+                    provider_id: call.provider_id.clone(),
+                    name: call.tool.clone(),
+                    arguments,
+                    provider: kept(&call.provider),
+                });
+                results.push(result(call, frame));
+            }
+            _ => {}
+        }
+    }
+    // Reasoning alone is no answer: providers refuse it.
+    if outputs.iter().all(|output| matches!(output, Output::Reasoning { .. })) {
+        outputs.clear();
+    }
+    (outputs, results)
+}
+
+fn result(call: &Call, frame: &Frame) -> CallResult {
+    let (text, failed, files): (&str, bool, &[File]) = match &call.state {
+        CallState::Pending | CallState::Running => (INTERRUPTED, true, &[]),
+        CallState::Completed(done) if done.cleared.is_some() => (CLEARED, false, &[]),
+        CallState::Completed(done) => (&done.output, false, &done.attachments),
+        CallState::Failed { error, .. } => (error, true, &[]),
+    };
+    CallResult {
+        id: call.call.to_string(),
+        provider_id: call.provider_id.clone(),
+        name: call.tool.clone(),
+        text: text.into(),
+        failed,
+        attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
+    }
+}

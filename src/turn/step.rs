@@ -1,0 +1,430 @@
+//! One step: ask the model, fold what comes into parts, make the calls it asked for.
+//!
+//! Calls start when the answer is complete, not while it streams: an answer that breaks off half-way
+//! is asked for again, and a tool must not have run for an answer that never was.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::Peekable;
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::frame::Frame;
+use super::{History, Scope, call, request, retry};
+use crate::environment::Timestamp;
+use crate::event::{CallUpdate, Event, Progress, Status};
+use crate::id::MessageId;
+use crate::message::{
+    Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
+};
+use crate::model::{Answer, Delta, Error, Model, Request};
+use crate::store;
+
+/// How long a growing part may stay unwritten in the store: a short one, and any.
+const SAVE_EVERY: Duration = Duration::from_millis(100);
+const SAVE_AT_LAST: Duration = Duration::from_secs(1);
+
+/// Words are sent on in pieces of at most this many bytes, so that no line grows large.
+const PIECE: usize = 16 << 10;
+
+/// What becomes of the calls of an answer that never became complete.
+const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
+
+/// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
+/// shown before the prompt is on the disk.
+pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bool) {
+    let request = Arc::new(request::request(history, frame, scope.session.as_str()));
+    let parent = history.messages.iter().rev().find(|m| m.user().is_some());
+    let assistant = Assistant {
+        parent: parent.map_or_else(|| MessageId::new(""), |m| m.id.clone()),
+        agent: frame.agent.name.clone(),
+        model: frame.model.id.clone(),
+        finish: None,
+        fault: None,
+        summary: false,
+        usage: Usage::default(),
+        cost: None,
+        completed: None,
+    };
+    let mut message =
+        Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts: Vec::new() };
+    scope.record.message(&message).await;
+
+    let asked = ask(scope, frame, &request, &mut message, first).await;
+    if asked.is_ok() {
+        call::make(history, scope, frame, &mut message).await;
+    } else {
+        call::abandon(scope, &mut message, BROKEN_OFF).await;
+    }
+    if let Role::Assistant(assistant) = &mut message.role {
+        assistant.completed = Some(scope.now());
+        match asked {
+            Ok(end) => {
+                assistant.finish = Some(end.finish);
+                assistant.usage = end.usage;
+                assistant.cost = cost(&frame.model, &end.usage);
+            }
+            Err(fault) => assistant.fault = Some(fault),
+        }
+    }
+    scope.record.message(&message).await;
+    history.messages.push(message);
+    usage(history, scope, &frame.model).await;
+}
+
+/// How an answer ended.
+struct End {
+    finish: Finish,
+    usage: Usage,
+}
+
+/// Asks until an answer is complete, or it makes no sense to ask again.
+async fn ask(
+    scope: &Scope,
+    frame: &Frame,
+    request: &Arc<Request>,
+    message: &mut Message,
+    first: bool,
+) -> Result<End, Fault> {
+    let mut waits = retry::Waits::default();
+    let mut attempt = 0;
+    let mut empty = 0;
+    loop {
+        let mut answer = frame.provider.ask(request.clone()).peekable();
+        if first && attempt == 0 && empty == 0 {
+            // The disk and the model work side by side.
+            let begun = async { Pin::new(&mut answer).peek().await.is_some() };
+            let both = async { tokio::join!(scope.record.flush(), begun) };
+            tokio::select! {
+                biased;
+                () = scope.cancelled.cancelled() => {}
+                (flushed, _) = both => kept(scope, flushed).await,
+            }
+        }
+        let first = message.parts.len();
+        let ended = fold(scope, frame, answer, message).await;
+        let error = match ended {
+            None => return Err(cancelled()),
+            Some(Ok(end)) => {
+                let said = message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
+                empty += 1;
+                if said || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
+                    if !said && end.finish == Finish::Stop {
+                        silence(scope, message).await;
+                    }
+                    return Ok(end);
+                }
+                Error::Garbled("the model's answer was empty".into())
+            }
+            Some(Err(error)) => error,
+        };
+        tracing::warn!("asking {} failed: {error}", frame.model.id);
+        let Some(wait) = waits.after(&error) else {
+            return Err(error.fault());
+        };
+        attempt += 1;
+        let part = scope.part(Content::Retry { attempt, reason: error.to_string() });
+        scope.record.part(&message.id, &part).await;
+        call::abandon(scope, message, BROKEN_OFF).await;
+        message.parts.push(part);
+        let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
+        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, cause: error.to_string() };
+        scope.outlet.event(Event::Status(status)).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {} // the backoff before a retry
+            () = scope.cancelled.cancelled() => return Err(cancelled()),
+        }
+    }
+}
+
+/// A turn never ends without a word: an answer that stays empty is said to be so.
+async fn silence(scope: &Scope, message: &mut Message) {
+    let text = "(The model gave an empty answer.)".to_owned();
+    let part = scope.part(Content::Text(Text { text: text.clone(), ..Text::default() }));
+    scope.outlet.event(Event::Text { part: part.id.clone(), delta: text }).await;
+    scope.record.part(&message.id, &part).await;
+    message.parts.push(part);
+}
+
+fn cancelled() -> Fault {
+    Fault { kind: FaultKind::Interrupted, message: "The user cancelled the turn.".into(), advice: None }
+}
+
+/// An answer as it grows.
+struct Folded<'a> {
+    scope: &'a Scope,
+    frame: &'a Frame,
+    message: &'a mut Message,
+    /// The provider's block number → place in `message.parts`.
+    places: HashMap<usize, usize>,
+    /// Arguments of calls, as text so far.
+    arguments: HashMap<usize, String>,
+    /// Words to be sent on: place, and from which byte of the text.
+    fresh: Vec<(usize, usize)>,
+    /// Parts that have changed since they were written.
+    unsaved: Vec<usize>,
+    /// When parts were written last, and how long their words were then.
+    saved: Instant,
+    length: usize,
+    usage: Usage,
+    finish: Option<Finish>,
+}
+
+/// Says so when the prompt could not be kept; the turn goes on in memory.
+async fn kept(scope: &Scope, flushed: Result<(), store::Error>) {
+    if let Err(e) = flushed {
+        tracing::error!("the prompt is not saved: {e}");
+        super::run::unsaved(scope, &e).await;
+    }
+}
+
+/// Reads one answer to its end. None when the user cancelled.
+async fn fold(
+    scope: &Scope,
+    frame: &Frame,
+    mut answer: Peekable<Answer>,
+    message: &mut Message,
+) -> Option<Result<End, Error>> {
+    let mut folded = Folded {
+        scope,
+        frame,
+        message,
+        places: HashMap::new(),
+        arguments: HashMap::new(),
+        fresh: Vec::new(),
+        unsaved: Vec::new(),
+        saved: Instant::now(),
+        length: 0,
+        usage: Usage::default(),
+        finish: None,
+    };
+    let failed = loop {
+        let delta = tokio::select! {
+            biased;
+            () = scope.cancelled.cancelled() => {
+                folded.save(true).await;
+                return None;
+            }
+            delta = answer.next() => delta,
+        };
+        let mut ended = match delta {
+            None => Some(None),
+            Some(Err(error)) => Some(Some(error)),
+            Some(Ok(delta)) => {
+                folded.take(delta).await;
+                None
+            }
+        };
+        // What is already waiting is merged into the same piece; nothing waits for more to come.
+        while ended.is_none()
+            && folded.waiting() < PIECE
+            && let Some(next) = answer.next().now_or_never()
+        {
+            match next {
+                None => ended = Some(None),
+                Some(Err(error)) => ended = Some(Some(error)),
+                Some(Ok(delta)) => folded.take(delta).await,
+            }
+        }
+        folded.send().await;
+        folded.save(ended.is_some()).await;
+        if let Some(error) = ended {
+            break error;
+        }
+    };
+    folded.close().await;
+    let (usage, finish) = (folded.usage, folded.finish);
+    Some(match (failed, finish) {
+        (Some(error), _) => Err(error),
+        (None, Some(finish)) => Ok(End { finish, usage }),
+        (None, None) => Err(Error::Garbled("the model's answer was cut off".into())),
+    })
+}
+
+impl Folded<'_> {
+    async fn take(&mut self, delta: Delta) {
+        match delta {
+            Delta::Text { index, text } => {
+                let place = self.place(index, || Content::Text(Text::default())).await;
+                if let Content::Text(part) = &mut self.message.parts[place].content {
+                    let from = part.text.len();
+                    part.text.push_str(&text);
+                    self.grown(place, from);
+                }
+            }
+            Delta::Reasoning { index, text } => {
+                let place = self.place(index, || Content::Reasoning(Reasoning::default())).await;
+                if let Content::Reasoning(part) = &mut self.message.parts[place].content {
+                    let from = part.text.len();
+                    part.text.push_str(&text);
+                    self.grown(place, from);
+                }
+            }
+            Delta::Call { index, id, name } => self.call(index, id, name).await,
+            Delta::Arguments { index, json } => self.arguments.entry(index).or_default().push_str(&json),
+            Delta::Provider { index, data } => {
+                let place = self.place(index, || Content::Reasoning(Reasoning::default())).await;
+                match &mut self.message.parts[place].content {
+                    Content::Text(Text { provider, .. })
+                    | Content::Reasoning(Reasoning { provider, .. })
+                    | Content::Tool(Call { provider, .. }) => provider.extend(data),
+                    _ => {}
+                }
+                self.changed(place);
+            }
+            Delta::Usage(usage) => self.usage = usage,
+            Delta::Finish(finish) => self.finish = Some(finish),
+        }
+    }
+
+    async fn call(&mut self, index: usize, id: Option<String>, name: String) {
+        if let Some(place) = self.places.get(&index) {
+            // Some dialects repeat the name with every piece, or send the id later.
+            if let Content::Tool(call) = &mut self.message.parts[*place].content
+                && call.provider_id.is_none()
+            {
+                call.provider_id = id;
+            }
+            return;
+        }
+        self.send().await;
+        let call = Call {
+            call: self.scope.call_id(),
+            provider_id: id,
+            tool: name.clone(),
+            input: Value::Object(Map::new()),
+            kind: self.scope.tools.find(&name).map(|tool| tool.kind()).unwrap_or_default(),
+            title: crate::text::title(&name),
+            locations: Vec::new(),
+            state: CallState::Pending,
+            provider: Map::new(),
+        };
+        let update = CallUpdate {
+            title: Some(call.title.clone()),
+            tool: Some(name),
+            kind: Some(call.kind),
+            progress: Some(Progress::Pending),
+            ..CallUpdate::of(&call.call)
+        };
+        self.place(index, || Content::Tool(call)).await;
+        self.scope.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    async fn place(&mut self, index: usize, content: impl FnOnce() -> Content) -> usize {
+        if let Some(place) = self.places.get(&index) {
+            return *place;
+        }
+        let place = self.message.parts.len();
+        let part = self.scope.part(content());
+        self.scope.record.part(&self.message.id, &part).await;
+        self.message.parts.push(part);
+        self.places.insert(index, place);
+        place
+    }
+
+    fn grown(&mut self, place: usize, from: usize) {
+        if !self.fresh.iter().any(|(waiting, _)| *waiting == place) {
+            self.fresh.push((place, from));
+        }
+        self.changed(place);
+    }
+
+    fn changed(&mut self, place: usize) {
+        if !self.unsaved.contains(&place) {
+            self.unsaved.push(place);
+        }
+    }
+
+    /// Bytes that have not been sent on.
+    fn waiting(&self) -> usize {
+        self.fresh.iter().map(|(place, from)| words(&self.message.parts[*place]).len() - from).sum()
+    }
+
+    /// Sends on what is fresh.
+    async fn send(&mut self) {
+        for (place, from) in std::mem::take(&mut self.fresh) {
+            let part = &self.message.parts[place];
+            let delta = words(part)[from..].to_owned();
+            if delta.is_empty() {
+                continue;
+            }
+            let event = match part.content {
+                Content::Reasoning(_) => Event::Thought { part: part.id.clone(), delta },
+                _ => Event::Text { part: part.id.clone(), delta },
+            };
+            self.scope.outlet.event(event).await;
+        }
+    }
+
+    /// Writes what has changed, now and then; at the end at once. A part is written whole, so a long
+    /// one is written again when it has grown by an eighth, or a second has passed.
+    async fn save(&mut self, now: bool) {
+        let length: usize = self.unsaved.iter().map(|place| words(&self.message.parts[*place]).len()).sum();
+        let due = || {
+            let waited = self.saved.elapsed();
+            waited >= SAVE_AT_LAST || (waited >= SAVE_EVERY && length >= self.length + self.length / 8)
+        };
+        if self.unsaved.is_empty() || !(now || due()) {
+            return;
+        }
+        self.length = length;
+        for place in std::mem::take(&mut self.unsaved) {
+            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+        }
+        self.saved = Instant::now();
+    }
+
+    /// Gives the calls their arguments. Text that is no JSON object stays text, and the call fails
+    /// with a reason when it is made.
+    async fn close(&mut self) {
+        for (index, json) in std::mem::take(&mut self.arguments) {
+            let Some(place) = self.places.get(&index).copied() else {
+                continue;
+            };
+            if let Content::Tool(call) = &mut self.message.parts[place].content {
+                call.input = match serde_json::from_str::<Value>(&json) {
+                    Ok(value) if value.is_object() => value,
+                    _ if json.trim().is_empty() => Value::Object(Map::new()),
+                    _ => Value::String(json),
+                };
+            }
+            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+        }
+        tracing::debug!("{} answered with {} parts", self.frame.model.id, self.message.parts.len());
+    }
+}
+
+fn words(part: &Part) -> &str {
+    match &part.content {
+        Content::Text(text) => &text.text,
+        Content::Reasoning(reasoning) => &reasoning.text,
+        _ => "",
+    }
+}
+
+fn cost(model: &Model, usage: &Usage) -> Option<f64> {
+    let price = model.price?;
+    #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+    let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
+    Some(
+        dollars(usage.input, price.input)
+            + dollars(usage.output + usage.reasoning, price.output)
+            + dollars(usage.cache_read, price.cache_read)
+            + dollars(usage.cache_write, price.cache_write),
+    )
+}
+
+/// Tells how full the context is now, and what was spent so far.
+async fn usage(history: &History, scope: &Scope, model: &Model) {
+    let counted = history.messages.iter().filter_map(Message::assistant);
+    let cost = counted.clone().filter_map(|a| a.cost).reduce(|a, b| a + b);
+    let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) else {
+        return;
+    };
+    let size = model.context.unwrap_or(Model::ASSUMED_CONTEXT);
+    scope.outlet.event(Event::Usage { used: last.usage.context(), size, cost }).await;
+}

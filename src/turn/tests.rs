@@ -1,0 +1,390 @@
+//! Whole turns with a scripted model, a temporary store and a clock that does not wait. The
+//! expectation is the list of events as text.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::models::Models;
+use super::record::Recorder;
+use super::{Background, Choice, History, Outcome, Scope, run};
+use crate::agent::registry::Agents;
+use crate::config::settings::Settings;
+use crate::environment::Environment;
+use crate::event::{Answer, Event, Outlet, Progress, Status, Up};
+use crate::id::SessionId;
+use crate::message::{Content, FaultKind, Finish, Message, ModelRef, Role, Text, User};
+use crate::model::catalog::Catalog;
+use crate::model::http::Client;
+use crate::model::registry::{Registry, Sources};
+use crate::model::request;
+use crate::model::scripted::{Script, Scripted};
+use crate::model::{Delta, Error};
+use crate::permission::grants::Grants;
+use crate::permission::{Action, Denial, Rules};
+use crate::store::Store;
+use crate::system::Surroundings;
+use crate::tool;
+use crate::worktree::Worktree;
+
+/// A session with a scripted model in a directory of its own.
+struct Stage {
+    dir: tempfile::TempDir,
+    model: Arc<Scripted>,
+    settings: Settings,
+    history: History,
+    cancelled: CancellationToken,
+    answers: Vec<Answer>,
+    /// Cancel when an event with this text comes.
+    cancel_at: Option<&'static str>,
+}
+
+/// What a turn came to.
+struct Played {
+    events: Vec<String>,
+    outcome: Outcome,
+    history: History,
+}
+
+impl Stage {
+    fn new(scripts: impl IntoIterator<Item = Script>) -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            model: Scripted::new(scripts),
+            settings: Settings::default(),
+            history: History::default(),
+            cancelled: CancellationToken::new(),
+            answers: Vec::new(),
+            cancel_at: None,
+        }
+    }
+
+    /// With rules after the built-in ones.
+    fn rules(mut self, rules: &[(&str, &str, Action)]) -> Self {
+        self.settings.permission = Rules::built_in(rules);
+        self
+    }
+
+    fn answering(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
+        self.answers = answers.into_iter().collect();
+        self
+    }
+
+    async fn play(&mut self, prompt: &str) -> Played {
+        let home = self.dir.path().display().to_string();
+        let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
+        let cwd = self.dir.path().join("work");
+        std::fs::create_dir_all(&cwd).unwrap();
+        let cwd = std::fs::canonicalize(cwd).unwrap();
+        let worktree = Worktree { root: cwd.clone(), git: false, extra: vec![] };
+        let store = Store::start(&environment.dirs.data);
+        let session = SessionId::new(environment.fresh(SessionId::PREFIX));
+        let settings = Arc::new(self.settings.clone());
+        let registry = Registry::new(Sources {
+            configured: vec![],
+            local: vec![],
+            catalog: &Catalog::bundled(),
+            disabled: &[],
+            enabled: None,
+            auth: &Default::default(),
+            environment: &environment,
+            client: Arc::new(Client::new(&environment)),
+            offline: self.model.clone(),
+        });
+        let (agents, _) = Agents::build(&settings, &environment, &worktree);
+        let (outlet, events) = Outlet::new();
+        let scope = Scope {
+            session: session.clone(),
+            cwd: cwd.clone(),
+            roots: Arc::new([]),
+            settings: settings.clone(),
+            agents: Arc::new(agents),
+            models: Models::new(watch::channel(Arc::new(registry)).1, None),
+            tools: Arc::new(tool::registry::Registry::built_in()),
+            grants: Grants::open("project", &environment, &store).await,
+            background: Arc::new(Background {
+                surroundings: Surroundings::new(&cwd, &worktree, environment.now()),
+                references: vec![],
+                instructions: vec![],
+            }),
+            choice: watch::channel(Choice { agent: "build".into(), model: None }).1,
+            seen: Arc::default(),
+            todos: Arc::new(tool::todos::Todos::new(vec![])),
+            files: tool::Files::default(),
+            record: Recorder::new(store, session),
+            cancelled: self.cancelled.clone(),
+            outlet,
+            worktree: Arc::new(worktree),
+            environment,
+        };
+        let mut history = std::mem::take(&mut self.history);
+        let content = Content::Text(Text { text: prompt.into(), ..Text::default() });
+        let model = ModelRef { provider: "offline".into(), model: "offline".into(), effort: None };
+        history.messages.push(Message {
+            id: scope.message_id(),
+            created: scope.now(),
+            role: Role::User(User { agent: "build".into(), model, system: None }),
+            parts: vec![scope.part(content)],
+        });
+        let watching = watch(events, self.cancelled.clone(), self.cancel_at, std::mem::take(&mut self.answers));
+        let ((history, outcome), events) = tokio::join!(run::run(history, scope), watching);
+        self.history = history.clone();
+        Played { events, outcome, history }
+    }
+}
+
+async fn watch(
+    mut events: mpsc::Receiver<Up>,
+    cancelled: CancellationToken,
+    cancel_at: Option<&str>,
+    answers: Vec<Answer>,
+) -> Vec<String> {
+    let mut answers = answers.into_iter();
+    let mut seen = Vec::new();
+    while let Some(up) = events.recv().await {
+        let line = match up {
+            Up::Event(event) => show(&event),
+            Up::Ask(ask) => {
+                let line = format!("ask: {}", ask.show.title.clone().unwrap_or_default());
+                match answers.next() {
+                    Some(answer) => drop(ask.reply.send(answer)),
+                    // Held open: the user is thinking.
+                    None => std::mem::forget(ask.reply),
+                }
+                Some(line)
+            }
+            other => Some(format!("{other:?}")),
+        };
+        let Some(line) = line else { continue };
+        if cancel_at.is_some_and(|text| line.contains(text)) {
+            cancelled.cancel();
+        }
+        seen.push(line);
+    }
+    seen
+}
+
+fn show(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Text { delta, .. } => format!("text: {delta}"),
+        Event::Thought { delta, .. } => format!("thought: {delta}"),
+        Event::Call(update) => match (update.progress, &update.output) {
+            (Some(Progress::Pending), _) => format!("call: {}", update.tool.clone().unwrap_or_default()),
+            (Some(Progress::Running), _) => "running".into(),
+            (Some(Progress::Completed), Some(output)) => format!("done: {}", output.lines().next().unwrap_or_default()),
+            (Some(Progress::Failed), Some(output)) => format!("failed: {output}"),
+            _ => format!("shown: {}", update.title.clone()?),
+        },
+        Event::Status(Status::Retrying { attempt, cause, .. }) => format!("retry {attempt}: {cause}"),
+        Event::Usage { .. } | Event::Status(_) => return None,
+        other => format!("{other:?}"),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_are_told_as_they_come() {
+    let mut stage = Stage::new([Script::text("hello")]);
+    let played = stage.play("hi").await;
+    assert_eq!(played.events, ["text: hello"]);
+    assert_eq!(played.outcome, Outcome::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_announced_shown_run_and_answered() {
+    let mut stage = Stage::new([Script::calls(&[("list", json!({}))]), Script::text("empty")]);
+    let played = stage.play("look").await;
+    let expected = ["call: list", "shown: List .", "running"];
+    assert_eq!(played.events[..3], expected);
+    assert!(played.events[3].starts_with("done: "), "{:?}", played.events);
+    assert_eq!(played.events[4..], ["text: empty"]);
+    assert_eq!(stage.model.asked().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
+    let mut stage = Stage::new([
+        Script::calls(&[("list", json!({})), ("nosuch", json!({})), ("read", json!({"filePath": "missing"}))]),
+        Script::text("done"),
+        Script::text("again"),
+    ]);
+    stage.play("look").await;
+    stage.play("and now?").await;
+    let asked = stage.model.asked();
+    for pair in asked.windows(2) {
+        assert_eq!(pair[1].messages[..pair[0].messages.len()], pair[0].messages[..]);
+        assert_eq!(pair[1].system, pair[0].system);
+        assert_eq!(pair[1].tools, pair[0].tools);
+    }
+    for request in asked {
+        for (n, message) in request.messages.iter().enumerate() {
+            let request::Message::Assistant(outputs) = message else { continue };
+            let calls: Vec<_> = outputs
+                .iter()
+                .filter_map(|output| match output {
+                    request::Output::Call { id, .. } => Some(id),
+                    _ => None,
+                })
+                .collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let Some(request::Message::Results(results)) = request.messages.get(n + 1) else {
+                panic!("calls without results");
+            };
+            assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_model_got_wrong_it_is_told() {
+    let broken = Script::from_iter([
+        Delta::Call { index: 0, id: None, name: "read".into() },
+        Delta::Arguments { index: 0, json: "{\"filePath\":".into() },
+        Delta::Finish(Finish::ToolCalls),
+    ]);
+    let mut stage = Stage::new([broken, Script::calls(&[("fly", json!({}))]), Script::text("sorry")]);
+    let played = stage.play("go").await;
+    let told: Vec<_> = played.events.iter().filter(|e| e.starts_with("failed")).collect();
+    assert!(told[0].contains("not a JSON object"), "{told:?}");
+    assert!(told[1].contains("no tool named \"fly\"") && told[1].contains("bash"), "{told:?}");
+    assert_eq!(played.outcome, Outcome::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_is_repeated_and_left_out_of_the_next_request() {
+    let limited = Error::RateLimited { message: "slow down".into(), after: Some(Duration::from_secs(12)) };
+    let mut stage = Stage::new([
+        Script::text("half an ans").then_fails(limited),
+        Script::text("whole answer"),
+        Script::text("yes"),
+    ]);
+    let before = tokio::time::Instant::now();
+    let played = stage.play("hi").await;
+    assert_eq!(before.elapsed().as_secs(), 12);
+    assert_eq!(played.events, ["text: half an ans", "retry 1: slow down", "text: whole answer"]);
+    stage.play("sure?").await;
+    let request::Message::Assistant(said) = &stage.model.asked()[2].messages[1] else { panic!("an answer") };
+    assert_eq!(said.len(), 1, "{said:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_remains_is_a_fault_with_advice() {
+    let mut stage = Stage::new([Script::fails(Error::Auth("the key is wrong".into()))]);
+    let Outcome::Failed(fault) = stage.play("hi").await.outcome else { panic!("a fault") };
+    assert_eq!(fault.kind, FaultKind::Auth);
+    assert!(fault.advice.is_some());
+    let mut stage = Stage::new((0..6).map(|_| Script::fails(Error::Network("reset".into()))));
+    let played = stage.play("hi").await;
+    assert_eq!(played.events.len(), 5, "five repetitions are told: {:?}", played.events);
+    assert!(matches!(played.outcome, Outcome::Failed(_)));
+    assert_eq!(stage.model.left(), 0);
+    // The session can be used afterwards, and the model sees a valid conversation.
+    stage.model = Scripted::new([Script::text("back")]);
+    assert_eq!(stage.play("again").await.outcome, Outcome::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_tool_runs_for_an_answer_that_broke_off() {
+    let cut = Script::calls(&[("bash", json!({"command": "touch ran"}))]).then_fails(Error::Network("reset".into()));
+    let mut stage = Stage::new([cut, Script::text("never mind")]);
+    let played = stage.play("go").await;
+    assert!(!stage.dir.path().join("work/ran").exists());
+    assert_eq!(played.outcome, Outcome::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_ends_every_wait() {
+    let ask = [("bash", "*", Action::Ask)];
+    let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
+    let table: [(&str, Stage, &'static str); 4] = [
+        ("the stream", Stage::new([Script::text("one").then_hangs()]), "one"),
+        ("the backoff", Stage::new([Script::fails(Error::Network("reset".into()))]), "retry"),
+        ("the question", Stage::new([command("echo hi")]).rules(&ask), "ask"),
+        ("the tool", Stage::new([command("sleep 600")]), "running"),
+    ];
+    for (name, mut stage, at) in table {
+        stage.cancel_at = Some(at);
+        let played = stage.play("go").await;
+        assert_eq!(played.outcome, Outcome::Cancelled, "{name}");
+        for call in played.history.messages.iter().flat_map(Message::calls) {
+            assert!(matches!(call.state, crate::message::CallState::Failed { .. }), "{name}: {:?}", call.state);
+        }
+        assert_eq!(stage.model.left(), 0, "{name}");
+        // The next prompt works.
+        stage.cancel_at = None;
+        stage.cancelled = CancellationToken::new();
+        stage.model = Scripted::new([Script::text("fine")]);
+        assert_eq!(stage.play("and now?").await.outcome, Outcome::Ended, "{name}");
+    }
+}
+
+// Real time: a paused clock runs ahead of a real process, into its time limit.
+#[tokio::test]
+async fn answers_to_questions_decide() {
+    let ask = [("bash", "*", Action::Ask)];
+    let scripts = || [Script::calls(&[("bash", json!({"command": "echo hi"}))]), Script::text("ok")];
+    let mut once = Stage::new(scripts()).rules(&ask).answering([Answer::Once]);
+    assert!(once.play("go").await.events.contains(&"done: hi".to_owned()));
+    let mut no = Stage::new(scripts()).rules(&ask).answering([Answer::No(Denial::Rejected)]);
+    let played = no.play("go").await;
+    assert_eq!((played.outcome, no.model.left()), (Outcome::Ended, 1), "a rejection ends the turn");
+    let words = Denial::Corrected("use ls".into());
+    let mut corrected = Stage::new(scripts()).rules(&ask).answering([Answer::No(words)]);
+    let played = corrected.play("go").await;
+    assert_eq!((played.outcome, corrected.model.left()), (Outcome::Ended, 0), "words go to the model");
+    assert!(played.events.iter().any(|e| e.contains("use ls")), "{:?}", played.events);
+    let mut denied = Stage::new(scripts()).rules(&[("bash", "*", Action::Allow), ("bash", "echo *", Action::Deny)]);
+    let played = denied.play("go").await;
+    assert!(played.events.iter().any(|e| e.starts_with("failed: Not allowed")), "{:?}", played.events);
+    assert_eq!(denied.model.left(), 0, "a denial by rule goes to the model");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_third_identical_call_asks() {
+    let call = || Script::calls(&[("list", json!({}))]);
+    let mut stage = Stage::new([call(), call(), call(), Script::text("enough")]).answering([Answer::Once]);
+    let played = stage.play("loop").await;
+    assert_eq!(played.events.iter().filter(|e| e.starts_with("ask")).count(), 1, "{:?}", played.events);
+    assert_eq!(played.outcome, Outcome::Ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_step_limit_is_hard() {
+    let call = |n: u32| Script::calls(&[("list", json!({ "path": format!("{n}") }))]);
+    let mut stage = Stage::new([call(0), Script::text("had to stop")]);
+    stage.settings.agents =
+        vec![crate::config::settings::AgentEntry { name: "build".into(), steps: Some(2), ..Default::default() }];
+    let played = stage.play("go").await;
+    assert_eq!(played.outcome, Outcome::Ended);
+    let last = &stage.model.asked()[1];
+    assert!(last.tools.is_empty(), "no tools on the last step");
+    assert_eq!(stage.model.left(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_model_is_asked_once_more_and_never_ends_in_silence() {
+    let nothing = || Script::from_iter([Delta::Finish(Finish::Stop)]);
+    let mut stage = Stage::new([nothing(), nothing()]);
+    let played = stage.play("hi").await;
+    assert_eq!(played.outcome, Outcome::Ended);
+    assert!(played.events.last().is_some_and(|e| e.starts_with("text: (The model")), "{:?}", played.events);
+    let mut stage = Stage::new([nothing(), Script::text("here I am")]);
+    assert!(stage.play("hi").await.events.contains(&"text: here I am".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_reasons() {
+    let ends = |finish| Script::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    for (finish, outcome) in [
+        (Finish::Length, Outcome::MaxTokens),
+        (Finish::Refusal, Outcome::Refused),
+        (Finish::Other, Outcome::Ended),
+        (Finish::Stop, Outcome::Ended),
+    ] {
+        assert_eq!(Stage::new([ends(finish)]).play("hi").await.outcome, outcome, "{finish:?}");
+    }
+}
