@@ -1,0 +1,13 @@
+//! Conversations. A session is an actor: a task that owns the history, the choice of agent and
+//! model, and the running turn; everyone else holds a [`handle::Handle`] and sends it mail.
+
+pub mod actor;
+pub mod commands;
+pub mod handle;
+pub mod models;
+pub mod open;
+pub mod replay;
+pub mod title;
+
+pub use handle::Handle;
+pub use open::Shared;

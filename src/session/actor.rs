@@ -1,0 +1,219 @@
+//! The task of one session: its mailbox and its running turn in one select. The only owner of the
+//! history, which it lends to the turn and gets back with the outcome.
+
+use std::collections::VecDeque;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::{Cancel, Ended, Mail, Prompt};
+use super::title;
+use crate::event::{Event, Outlet};
+use crate::message::{Message, Role, User};
+use crate::store::{Record, Store};
+use crate::turn::frame;
+use crate::turn::run;
+use crate::turn::{Choice, History, Outcome, Scope};
+
+/// A session's state.
+pub(super) struct Actor {
+    /// What a turn gets to see; its token and outlet are replaced for each turn.
+    pub(super) scope: Scope,
+    pub(super) history: History,
+    pub(super) record: Record,
+    pub(super) store: Store,
+    pub(super) mailbox: mpsc::Receiver<Mail>,
+    pub(super) cancels: mpsc::UnboundedReceiver<Cancel>,
+    /// Cancels that may be about prompts still in the mailbox.
+    pub(super) cancelled: Vec<Cancel>,
+    pub(super) choice: watch::Sender<Choice>,
+    /// Ends when the process does.
+    pub(super) ended: CancellationToken,
+    /// Prompts that came while a turn was running.
+    pub(super) waiting: VecDeque<Prompt>,
+    /// The search for local servers, while it may still run: 100 ms at most.
+    pub(super) local: Option<JoinHandle<()>>,
+}
+
+impl Actor {
+    /// Serves the mailbox until the session is closed, or nobody holds its address any more.
+    pub(super) async fn run(mut self) {
+        let mut closing: Option<oneshot::Sender<()>> = None;
+        while closing.is_none() {
+            let prompt = match self.waiting.pop_front() {
+                Some(prompt) => prompt,
+                None => {
+                    let mail = tokio::select! {
+                        mail = self.mailbox.recv() => mail,
+                        () = self.ended.cancelled() => None,
+                    };
+                    match mail {
+                        None => break,
+                        Some(Mail::Prompt(prompt)) => prompt,
+                        Some(Mail::Close(done)) => {
+                            closing = Some(done);
+                            continue;
+                        }
+                        Some(mail) => {
+                            self.choose(mail).await;
+                            continue;
+                        }
+                    }
+                }
+            };
+            if self.is_cancelled(prompt.number) {
+                forget(prompt);
+                continue;
+            }
+            closing = self.turn(prompt).await;
+        }
+        // Answered in order, after the turn that ran.
+        self.waiting.into_iter().for_each(forget);
+        self.mailbox.close();
+        while let Ok(mail) = self.mailbox.try_recv() {
+            if let Mail::Prompt(prompt) = mail {
+                forget(prompt);
+            }
+        }
+        self.store.close(&self.record.id).await;
+        if let Some(done) = closing {
+            // Nobody needs to wait for it.
+            done.send(()).ok();
+        }
+    }
+
+    /// Runs one turn. Gives back who wants the session closed, if someone does.
+    async fn turn(&mut self, prompt: Prompt) -> Option<oneshot::Sender<()>> {
+        if let Some(local) = self.local.take()
+            && let Err(e) = local.await
+        {
+            tracing::warn!("looking for local servers failed: {e}");
+        }
+        self.say(&prompt).await;
+        let cancelled = self.ended.child_token();
+        let mut scope = self.scope.clone();
+        scope.cancelled = cancelled.clone();
+        scope.outlet = prompt.outlet.clone();
+        let mut closing = None;
+        let mut work = std::pin::pin!(run::run(std::mem::take(&mut self.history), scope));
+        let (history, outcome) = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                Some(cancel) = self.cancels.recv() => {
+                    if cancel.covers(prompt.number) {
+                        cancelled.cancel();
+                    }
+                    self.cancelled.push(cancel);
+                    if let Cancel::Only(_) = cancel
+                        && let Some(at) = self.waiting.iter().position(|next| cancel.covers(next.number))
+                        && let Some(gone) = self.waiting.remove(at)
+                    {
+                        forget(gone);
+                    }
+                }
+                mail = self.mailbox.recv(), if closing.is_none() => match mail {
+                    Some(Mail::Prompt(next)) => self.waiting.push_back(next),
+                    Some(Mail::Close(done)) => {
+                        cancelled.cancel();
+                        closing = Some(done);
+                    }
+                    Some(mail) => choose(&self.choice, mail),
+                    // Every handle is gone: nobody will ever ask for the result.
+                    None => {
+                        cancelled.cancel();
+                        closing = Some(oneshot::channel().0);
+                    }
+                },
+            }
+        };
+        self.history = history;
+        self.close_turn(&prompt.outlet).await;
+        let Prompt { outlet, outcome: reply, .. } = prompt;
+        drop(outlet);
+        let (ended, told) = Ended::new(outcome);
+        // An editor that is gone has no use for the outcome.
+        reply.send(ended).ok();
+        tokio::select! {
+            _ = told => {}
+            () = self.ended.cancelled() => {}
+        }
+        closing
+    }
+
+    /// Whether a prompt was cancelled before it began.
+    fn is_cancelled(&mut self, number: u64) -> bool {
+        while let Ok(cancel) = self.cancels.try_recv() {
+            self.cancelled.push(cancel);
+        }
+        // Prompts come in order: what is about earlier ones has done its work.
+        let cancelled = self.cancelled.iter().any(|cancel| cancel.covers(number));
+        self.cancelled.retain(|cancel| match cancel {
+            Cancel::UpTo(last) => *last > number,
+            Cancel::Only(one) => *one > number,
+        });
+        cancelled
+    }
+
+    /// Puts the prompt into the history and the store.
+    async fn say(&mut self, prompt: &Prompt) {
+        let choice = self.choice.borrow().clone();
+        let agent = self.scope.agents.get(&choice.agent);
+        let model = match agent {
+            Some(agent) => frame::model(&self.scope, &agent),
+            None => self.scope.models.default_model(),
+        };
+        let message = Message {
+            id: self.scope.message_id(),
+            created: self.scope.now(),
+            role: Role::User(User { agent: choice.agent, model, system: None }),
+            parts: prompt.content.iter().map(|content| self.scope.part(content.clone())).collect(),
+        };
+        self.record.updated = message.created;
+        self.store.record(&self.record).await;
+        self.scope.record.whole(&message).await;
+        self.history.messages.push(message);
+    }
+
+    /// What is to be done after a turn: the title after the first one, the record.
+    async fn close_turn(&mut self, outlet: &Outlet) {
+        let choice = self.choice.borrow().clone();
+        self.record.updated = self.scope.now();
+        self.record.agent = Some(choice.agent);
+        self.record.model = choice.model;
+        self.record.todos = self.scope.todos.get();
+        let spent = self.history.messages.iter().filter_map(|m| m.assistant()?.cost);
+        self.record.cost = spent.reduce(|a, b| a + b);
+        let fresh = match self.record.title {
+            Some(_) => None,
+            None => title::title(&self.history),
+        };
+        if let Some(title) = fresh {
+            self.record.title = Some(title.clone());
+            outlet.event(Event::Info { title: Some(title), updated: self.record.updated }).await;
+        }
+        self.store.record(&self.record).await;
+    }
+
+    async fn choose(&mut self, mail: Mail) {
+        choose(&self.choice, mail);
+        let choice = self.choice.borrow().clone();
+        self.record.agent = Some(choice.agent);
+        self.record.model = choice.model;
+        self.store.record(&self.record).await;
+    }
+}
+
+fn choose(choice: &watch::Sender<Choice>, mail: Mail) {
+    match mail {
+        Mail::Agent(agent) => choice.send_modify(|choice| choice.agent = agent),
+        Mail::Model(model) => choice.send_modify(|choice| choice.model = Some(model)),
+        Mail::Prompt(_) | Mail::Close(_) => {}
+    }
+}
+
+/// Answers a prompt that will not be run.
+fn forget(prompt: Prompt) {
+    // An editor that is gone has no use for the outcome.
+    prompt.outcome.send(Ended::new(Outcome::Cancelled).0).ok();
+}

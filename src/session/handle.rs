@@ -1,0 +1,197 @@
+//! The address of a session. Whatever is asked of it is queued before the function returns, so
+//! that two lines from the editor keep their order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::commands::Commands;
+use crate::agent::registry::Agents;
+use crate::config::settings::Settings;
+use crate::event::{Event, Outlet, Up};
+use crate::id::SessionId;
+use crate::message::{Content, ModelRef};
+use crate::turn::models::Models;
+use crate::turn::{Choice, Outcome};
+
+/// How much mail may wait.
+pub(super) const WAITING: usize = 64;
+
+/// A session, from outside.
+#[derive(Clone)]
+pub struct Handle {
+    /// The session.
+    pub id: SessionId,
+    /// The directory it works in.
+    pub cwd: PathBuf,
+    /// Who can speak in it.
+    pub agents: Arc<Agents>,
+    /// Who can be asked in it.
+    pub models: Models,
+    /// What the user's files say.
+    pub settings: Arc<Settings>,
+    /// The `/words` that can be said in it.
+    pub commands: Arc<Commands>,
+    /// What the user is to hear at the first turn.
+    pub(super) notices: Arc<[Event]>,
+    /// Whether the first turn has begun.
+    pub(super) greeted: Arc<AtomicBool>,
+    /// Numbers the prompts, from 1.
+    pub(super) prompts: Arc<AtomicU64>,
+    /// Beside the mailbox, so that a full one keeps no cancel waiting.
+    pub(super) cancels: mpsc::UnboundedSender<Cancel>,
+    pub(super) mailbox: mpsc::Sender<Mail>,
+    pub(super) choice: watch::Receiver<Choice>,
+}
+
+/// What a session can be asked to do.
+pub enum Mail {
+    /// Run a turn.
+    Prompt(Prompt),
+    /// Speak as another agent from the next step on.
+    Agent(String),
+    /// Ask another model from the next step on.
+    Model(ModelRef),
+    /// Stop, let go of the store, and end.
+    Close(oneshot::Sender<()>),
+}
+
+/// Which prompts are cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancel {
+    /// All that were sent up to this one, running or waiting.
+    UpTo(u64),
+    /// This one.
+    Only(u64),
+}
+
+impl Cancel {
+    /// Whether it is about a prompt.
+    pub fn covers(self, number: u64) -> bool {
+        match self {
+            Self::UpTo(last) => number <= last,
+            Self::Only(one) => number == one,
+        }
+    }
+}
+
+/// A prompt on its way.
+pub struct Prompt {
+    /// Its place among the session's prompts.
+    pub number: u64,
+    /// What the user said.
+    pub content: Vec<Content>,
+    /// Where the turn's news go.
+    pub outlet: Outlet,
+    /// How it ended.
+    pub outcome: oneshot::Sender<Ended>,
+}
+
+/// The end of a turn.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// To be dropped when the editor has been told: the next turn begins after that, so that the
+    /// words of two turns never mix.
+    pub told: oneshot::Sender<()>,
+}
+
+impl Ended {
+    /// An end, and what completes when it was told.
+    pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
+        let (told, heard) = oneshot::channel();
+        (Self { outcome, told }, heard)
+    }
+}
+
+/// A turn that was asked for.
+pub struct Turn {
+    /// Its prompt's place among the session's prompts.
+    pub number: u64,
+    /// What happens in it.
+    pub events: mpsc::Receiver<Up>,
+    /// How it ends. A session that ends first drops it: the turn is cancelled then.
+    pub outcome: oneshot::Receiver<Ended>,
+}
+
+/// The session takes no more mail: it is closed, or far too much is waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Busy {
+    /// It was closed.
+    #[error("the session is closed")]
+    Closed,
+    /// Too many prompts are waiting.
+    #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
+    Full,
+}
+
+impl Handle {
+    /// Queues a prompt. Prompts are answered one after the other, in order.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn prompt(&self, content: Vec<Content>) -> Result<Turn, Busy> {
+        let (outlet, events) = Outlet::new();
+        let (outcome, ended) = oneshot::channel();
+        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
+        self.send(Mail::Prompt(Prompt { number, content, outlet, outcome }))?;
+        Ok(Turn { number, events, outcome: ended })
+    }
+
+    /// Stops the running turn, and forgets the prompts that wait.
+    pub fn cancel(&self) {
+        // A session that is closed has nothing to cancel.
+        self.cancels.send(Cancel::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
+    }
+
+    /// Stops or forgets one prompt.
+    pub fn cancel_one(&self, number: u64) {
+        // A session that is closed has nothing to cancel.
+        self.cancels.send(Cancel::Only(number)).ok();
+    }
+
+    /// Chooses the agent for the steps to come. The caller has checked that it exists.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn choose_agent(&self, name: &str) -> Result<(), Busy> {
+        self.send(Mail::Agent(name.into()))
+    }
+
+    /// Chooses the model for the steps to come. The caller has checked that it exists.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn choose_model(&self, model: ModelRef) -> Result<(), Busy> {
+        self.send(Mail::Model(model))
+    }
+
+    /// Cancels what runs, lets go of the store, ends the session's task.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.mailbox.send(Mail::Close(done)).await.is_ok() {
+            // An actor that ends without an answer has closed as well.
+            closed.await.ok();
+        }
+    }
+
+    /// What the user is to hear when the first turn begins; none from the second one on.
+    pub fn greeting(&self) -> Option<&[Event]> {
+        (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
+    }
+
+    /// What is chosen now. Mail that is still on its way is not in it.
+    pub fn choice(&self) -> Choice {
+        self.choice.borrow().clone()
+    }
+
+    fn send(&self, mail: Mail) -> Result<(), Busy> {
+        self.mailbox.try_send(mail).map_err(|e| match e {
+            mpsc::error::TrySendError::Full(_) => Busy::Full,
+            mpsc::error::TrySendError::Closed(_) => Busy::Closed,
+        })
+    }
+}

@@ -1,0 +1,358 @@
+//! Opens sessions: settings, agents, rules, models, tools and store brought together.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::actor::Actor;
+use super::commands::Commands;
+use super::handle::{self, Handle};
+use super::{models, replay};
+use crate::agent::registry::Agents;
+use crate::config::{self, Settings};
+use crate::environment::Environment;
+use crate::event::{Event, Outlet, Severity};
+use crate::id::SessionId;
+use crate::instruction;
+use crate::message::{ModelRef, Todo};
+use crate::permission::grants::Grants;
+use crate::store::{self, Record, Store};
+use crate::system;
+use crate::tool;
+use crate::turn::models::Models;
+use crate::turn::record::Recorder;
+use crate::turn::{self, Background, Choice, History, Scope};
+use crate::worktree::Worktree;
+
+/// What all sessions of this process share.
+pub struct Shared {
+    /// The process's surroundings.
+    pub environment: Environment,
+    /// What is kept.
+    pub store: Store,
+    /// Ends when the process does.
+    pub ended: CancellationToken,
+    /// The sessions' tasks.
+    pub tasks: TaskTracker,
+    tools: Arc<tool::registry::Registry>,
+    models: models::Sources,
+    /// Old tool results have been looked for.
+    cleaned: AtomicBool,
+    // A std mutex around a map of cells: a leaf, never held across an await.
+    grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
+}
+
+/// Why a session cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store does not have it, or cannot read it.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// It belongs to another directory. Tools must never run in the wrong one.
+    #[error("session {id} belongs to {}, not to {}; open it with that directory", .kept.display(), .asked.display())]
+    Elsewhere {
+        /// The session.
+        id: SessionId,
+        /// The directory it was kept with.
+        kept: PathBuf,
+        /// The directory it was asked for with.
+        asked: PathBuf,
+    },
+}
+
+/// Where a session is to work.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Its directory: absolute, exists.
+    pub cwd: PathBuf,
+    /// Further directories: absolute, exist.
+    pub extra: Vec<PathBuf>,
+    /// What the editor offers for files.
+    pub files: tool::Files,
+    /// Things the user should hear at the first turn.
+    pub notices: Vec<Event>,
+}
+
+/// An opened session.
+pub struct Opened {
+    /// Its address.
+    pub handle: Handle,
+    /// Its history as events; empty for a new one.
+    pub replay: Vec<Event>,
+}
+
+impl Shared {
+    /// Nothing is read, opened or connected before the first session needs it.
+    pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            store: Store::start(&environment.dirs.data),
+            tools: Arc::new(tool::registry::Registry::built_in()),
+            models: models::Sources::new(&environment),
+            cleaned: AtomicBool::new(false),
+            grants: Mutex::default(),
+            tasks: TaskTracker::new(),
+            ended,
+            environment,
+        })
+    }
+
+    /// Waits until the sessions' tasks have ended and let go of the store, but not for long: the
+    /// process is ending.
+    pub async fn finish(&self) {
+        const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+        self.ended.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a session did not end in time; leaving it");
+        }
+        // What commands left running in the background ends with us.
+        tokio::task::spawn_blocking(crate::process::sweep).await.ok();
+        if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
+            tracing::warn!("the store did not stop in time; leaving it");
+        }
+    }
+
+    /// Opens a new session.
+    ///
+    /// # Errors
+    /// None today: where nothing can be kept, the session works and says so.
+    pub async fn create(self: &Arc<Self>, place: Place) -> Result<Opened, OpenError> {
+        let now = self.environment.now();
+        let record = Record {
+            id: SessionId::new(self.environment.fresh(SessionId::PREFIX)),
+            cwd: place.cwd.clone(),
+            extra: place.extra.clone(),
+            title: None,
+            created: now,
+            updated: now,
+            parent: None,
+            agent: None,
+            model: None,
+            todos: Vec::new(),
+            cost: None,
+        };
+        let mut place = place;
+        if let Err(e) = self.store.create(&record).await {
+            tracing::error!("{e}");
+            place.notices.push(Event::Notice {
+                severity: Severity::Warning,
+                title: "This conversation is not being saved.".into(),
+                details: Some(e.to_string()),
+            });
+        }
+        Ok(self.open(place, record, History::default()).await)
+    }
+
+    /// Opens a session as it was kept.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn load(self: &Arc<Self>, id: &SessionId, mut place: Place) -> Result<Opened, OpenError> {
+        if !id.is_well_formed() {
+            return Err(store::Error::NotFound(id.clone()).into());
+        }
+        let stored = self.store.load(id).await?;
+        if !same_directory(&stored.record.cwd, &place.cwd) {
+            self.store.close(id).await;
+            let error = OpenError::Elsewhere { id: id.clone(), kept: stored.record.cwd, asked: place.cwd };
+            return Err(error);
+        }
+        for damage in &stored.damage {
+            tracing::error!("session {id}: {damage}");
+        }
+        if !stored.damage.is_empty() {
+            place.notices.push(Event::Notice {
+                severity: Severity::Warning,
+                title: format!("{} entries of this session could not be read and are missing.", stored.damage.len()),
+                details: None,
+            });
+        }
+        let mut history = History { messages: stored.messages };
+        for message in turn::run::mend(&mut history) {
+            self.store.message(id, &message).await;
+            for part in &message.parts {
+                self.store.part(id, &message.id, part).await;
+            }
+        }
+        let mut record = stored.record;
+        record.extra.clone_from(&place.extra);
+        Ok(self.open(place, record, history).await)
+    }
+
+    async fn open(self: &Arc<Self>, place: Place, record: Record, history: History) -> Opened {
+        let environment = &self.environment;
+        if !self.cleaned.swap(true, Ordering::Relaxed) {
+            let environment = environment.clone();
+            self.tasks.spawn_blocking(move || tool::truncate::clean(&environment));
+        }
+        let base = Base::read(environment, &place).await;
+        let (models, local) = self.models(&base.settings);
+        let grants = self.grants(&base.worktree.root.display().to_string()).await;
+        let known = record.agent.clone().filter(|agent| base.agents.get(agent).is_some());
+        let agent = known.unwrap_or_else(|| base.agents.default().name.clone());
+        let model = record.model.clone().filter(|model| models.find(model).is_ok());
+        let (choice, chosen) = watch::channel(Choice { agent, model });
+        let (mailbox, mail) = mpsc::channel(handle::WAITING);
+        // Unbounded, but only as long as the editor's cancels during one turn.
+        let (cancels, cancel) = mpsc::unbounded_channel();
+        let mut notices = place.notices;
+        if let Some(why) = &environment.temporary {
+            notices.push(Event::Notice {
+                severity: Severity::Warning,
+                title: "Sessions are kept in a temporary directory only.".into(),
+                details: Some(format!("The reason: {why}. They are in {}.", environment.dirs.data.display())),
+            });
+        }
+        notices.extend(base.problems);
+        let scope = Scope {
+            session: record.id.clone(),
+            environment: environment.clone(),
+            cwd: place.cwd,
+            roots: place.extra.into(),
+            worktree: base.worktree,
+            settings: base.settings.clone(),
+            agents: base.agents.clone(),
+            models: models.clone(),
+            tools: self.tools.clone(),
+            grants,
+            background: base.background,
+            choice: chosen.clone(),
+            seen: Arc::default(),
+            todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
+            files: place.files,
+            record: Recorder::new(self.store.clone(), record.id.clone()),
+            cancelled: self.ended.child_token(),
+            outlet: Outlet::new().0,
+        };
+        let handle = Handle {
+            id: record.id.clone(),
+            cwd: scope.cwd.clone(),
+            agents: base.agents,
+            models,
+            settings: base.settings,
+            commands: base.commands,
+            notices: notices.into(),
+            greeted: Arc::new(AtomicBool::new(false)),
+            prompts: Arc::default(),
+            cancels,
+            mailbox,
+            choice: chosen,
+        };
+        let replay = self.replay(&scope, &history, &record.todos);
+        let actor = Actor {
+            scope,
+            history,
+            record,
+            store: self.store.clone(),
+            mailbox: mail,
+            cancels: cancel,
+            cancelled: Vec::new(),
+            choice,
+            ended: self.ended.clone(),
+            waiting: VecDeque::new(),
+            local,
+        };
+        self.tasks.spawn(actor.run());
+        Opened { handle, replay }
+    }
+
+    /// The models of a session. When the settings name none, the usual local servers are looked for
+    /// in the background; the task ends when the answer is in.
+    fn models(self: &Arc<Self>, settings: &Arc<Settings>) -> (Models, Option<JoinHandle<()>>) {
+        let configured = self.models.configured(settings);
+        let bare = configured.is_bare();
+        let (registry, current) = watch::channel(Arc::new(configured));
+        let local = bare.then(|| {
+            let (shared, settings) = (self.clone(), settings.clone());
+            self.tasks.spawn(async move {
+                let found = shared.models.with_local(&settings).await;
+                if let Some(found) = found {
+                    // A session that was closed meanwhile does not care.
+                    registry.send(Arc::new(found)).ok();
+                }
+            })
+        });
+        (Models::new(current, settings.model.clone()), local)
+    }
+
+    fn replay(&self, scope: &Scope, history: &History, todos: &[Todo]) -> Vec<Event> {
+        let last: Option<ModelRef> = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()));
+        let window = last.and_then(|last| scope.models.find(&last).ok()).and_then(|(model, _)| model.context);
+        replay::events(history, todos, window)
+    }
+
+    async fn grants(&self, project: &str) -> Arc<Grants> {
+        let cell = {
+            let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+            grants.entry(project.to_owned()).or_default().clone()
+        };
+        cell.get_or_init(|| Grants::open(project, &self.environment, &self.store)).await.clone()
+    }
+}
+
+/// Whether two paths lead to the same directory.
+pub fn same_directory(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    real(one) == real(other)
+}
+
+/// What a session's directory says.
+struct Base {
+    worktree: Arc<Worktree>,
+    settings: Arc<Settings>,
+    agents: Arc<Agents>,
+    commands: Arc<Commands>,
+    background: Arc<Background>,
+    problems: Vec<Event>,
+}
+
+impl Base {
+    /// Reads it, on a thread that may wait for the disk.
+    async fn read(environment: &Environment, place: &Place) -> Self {
+        let (environment, cwd, extra) = (environment.clone(), place.cwd.clone(), place.extra.clone());
+        let fallback = (environment.clone(), cwd.clone());
+        let read = tokio::task::spawn_blocking(move || Self::read_now(&environment, &cwd, &extra));
+        match read.await {
+            Ok(base) => base,
+            Err(e) => {
+                tracing::error!("reading the configuration failed: {e}");
+                Self::read_now(&fallback.0, &fallback.1, &[])
+            }
+        }
+    }
+
+    fn read_now(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
+        let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
+        let loaded = config::load(environment, &worktree, cwd);
+        let (agents, mut problems) = Agents::build(&loaded.settings, environment, &worktree);
+        problems.splice(0..0, loaded.problems);
+        let instructions = instruction::load(&loaded.settings, environment, &worktree, cwd);
+        let references = loaded.settings.references.iter().filter_map(|reference| {
+            let path = reference.path.clone()?;
+            Some((reference.name.clone(), path, reference.description.clone().unwrap_or_default()))
+        });
+        let background = Background {
+            surroundings: system::Surroundings::new(cwd, &worktree, environment.now()),
+            references: references.collect(),
+            instructions: instructions.entries,
+        };
+        let commands = Commands::new(&loaded.settings);
+        let worth = problems.iter().filter(|problem| problem.severity >= config::Severity::Warning);
+        let said = worth.map(ToString::to_string).chain(loaded.trust.notice()).chain(instructions.notices);
+        let said = said.map(|title| Event::Notice { severity: Severity::Warning, title, details: None });
+        Self {
+            problems: said.collect(),
+            worktree: Arc::new(worktree),
+            settings: Arc::new(loaded.settings),
+            agents: Arc::new(agents),
+            commands: Arc::new(commands),
+            background: Arc::new(background),
+        }
+    }
+}

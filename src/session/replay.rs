@@ -1,0 +1,84 @@
+//! A stored history as events, the same that were sent while it happened.
+
+use serde_json::Value;
+
+use crate::event::{CallUpdate, Event, Exit, Progress, UserPiece};
+use crate::id::PartId;
+use crate::message::{Call, CallState, Content, Message, Part, Role, Todo, Usage};
+use crate::model::Model;
+use crate::turn::History;
+
+/// The events of a history, oldest first; at the end the plan and how full the context is.
+pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Event> {
+    let mut out = Vec::new();
+    for message in &history.messages {
+        for part in &message.parts {
+            out.extend(event(message, part));
+        }
+        if let Role::Assistant(assistant) = &message.role
+            && let Some(fault) = &assistant.fault
+        {
+            let part = PartId::new(format!("{}-fault", message.id));
+            out.push(Event::Text { part, delta: format!("({})", fault.message) });
+        }
+    }
+    if !todos.is_empty() {
+        out.push(Event::Plan(todos.to_vec()));
+    }
+    let counted = history.messages.iter().filter_map(Message::assistant);
+    let cost = counted.clone().filter_map(|a| a.cost).reduce(|a, b| a + b);
+    if let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) {
+        let size = window.unwrap_or(Model::ASSUMED_CONTEXT);
+        out.push(Event::Usage { used: last.usage.context(), size, cost });
+    }
+    out
+}
+
+fn event(message: &Message, part: &Part) -> Option<Event> {
+    let user = message.user().is_some();
+    match &part.content {
+        Content::Text(text) if text.synthetic || text.text.is_empty() => None,
+        Content::Text(text) if user => {
+            Some(Event::User { message: message.id.clone(), piece: UserPiece::Text(text.text.clone()) })
+        }
+        Content::Text(text) => Some(Event::Text { part: part.id.clone(), delta: text.text.clone() }),
+        Content::Reasoning(reasoning) if !reasoning.text.is_empty() => {
+            Some(Event::Thought { part: part.id.clone(), delta: reasoning.text.clone() })
+        }
+        Content::File(file) => Some(Event::User { message: message.id.clone(), piece: UserPiece::File(file.clone()) }),
+        Content::Tool(call) => Some(Event::Call(Box::new(finished(call)))),
+        _ => None,
+    }
+}
+
+/// A call as it ended, in one piece.
+fn finished(call: &Call) -> CallUpdate {
+    let mut update = CallUpdate {
+        tool: Some(call.tool.clone()),
+        title: Some(call.title.clone()),
+        kind: Some(call.kind),
+        input: call.input.is_object().then(|| call.input.clone()),
+        locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
+        ..CallUpdate::of(&call.call)
+    };
+    match &call.state {
+        CallState::Pending => update.progress = Some(Progress::Pending),
+        CallState::Running => update.progress = Some(Progress::Running),
+        CallState::Completed(done) => {
+            update.progress = Some(Progress::Completed);
+            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.clone()));
+            update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
+            update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
+            update.metadata = (!done.metadata.is_empty()).then(|| done.metadata.clone());
+            update.exit = done.metadata.get("exit").map(|code| Exit {
+                code: code.as_i64().and_then(|code| i32::try_from(code).ok()),
+                signal: done.metadata.get("signal").and_then(Value::as_str).map(str::to_owned),
+            });
+        }
+        CallState::Failed { error, .. } => {
+            update.progress = Some(Progress::Failed);
+            update.output = Some(error.clone());
+        }
+    }
+    update
+}
