@@ -1,0 +1,15 @@
+//! session/cancel. (`$/cancel_request` ends the token of a request; `prompt.rs` treats it alike.)
+
+use std::sync::Arc;
+
+use protocol::acp::v1;
+
+use super::server::Server;
+
+/// Stops the session's turn and forgets its waiting prompts. Idle and unknown sessions: nothing.
+pub fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
+    match server.session(&note.session_id.0) {
+        Ok(session) => session.cancel(),
+        Err(_) => tracing::info!("a cancel for no session"),
+    }
+}

@@ -1,0 +1,86 @@
+//! Our errors as JSON-RPC errors: the only place that knows the codes.
+//!
+//! The message is a sentence for a person; `data.details` says it again with what to do, because
+//! some editors show the one and some the other.
+
+use protocol::rpc::{self, code};
+use serde_json::json;
+
+use crate::message::{Fault, FaultKind};
+use crate::session::handle::Busy;
+use crate::session::open::OpenError;
+use crate::store;
+
+/// Why a request of the editor is not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request makes no sense as it is: what is wrong, and what would be right.
+    Invalid(String),
+    /// No such session.
+    NoSession(String),
+    /// The handshake comes first.
+    TooEarly,
+    /// Something failed on our side or beyond: what, and what to do.
+    Failed {
+        /// What happened.
+        message: String,
+        /// What to do.
+        advice: Option<String>,
+    },
+    /// A key or a login is missing: which, and how to give it.
+    NeedsAuth(String),
+    /// The editor cancelled the request.
+    Cancelled,
+}
+
+impl From<Refusal> for rpc::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(details) => Self::invalid_params(details),
+            Refusal::NoSession(id) => {
+                Self::new(code::NOT_FOUND, format!("There is no session {id}")).data(json!({ "sessionId": id }))
+            }
+            Refusal::TooEarly => Self::invalid_request("send initialize first"),
+            Refusal::Failed { message, advice } => {
+                let details = advice.map_or_else(|| message.clone(), |advice| format!("{message} {advice}"));
+                Self::new(code::INTERNAL, message).details(details)
+            }
+            Refusal::NeedsAuth(details) => Self::new(code::AUTH_REQUIRED, "Authentication required").details(details),
+            Refusal::Cancelled => Self::cancelled(),
+        }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match fault.kind {
+            FaultKind::Auth => {
+                let advice = fault.advice.unwrap_or_default();
+                Self::NeedsAuth(format!("{} {advice}", fault.message).trim().to_owned())
+            }
+            _ => Self::Failed { message: fault.message, advice: fault.advice },
+        }
+    }
+}
+
+impl From<Busy> for Refusal {
+    fn from(busy: Busy) -> Self {
+        Self::Failed { message: busy.to_string(), advice: None }
+    }
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Store(store::Error::NotFound(id)) => Self::NoSession(id.to_string()),
+            OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
+            OpenError::Elsewhere { .. } => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl From<store::Error> for Refusal {
+    fn from(error: store::Error) -> Self {
+        OpenError::Store(error).into()
+    }
+}

@@ -1,0 +1,48 @@
+//! Visible primary agents as modes.
+
+use std::sync::Arc;
+
+use protocol::acp::v1;
+use protocol::table::{Cx, Reply};
+
+use super::error::Refusal;
+use super::options;
+use super::server::Server;
+use crate::session::Handle;
+
+/// The modes of a session, for the editor.
+pub fn modes(session: &Handle) -> v1::SessionModeState {
+    let one = |agent: &Arc<crate::agent::Agent>| {
+        let mode = v1::SessionMode::new(agent.name.clone(), options::capitalised(&agent.name));
+        match &agent.description {
+            Some(text) => mode.description(text.clone()),
+            None => mode,
+        }
+    };
+    let available = session.agents.modes().iter().map(one).collect();
+    v1::SessionModeState::new(session.choice().agent, available)
+}
+
+/// session/set_mode. Takes effect at the next step, also while a turn runs.
+pub fn set_mode(server: &Arc<Server>, cx: Cx, request: v1::SetSessionModeRequest) -> Reply<v1::SetSessionModeResponse> {
+    let chosen = (|| {
+        let session = server.session(&request.session_id.0)?;
+        choose(&session, &request.mode_id.0)?;
+        cx.after(options::announce_options(server.clone(), session, Some(request.mode_id.0.to_string())));
+        Ok::<_, Refusal>(v1::SetSessionModeResponse::default())
+    })();
+    Reply::now(chosen.map_err(Into::into))
+}
+
+/// Chooses a mode, if there is such a one.
+///
+/// # Errors
+/// [`Refusal::Invalid`], naming the modes there are.
+pub fn choose(session: &Handle, mode: &str) -> Result<(), Refusal> {
+    let modes = session.agents.modes();
+    if !modes.iter().any(|agent| agent.name == mode) {
+        let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
+        return Err(Refusal::Invalid(format!("there is no such mode; there are: {}", names.join(", "))));
+    }
+    Ok(session.choose_agent(mode)?)
+}

@@ -1,0 +1,186 @@
+//! Mode, model and effort as session config options.
+
+use std::sync::Arc;
+
+use protocol::acp::{Empty, SetModel, v1};
+use protocol::table::{Cx, Reply};
+
+use super::error::Refusal;
+use super::modes;
+use super::server::Server;
+use super::update;
+use crate::message::ModelRef;
+use crate::session::Handle;
+
+const MODE: &str = "mode";
+const MODEL: &str = "model";
+const EFFORT: &str = "effort";
+/// The effort that leaves it to the provider.
+const DEFAULT: &str = "default";
+
+/// The options of a session as they will be once `mode` and `model` have taken effect.
+pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -> Vec<v1::SessionConfigOption> {
+    let choice = session.choice();
+    let mode = mode.unwrap_or(&choice.agent);
+    let own = session.agents.get(mode).and_then(|agent| agent.model.clone());
+    let model = model.cloned().or(choice.model).or(own).unwrap_or_else(|| session.models.default_model());
+    let mut out = vec![
+        select(MODE, "Mode", v1::SessionConfigOptionCategory::Mode, mode, mode_values(session)),
+        select(
+            MODEL,
+            "Model",
+            v1::SessionConfigOptionCategory::Model,
+            &model.to_string(),
+            model_values(session, &model),
+        ),
+    ];
+    let efforts = session.models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    if !efforts.is_empty() {
+        let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
+        let values = names.map(|name| v1::SessionConfigSelectOption::new(name.clone(), capitalised(&name))).collect();
+        let now = model.effort.as_deref().unwrap_or(DEFAULT);
+        out.push(select(EFFORT, "Effort", v1::SessionConfigOptionCategory::ThoughtLevel, now, values));
+    }
+    out
+}
+
+fn select(
+    id: &str,
+    name: &str,
+    category: v1::SessionConfigOptionCategory,
+    now: &str,
+    values: Vec<v1::SessionConfigSelectOption>,
+) -> v1::SessionConfigOption {
+    let kind = v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now.to_owned(), values));
+    v1::SessionConfigOption::new(id.to_owned(), name, kind).category(category)
+}
+
+fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
+    let one = |agent: &Arc<crate::agent::Agent>| {
+        let option = v1::SessionConfigSelectOption::new(agent.name.clone(), capitalised(&agent.name));
+        match &agent.description {
+            Some(text) => option.description(text.clone()),
+            None => option,
+        }
+    };
+    session.agents.modes().iter().map(one).collect()
+}
+
+/// The models there are; the current one is among them even when it cannot be found any more.
+fn model_values(session: &Handle, now: &ModelRef) -> Vec<v1::SessionConfigSelectOption> {
+    let mut values: Vec<_> = session
+        .models
+        .all()
+        .iter()
+        .map(|model| {
+            let name = format!("{}/{}", model.provider_name, model.name);
+            v1::SessionConfigSelectOption::new(model.id.to_string(), name)
+        })
+        .collect();
+    let now = now.to_string();
+    if !values.iter().any(|value| *value.value.0 == *now) {
+        values.insert(0, v1::SessionConfigSelectOption::new(now.clone(), now));
+    }
+    values
+}
+
+/// session/set_config_option.
+pub fn set_config_option(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v1::SetSessionConfigOptionRequest,
+) -> Reply<v1::SetSessionConfigOptionResponse> {
+    let set = (|| {
+        let session = server.session(&request.session_id.0)?;
+        let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
+            return Err(Refusal::Invalid("the value of this option is a text".into()));
+        };
+        let value: &str = &value.0;
+        let (mut mode, mut model) = (None, None);
+        match &*request.config_id.0 {
+            MODE => {
+                modes::choose(&session, value)?;
+                mode = Some(value);
+                cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
+            }
+            MODEL => {
+                model = Some(choose_model(&session, value)?);
+            }
+            EFFORT => {
+                let now = current_model(&session);
+                let known = session.models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+                if value != DEFAULT && !known.iter().any(|effort| effort == value) {
+                    let known = known.join(", ");
+                    return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+                }
+                let effort = (value != DEFAULT).then(|| value.to_owned());
+                let chosen = ModelRef { effort, ..now };
+                session.choose_model(chosen.clone())?;
+                model = Some(chosen);
+            }
+            _ => {
+                return Err(Refusal::Invalid(format!("there is no such option; there are: {MODE}, {MODEL}, {EFFORT}")));
+            }
+        }
+        Ok(v1::SetSessionConfigOptionResponse::new(options(&session, mode, model.as_ref())))
+    })();
+    Reply::now(set.map_err(Into::into))
+}
+
+/// session/set_model, for the editors that still call it. They may choose the model that is chosen
+/// already, and must not lose the effort by it.
+pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
+    let set = (|| {
+        let session = server.session(&request.session_id.0)?;
+        if current_model(&session).to_string() != request.model_id {
+            let model = choose_model(&session, &request.model_id)?;
+            cx.after(announce_model(server.clone(), session, model));
+        }
+        Ok::<_, Refusal>(Empty {})
+    })();
+    Reply::now(set.map_err(Into::into))
+}
+
+/// Chooses a model, if there is such a one.
+fn choose_model(session: &Handle, model: &str) -> Result<ModelRef, Refusal> {
+    let chosen =
+        ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
+    session.models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
+    session.choose_model(chosen.clone())?;
+    Ok(chosen)
+}
+
+/// Tells the editor the options with this model: after the model was set by other means.
+async fn announce_model(server: Arc<Server>, session: Handle, model: ModelRef) {
+    let options = options(&session, None, Some(&model));
+    let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
+    update::send(&server.peer, &session.id, update).await;
+}
+
+fn current_model(session: &Handle) -> ModelRef {
+    let choice = session.choice();
+    let own = session.agents.get(&choice.agent).and_then(|agent| agent.model.clone());
+    choice.model.or(own).unwrap_or_else(|| session.models.default_model())
+}
+
+/// Tells the editor the options as they are from now on: after the mode was set by other means.
+pub async fn announce_options(server: Arc<Server>, session: Handle, mode: Option<String>) {
+    let options = options(&session, mode.as_deref(), None);
+    let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
+    update::send(&server.peer, &session.id, update).await;
+}
+
+/// Tells the editor which mode it is from now on: after the option was set.
+async fn announce_mode(server: Arc<Server>, session: Handle, mode: String) {
+    let update = v1::SessionUpdate::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode));
+    update::send(&server.peer, &session.id, update).await;
+}
+
+/// `build` as `Build`.
+pub fn capitalised(name: &str) -> String {
+    let mut chars = name.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,181 @@
+//! session/prompt: blocks to parts, events to updates, outcome to stop reason.
+//!
+//! One task sends the updates of a turn and then its response, through one door: that is why every
+//! update precedes the response.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use protocol::acp::v1;
+use protocol::rpc;
+use protocol::table::{Cx, Reply};
+
+use super::error::Refusal;
+use super::server::Server;
+use super::update::{self, Seen};
+use super::{ask, content, files, options};
+use crate::event::{Event, Up};
+use crate::id::SessionId;
+use crate::message::{Content, FaultKind, Text};
+use crate::session::Handle;
+use crate::session::handle::{Ended, Turn};
+use crate::turn::Outcome;
+
+/// session/prompt.
+pub fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {
+    let begun = (|| {
+        let session = server.session(&request.session_id.0)?;
+        let parts = content::parts(request.prompt)?;
+        if !parts.iter().any(says_something) {
+            return Ok((session, None));
+        }
+        let turn = session.prompt(super::sessions::expand(&session, parts))?;
+        Ok::<_, Refusal>((session, Some(turn)))
+    })();
+    let server = server.clone();
+    match begun {
+        Err(refusal) => Reply::now(Err(refusal.into())),
+        Ok((session, Some(turn))) => Reply::later(async move { show(&server, &session, turn, &cx).await }),
+        // Some editors send this after a turn without visible output. An answer without output
+        // would make them send it again.
+        Ok((session, None)) => Reply::later(async move {
+            let words = v1::ContentChunk::new("The prompt was empty.".into());
+            update::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
+            Ok(v1::PromptResponse::new(v1::StopReason::EndTurn))
+        }),
+    }
+}
+
+fn says_something(content: &Content) -> bool {
+    !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
+}
+
+/// Shows a turn until it has ended, then says how.
+async fn show(server: &Server, session: &Handle, mut turn: Turn, cx: &Cx) -> Result<v1::PromptResponse, rpc::Error> {
+    let mut door = Door::new(server, session);
+    door.greet().await;
+    let mut batch = Vec::new();
+    let mut open = true;
+    let mut heard = false;
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            outcome = &mut turn.outcome => break outcome,
+            // The token stays cancelled; once is enough.
+            () = cx.cancelled.cancelled(), if !heard => {
+                heard = true;
+                session.cancel_one(turn.number);
+            }
+            n = turn.events.recv_many(&mut batch, crate::event::WAITING), if open => {
+                open = n > 0;
+                door.show(&mut batch).await;
+            }
+            Some(()) = door.calls.next(), if !door.calls.is_empty() => {}
+        }
+    };
+    while let Ok(up) = turn.events.try_recv() {
+        batch.push(up);
+    }
+    door.show(&mut batch).await;
+    match outcome {
+        Ok(Ended { outcome, told }) => {
+            cx.after(async move { drop(told) });
+            response(outcome)
+        }
+        // The session's task has died: its state on disk is whole, and can be loaded again.
+        Err(_) => {
+            let message = "The session ended unexpectedly.".to_owned();
+            let advice = Some("Load it again to go on; the log says more.".to_owned());
+            Err(Refusal::Failed { message, advice }.into())
+        }
+    }
+}
+
+fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
+    let reason = match outcome {
+        Outcome::Ended => v1::StopReason::EndTurn,
+        Outcome::Cancelled => v1::StopReason::Cancelled,
+        Outcome::Refused => v1::StopReason::Refusal,
+        Outcome::MaxTokens => v1::StopReason::MaxTokens,
+        Outcome::StepLimit => v1::StopReason::MaxTurnRequests,
+        Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => v1::StopReason::Cancelled,
+        Outcome::Failed(fault) => return Err(Refusal::from(fault).into()),
+    };
+    Ok(v1::PromptResponse::new(reason))
+}
+
+type Calls<'a> = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>;
+
+/// Where a session's messages become lines for the editor.
+pub struct Door<'a> {
+    server: &'a Server,
+    session: &'a Handle,
+    seen: Seen,
+    /// Questions and files the editor is working on, beside the flow of updates.
+    calls: Calls<'a>,
+}
+
+impl<'a> Door<'a> {
+    /// A door that has shown nothing yet.
+    pub fn new(server: &'a Server, session: &'a Handle) -> Self {
+        let seen = Seen::new(server.capabilities().shows);
+        Self { server, session, seen, calls: FuturesUnordered::new() }
+    }
+
+    /// What is said at the beginning of a session's first turn: the commands once more, for editors
+    /// that missed them, and what is not as the user may expect.
+    async fn greet(&mut self) {
+        let Some(notices) = self.session.greeting() else {
+            return;
+        };
+        self.event(Event::Commands(self.session.commands.list())).await;
+        for notice in notices {
+            self.event(notice.clone()).await;
+        }
+    }
+
+    /// Shows what has come up, in order. Words of one part that wait together go out together.
+    async fn show(&mut self, batch: &mut Vec<Up>) {
+        let mut ups = batch.drain(..).peekable();
+        while let Some(up) = ups.next() {
+            match up {
+                Up::Event(mut event) => {
+                    while let Some(Up::Event(next)) = ups.peek()
+                        && event.absorb(next)
+                    {
+                        ups.next();
+                    }
+                    self.event(event).await;
+                }
+                Up::Ask(question) => {
+                    let request = ask::question(&self.session.id, &question, &self.seen);
+                    self.calls.push(Box::pin(ask::ask(&self.server.peer, request, *question)));
+                }
+                Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
+                Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
+                Up::Spawn(spawn) => {
+                    spawn.reply.send(Err("subagents are not available yet".into())).ok();
+                }
+            }
+        }
+    }
+
+    /// Shows one event.
+    pub async fn event(&mut self, event: Event) {
+        let switched = matches!(event, Event::Mode(_) | Event::Options);
+        for update in update::updates(&event, &mut self.seen) {
+            update::send(&self.server.peer, &self.session.id, update).await;
+        }
+        if switched {
+            let options = options::options(self.session, None, None);
+            let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
+            update::send(&self.server.peer, &self.session.id, update).await;
+        }
+    }
+
+    fn id(&self) -> &'a SessionId {
+        &self.session.id
+    }
+}

@@ -1,0 +1,246 @@
+//! session/new, load, resume, list, close, delete.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use protocol::acp::{LoadSession, NewSession, v1};
+use protocol::rpc;
+use protocol::table::{Cx, Reply};
+
+use super::error::Refusal;
+use super::prompt::Door;
+use super::server::Server;
+use super::{modes, options};
+use crate::environment::Timestamp;
+use crate::event::{Event, Severity};
+use crate::id::SessionId;
+use crate::message::{Content, Text};
+use crate::session::Handle;
+use crate::session::open::{OpenError, Opened, Place, same_directory};
+use crate::store::{Cursor, Record};
+use crate::worktree::normal;
+
+/// Sessions per page of a listing.
+const PAGE: usize = 100;
+
+/// After how long the commands are sent a second time: Zed registers a session some time after it
+/// has read the response, and drops what came before.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// session/new.
+pub fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
+    let NewSession(request) = request;
+    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let server = server.clone();
+    Reply::later(async move {
+        let opened = server.shared.create(place?).await.map_err(Refusal::from)?;
+        let session = opened.handle;
+        let response = v1::NewSessionResponse::new(session.id.share())
+            .modes(modes::modes(&session))
+            .config_options(options::options(&session, None, None));
+        server.adopt(session.clone());
+        cx.after(introduce(server, session));
+        Ok(response)
+    })
+}
+
+/// session/load: the whole history, then the response.
+pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
+    let LoadSession(request) = request;
+    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let claim = server.claim(&request.session_id.0);
+    let server = server.clone();
+    Reply::later(async move {
+        let _claim = claim?;
+        let opened = reopen(&server, &request.session_id.0, place?).await?;
+        let session = opened.handle;
+        let mut door = Door::new(&server, &session);
+        for event in opened.replay {
+            if cx.cancelled.is_cancelled() {
+                session.close().await;
+                return Err(Refusal::Cancelled.into());
+            }
+            door.event(event).await;
+        }
+        let response = v1::LoadSessionResponse::new()
+            .modes(modes::modes(&session))
+            .config_options(options::options(&session, None, None));
+        drop(door);
+        server.adopt(session.clone());
+        cx.after(introduce(server, session));
+        Ok(response)
+    })
+}
+
+/// session/resume: as load, without the history.
+pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -> Reply<v1::ResumeSessionResponse> {
+    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let claim = server.claim(&request.session_id.0);
+    let server = server.clone();
+    Reply::later(async move {
+        let _claim = claim?;
+        let session = reopen(&server, &request.session_id.0, place?).await?.handle;
+        let response = v1::ResumeSessionResponse::new()
+            .modes(modes::modes(&session))
+            .config_options(options::options(&session, None, None));
+        server.adopt(session.clone());
+        cx.after(introduce(server, session));
+        Ok(response)
+    })
+}
+
+/// A session that is live already is closed first: its state on disk is the truth.
+async fn reopen(server: &Server, id: &str, place: Place) -> Result<Opened, rpc::Error> {
+    if let Ok(live) = server.session(id) {
+        // A refused load leaves the live session as it is.
+        if !same_directory(&live.cwd, &place.cwd) {
+            let id = SessionId::new(id);
+            return Err(Refusal::from(OpenError::Elsewhere { id, kept: live.cwd, asked: place.cwd }).into());
+        }
+        server.dismiss(id);
+        live.close().await;
+    }
+    Ok(server.shared.load(&SessionId::new(id), place).await.map_err(Refusal::from)?)
+}
+
+/// What follows the response to an opened session: the commands, twice, and the models again when a
+/// local server was found.
+async fn introduce(server: Arc<Server>, session: Handle) {
+    let commands = Event::Commands(session.commands.list());
+    let mut door = Door::new(&server, &session);
+    door.event(commands.clone()).await;
+    let mut models = session.models.clone();
+    let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
+    tokio::pin!(again);
+    loop {
+        tokio::select! {
+            () = &mut again => break door.event(commands).await,
+            true = models.changed() => door.event(Event::Options).await,
+            () = server.ended.cancelled() => break,
+        }
+    }
+}
+
+/// session/list: newest first, any number of pages.
+pub fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
+    let server = server.clone();
+    let asked = (|| {
+        let after = request.cursor.as_deref().map(cursor).transpose()?;
+        if let Some(cwd) = request.cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
+            return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
+        }
+        Ok((request.cwd.as_deref().map(normal), after))
+    })();
+    Reply::later(async move {
+        let (cwd, after) = asked?;
+        let page = server.shared.store.list(cwd.as_deref(), after, PAGE).await.map_err(Refusal::from)?;
+        let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
+        let sessions = page.sessions.iter().map(info).collect();
+        Ok(v1::ListSessionsResponse::new(sessions).next_cursor(next))
+    })
+}
+
+fn info(record: &Record) -> v1::SessionInfo {
+    v1::SessionInfo::new(record.id.share(), record.cwd.clone())
+        .additional_directories(record.extra.clone())
+        .title(record.title.clone())
+        .updated_at(record.updated.iso())
+}
+
+fn cursor(text: &str) -> Result<Cursor, Refusal> {
+    let read = || {
+        let bytes = BASE64.decode(text).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let (updated, id) = text.split_once(' ')?;
+        Some(Cursor { updated: Timestamp(updated.parse().ok()?), id: SessionId::new(id) })
+    };
+    read().ok_or_else(|| Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into()))
+}
+
+/// session/close. Unknown sessions are closed already.
+pub fn close(server: &Arc<Server>, _: Cx, request: v1::CloseSessionRequest) -> Reply<v1::CloseSessionResponse> {
+    let claim = server.claim(&request.session_id.0);
+    let live = claim.is_ok().then(|| server.dismiss(&request.session_id.0)).flatten();
+    Reply::later(async move {
+        let _claim = claim?;
+        if let Some(live) = live {
+            live.close().await;
+        }
+        Ok(v1::CloseSessionResponse::default())
+    })
+}
+
+/// session/delete: the session and its children. Unknown sessions are gone already.
+pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) -> Reply<v1::DeleteSessionResponse> {
+    let id = SessionId::new(request.session_id.0.clone());
+    let claim = server.claim(id.as_str());
+    let live = claim.is_ok().then(|| server.dismiss(id.as_str())).flatten();
+    let server = server.clone();
+    Reply::later(async move {
+        let _claim = claim?;
+        if let Some(live) = live {
+            live.close().await;
+        }
+        if id.is_well_formed() {
+            server.shared.store.delete(&id).await.map_err(Refusal::from)?;
+        }
+        Ok(v1::DeleteSessionResponse::default())
+    })
+}
+
+/// Checks where a session is to work.
+fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServer]) -> Result<Place, Refusal> {
+    directory("cwd", &cwd)?;
+    for dir in &extra {
+        directory("additionalDirectories", dir)?;
+    }
+    let mut notices = Vec::new();
+    if !mcp.is_empty() {
+        let names: Vec<&str> = mcp.iter().map(name).collect();
+        notices.push(Event::Notice {
+            severity: Severity::Warning,
+            title: format!("MCP servers are not supported yet; {} will not be used.", names.join(", ")),
+            details: None,
+        });
+    }
+    Ok(Place { cwd: normal(&cwd), extra, files: server.capabilities().files, notices })
+}
+
+fn name(server: &v1::McpServer) -> &str {
+    match server {
+        v1::McpServer::Http(server) => &server.name,
+        v1::McpServer::Sse(server) => &server.name,
+        v1::McpServer::Stdio(server) => &server.name,
+        _ => "one of an unknown kind",
+    }
+}
+
+fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
+    let shown = crate::text::title(&path.display().to_string());
+    if !path.is_absolute() {
+        return Err(Refusal::Invalid(format!("{field} must be an absolute path; \"{shown}\" is not")));
+    }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(Refusal::Invalid(format!("{field} contains a NUL byte")));
+    }
+    if !path.is_dir() {
+        return Err(Refusal::Invalid(format!("{field} must be a directory that exists; {shown} is none")));
+    }
+    Ok(())
+}
+
+/// A prompt that begins with a known `/word` becomes that command: the user sees what was typed, the
+/// model what it stands for; what else was attached stays. An unknown word, or a pasted path, is
+/// ordinary text.
+pub fn expand(session: &Handle, mut parts: Vec<Content>) -> Vec<Content> {
+    if let Some(Content::Text(typed)) = parts.first_mut()
+        && let Some(text) = session.commands.expand(&typed.text)
+    {
+        typed.ignored = true;
+        parts.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
+    }
+    parts
+}

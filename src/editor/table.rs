@@ -1,0 +1,27 @@
+//! The routing table: one line per ACP method, in the protocol's order, no logic.
+
+use std::sync::Arc;
+
+use protocol::table::Table;
+
+use super::server::Server;
+use super::{cancel, initialize, modes, options, prompt, sessions};
+
+/// What an editor can ask of us.
+pub fn table(server: &Arc<Server>) -> Table<Server> {
+    Table::new(server.clone())
+        .gate(Server::gate)
+        .request(initialize::initialize)
+        .request(initialize::authenticate)
+        .request(sessions::new)
+        .request(sessions::load)
+        .request(sessions::resume)
+        .request(sessions::list)
+        .request(sessions::close)
+        .request(sessions::delete)
+        .request(modes::set_mode)
+        .request(options::set_config_option)
+        .request(options::set_model)
+        .request(prompt::prompt)
+        .notification(cancel::cancel)
+}

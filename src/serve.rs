@@ -1,0 +1,173 @@
+//! The read loop, the replies in flight, the end of input. Knows messages and no method: the agent
+//! serves an editor with it, and `adjutant run` serves its own agent's questions.
+//!
+//! The loop never waits for a reply, for the other side, or for the writer (except in a flood that
+//! nobody reads). Every request gets exactly one reply, even when its handler panics.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use protocol::acp;
+use protocol::lines::{BadLine, Line, Outbox};
+use protocol::rpc::{self, Error, Id, Message, Peer};
+use protocol::table::{BoxFuture, Cx, Dispatch, Table};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+/// Requests in flight at most. More are refused: waiting for room would keep the cancel that makes
+/// room from being read.
+const IN_FLIGHT: usize = 1024;
+
+/// How long replies in flight may take after the end of input, and how long the writer may.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serves one connection until its input ends, its output breaks, or `ended` says so; then cancels
+/// `ended`, gives what is in flight a grace period, and writes what is left.
+pub async fn serve<S: Send + Sync + 'static>(
+    table: &Table<S>,
+    mut lines: mpsc::Receiver<Line>,
+    peer: &Peer,
+    ended: &CancellationToken,
+) {
+    let outbox = peer.outbox();
+    let mut flight = Flight::default();
+    loop {
+        tokio::select! {
+            biased;
+            () = outbox.broken() => break,
+            () = ended.cancelled() => break,
+            Some(done) = flight.tasks.join_next_with_id(), if !flight.tasks.is_empty() => flight.landed(done, outbox),
+            line = lines.recv() => match line {
+                Some(line) => one(table, peer, &mut flight, &line),
+                None => break,
+            },
+        }
+        outbox.drained().await;
+    }
+    tracing::debug!("the connection ends with {} requests in flight", flight.tasks.len());
+    ended.cancel();
+    peer.close();
+    let landing = async {
+        while let Some(done) = flight.tasks.join_next_with_id().await {
+            flight.landed(done, outbox);
+        }
+    };
+    if tokio::time::timeout(GRACE, landing).await.is_err() {
+        tracing::warn!("requests did not end in time; leaving them");
+    }
+    if tokio::time::timeout(GRACE, outbox.close()).await.is_err() {
+        tracing::warn!("the other side does not read; leaving");
+    }
+}
+
+fn one<S: Send + Sync + 'static>(table: &Table<S>, peer: &Peer, flight: &mut Flight, line: &Line) {
+    let outbox = peer.outbox();
+    let text = match line {
+        Line::Text(bytes) => std::str::from_utf8(bytes).map_err(|_| BadLine::NotUtf8),
+        Line::Bad(bad) => Err(*bad),
+    };
+    let read = match text {
+        Ok(text) => rpc::read(text),
+        Err(bad) => {
+            let error = match bad {
+                BadLine::TooLong => Error::invalid_request(bad.to_string()),
+                BadLine::NotUtf8 => Error::new(rpc::code::PARSE, "Parse error").details(bad.to_string()),
+            };
+            outbox.push(&rpc::failure(&Id::null(), &error));
+            return;
+        }
+    };
+    match read {
+        Err(invalid) => outbox.push(&rpc::failure(&invalid.id, &invalid.error)),
+        Ok(Message::Response { id, outcome }) => peer.settle(id, outcome),
+        Ok(Message::Notification { method, params }) if method == acp::CANCEL_REQUEST => flight.cancel(params),
+        Ok(Message::Notification { method, params }) => table.note(&method, params),
+        Ok(Message::Request { id, method, params }) => {
+            if flight.live.contains_key(&id) {
+                let error = Error::invalid_request("a request with this id is still being answered");
+                return outbox.push(&rpc::failure(&id, &error));
+            }
+            if flight.live.len() >= IN_FLIGHT {
+                let error = Error::invalid_request(format!("{IN_FLIGHT} requests are being answered; wait for some"));
+                return outbox.push(&rpc::failure(&id, &error));
+            }
+            let cx = Cx::default();
+            let reply = table.dispatch(&id, &method, params, &cx);
+            flight.start(id, reply, cx, outbox);
+        }
+    }
+}
+
+/// The requests that are being answered.
+#[derive(Default)]
+struct Flight {
+    /// Each sends its reply, and gives back what is to be done after it.
+    tasks: JoinSet<Option<BoxFuture<()>>>,
+    live: HashMap<Id, CancellationToken>,
+    ids: HashMap<tokio::task::Id, Id>,
+}
+
+impl Flight {
+    fn start(&mut self, id: Id, reply: Dispatch, cx: Cx, outbox: &Outbox) {
+        let work = match reply {
+            Dispatch::Done(line) => {
+                outbox.push(&line);
+                self.follow(cx.take_after());
+                return;
+            }
+            Dispatch::Pending(work) => work,
+        };
+        self.live.insert(id.clone(), cx.cancelled.clone());
+        let outbox = outbox.clone();
+        let task = self.tasks.spawn(async move {
+            let line = work.await;
+            outbox.send(&line).await;
+            cx.take_after()
+        });
+        self.ids.insert(task.id(), id);
+    }
+
+    /// Does what is to be done after a reply. The request's id is free by then.
+    fn follow(&mut self, after: Option<BoxFuture<()>>) {
+        if let Some(after) = after {
+            self.tasks.spawn(async move {
+                after.await;
+                None
+            });
+        }
+    }
+
+    /// Forgets a request that was answered; answers one whose handler panicked.
+    fn landed(&mut self, done: Result<(tokio::task::Id, Option<BoxFuture<()>>), JoinError>, outbox: &Outbox) {
+        let (task, panicked) = match done {
+            Ok((task, after)) => {
+                self.follow(after);
+                (task, false)
+            }
+            Err(error) => (error.id(), error.is_panic()),
+        };
+        let Some(id) = self.ids.remove(&task) else {
+            return;
+        };
+        self.live.remove(&id);
+        if panicked {
+            let error = Error::internal("the request failed unexpectedly; see the log");
+            outbox.push(&rpc::failure(&id, &error));
+        }
+    }
+
+    fn cancel(&mut self, params: &str) {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'a> {
+            #[serde(borrow)]
+            request_id: &'a serde_json::value::RawValue,
+        }
+        let params = serde_json::from_str::<Params<'_>>(params).ok();
+        let id = params.and_then(|params| Id::parse(params.request_id.get()));
+        if let Some(token) = id.and_then(|id| self.live.get(&id)) {
+            token.cancel();
+        }
+    }
+}
