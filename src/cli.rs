@@ -1,0 +1,144 @@
+//! The command line: one file per subcommand.
+//!
+//! Exit codes: 0 done; 1 it failed; 2 the command line was wrong; 3 the turn ended without an
+//! answer (refused, a limit was reached); 5 something was not permitted; 130 interrupted.
+
+mod acp;
+mod agents;
+mod config;
+mod log;
+mod permissions;
+mod place;
+mod run;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio_util::sync::CancellationToken;
+
+use crate::environment::Environment;
+
+/// A coding agent that lives behind your editor. Editors start `adjutant acp`; people and scripts
+/// use `adjutant run`.
+#[derive(Debug, Parser)]
+#[command(name = "adjutant", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Speak the Agent Client Protocol on standard input and output (also without a subcommand,
+    /// when standard input is not a terminal).
+    Acp,
+    /// Answer one prompt in the current directory, then end.
+    Run(run::Args),
+    /// The settings that hold here.
+    Config {
+        #[command(subcommand)]
+        verb: Option<config::Verb>,
+    },
+    /// What is allowed here, why, and what was granted.
+    Permissions {
+        #[command(subcommand)]
+        verb: Option<permissions::Verb>,
+    },
+    /// The agents there are here.
+    Agents {
+        #[command(subcommand)]
+        verb: Option<agents::Verb>,
+    },
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version go to standard output, complaints to standard error.
+            let failed = e.use_stderr();
+            return if e.print().is_ok() && !failed { ExitCode::SUCCESS } else { ExitCode::from(2) };
+        }
+    };
+    let command = match cli.command {
+        Some(command) => command,
+        None if !std::io::stdin().is_terminal() => Command::Acp,
+        None => {
+            let mut help = <Cli as clap::CommandFactory>::command();
+            return if help.print_help().is_ok() { ExitCode::from(2) } else { ExitCode::FAILURE };
+        }
+    };
+    let environment = Environment::read();
+    let done = match &command {
+        Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
+        Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
+        Command::Acp | Command::Run(_) | Command::Permissions { .. } => None,
+    };
+    match done {
+        Some(Ok(code)) => return ExitCode::from(code),
+        Some(Err(e)) => return complain(&format!("{e:#}")),
+        None => {}
+    }
+    let _log = log::start(&environment);
+    // One thread for everything that waits: half the CPU per delta of two (0.04 s against 0.15 s for
+    // 20,000), because nothing has to be woken elsewhere. What computes or blocks runs on threads of
+    // its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(e) => return complain(&format!("adjutant cannot start its threads: {e}")),
+    };
+    let code = match command {
+        Command::Acp => runtime.block_on(acp::acp(environment)),
+        Command::Run(args) => runtime.block_on(run::run(args, environment)),
+        Command::Permissions { verb } => {
+            let verb = verb.unwrap_or(permissions::Verb::List { all: false });
+            match runtime.block_on(permissions::permissions(verb, &environment)) {
+                Ok(code) => ExitCode::from(code),
+                Err(e) => complain(&format!("{e:#}")),
+            }
+        }
+        Command::Config { .. } | Command::Agents { .. } => ExitCode::SUCCESS, // done above
+    };
+    // Threads that wait for a disk or a pipe must not keep the process alive.
+    runtime.shutdown_background();
+    code
+}
+
+/// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
+/// Without `interrupt` a Ctrl-C is somebody else's business.
+async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangup = signal(SignalKind::hangup()).ok()?;
+    let mut terminate = signal(SignalKind::terminate()).ok()?;
+    let interrupted = async {
+        match signal(SignalKind::interrupt()).ok().filter(|_| interrupt) {
+            Some(mut signal) => signal.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    let code = tokio::select! {
+        _ = hangup.recv() => 129,
+        _ = interrupted => 130,
+        _ = terminate.recv() => 143,
+        () = ended.cancelled() => return None,
+    };
+    ended.cancel();
+    Some(code)
+}
+
+/// Prints an answer. When nobody reads it any more there is nobody to tell.
+fn say(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    write!(stdout, "{text}{end}").and_then(|()| stdout.flush()).ok();
+}
+
+/// Says on standard error why nothing could be done.
+#[expect(clippy::print_stderr, reason = "the last word of a process that could not do its work")]
+fn complain(message: &str) -> ExitCode {
+    eprintln!("adjutant: {message}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,145 @@
+//! `adjutant permissions`: what is allowed here, why, and what was granted.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+
+use super::place::Here;
+use crate::environment::Environment;
+use crate::permission::check::{Policy, check_line};
+use crate::permission::explain::explain;
+use crate::permission::{Place, Rules, command_need, evaluate};
+use crate::store::{Grant, Store};
+
+/// What to do with the permissions.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// List what was granted with "always", in this project (also without a word).
+    List {
+        /// In every project.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Take grants back: those of a permission, or of one of its patterns.
+    Revoke {
+        /// The permission's key, as `list` shows it.
+        permission: String,
+        /// The pattern, as `list` shows it; without one, all of them.
+        pattern: Option<String>,
+        /// Of this agent only.
+        #[arg(long)]
+        agent: Option<String>,
+    },
+    /// Say what would become of a command line, and why. Nothing is run.
+    Explain {
+        /// The agent that would run it.
+        #[arg(long, default_value = "build")]
+        agent: String,
+        /// The command line.
+        command: String,
+    },
+    /// Judge JSON lines from standard input, one answer each: {"id", "bash", "cwd"}, {"id",
+    /// "permission": "edit", "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
+    Check {
+        /// The agent whose rules hold.
+        #[arg(long, default_value = "build")]
+        agent: String,
+        /// A settings file that holds besides the usual ones.
+        #[arg(long)]
+        config: Option<PathBuf>,
+    },
+}
+
+pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
+    match verb {
+        Verb::List { all } => list(all, environment).await,
+        Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
+        Verb::Explain { agent, command } => {
+            let policy = policy(&agent, environment)?;
+            let need = command_need(&command, &policy.place);
+            let verdict = evaluate(&policy.rules, &policy.grants, &need);
+            super::say(&explain(&verdict, &need, &policy.rules));
+            Ok(0)
+        }
+        Verb::Check { agent, config } => {
+            let environment = match config {
+                Some(file) => {
+                    let file =
+                        std::fs::canonicalize(&file).with_context(|| format!("{} is not there", file.display()))?;
+                    environment.with("ADJUTANT_CONFIG", &file.display().to_string())
+                }
+                None => environment.clone(),
+            };
+            check(&policy(&agent, &environment)?)
+        }
+    }
+}
+
+fn policy(agent: &str, environment: &Environment) -> anyhow::Result<Policy> {
+    let here = Here::read(Path::new("."), environment)?;
+    let Some(found) = here.agents.get(agent) else {
+        let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
+        bail!("there is no agent \"{agent}\"; there are: {}", names.join(", "));
+    };
+    let place = Place::new(environment, &here.worktree, &here.cwd);
+    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), place })
+}
+
+fn check(policy: &Policy) -> anyhow::Result<u8> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for line in std::io::stdin().lock().lines() {
+        let line = line.context("standard input cannot be read")?;
+        if !line.trim().is_empty() {
+            writeln!(out, "{}", check_line(policy, &line))?;
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
+    let store = Store::start(&environment.dirs.data);
+    let grants = if all { store.all_grants().await? } else { store.grants(&project(environment)?).await? };
+    if grants.is_empty() {
+        super::say("Nothing was granted.");
+    }
+    let mut project = None;
+    for grant in &grants {
+        if all && project != Some(&grant.project) {
+            project = Some(&grant.project);
+            super::say(&grant.project);
+        }
+        let Grant { agent, permission, pattern, given, .. } = grant;
+        super::say(&format!("{}{agent}: {permission} {pattern}  ({})", if all { "  " } else { "" }, given.iso()));
+    }
+    Ok(0)
+}
+
+async fn revoke(
+    permission: &str,
+    pattern: Option<String>,
+    agent: Option<String>,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let store = Store::start(&environment.dirs.data);
+    let grants = store.grants(&project(environment)?).await?;
+    let fits = |grant: &&Grant| {
+        grant.permission == permission
+            && pattern.as_ref().is_none_or(|pattern| *pattern == grant.pattern)
+            && agent.as_ref().is_none_or(|agent| *agent == grant.agent)
+    };
+    let taken: Vec<&Grant> = grants.iter().filter(fits).collect();
+    if taken.is_empty() {
+        return Err(anyhow!("no such grant here; `adjutant permissions list` shows those there are"));
+    }
+    for grant in taken {
+        store.revoke(grant).await?;
+        super::say(&format!("revoked {}: {} {}", grant.agent, grant.permission, grant.pattern));
+    }
+    Ok(0)
+}
+
+fn project(environment: &Environment) -> anyhow::Result<String> {
+    Ok(Here::read(Path::new("."), environment)?.worktree.root.display().to_string())
+}

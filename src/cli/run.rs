@@ -1,0 +1,410 @@
+//! `adjutant run`: answers one prompt, as an ACP client of its own server over a pair of pipes. What
+//! an editor sees is what is printed here, no more and no less.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use protocol::acp::{NewSession, ProtocolVersion, v1};
+use protocol::lines::{self, Line, Outbox};
+use protocol::rpc::{CallError, Peer};
+use protocol::table::{Cx, Reply, Table};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::editor::server::Server;
+use crate::editor::table::table;
+use crate::environment::Environment;
+use crate::serve::serve;
+use crate::session::Shared;
+
+/// Options of `adjutant run`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// What to do or answer. `-` reads it from standard input.
+    #[arg(required = true)]
+    prompt: Vec<String>,
+    /// Allow whatever is asked for, this once.
+    #[arg(long, conflicts_with = "deny")]
+    allow: bool,
+    /// Reject whatever is asked for (also the answer where there is no terminal to ask on).
+    #[arg(long)]
+    deny: bool,
+    /// The mode to work in: build, plan, or one of your own agents.
+    #[arg(long, value_name = "NAME")]
+    mode: Option<String>,
+    /// The model to ask, as provider/model.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    model: Option<String>,
+    /// The directory to work in.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    cwd: PathBuf,
+    /// What to print: the answer as Markdown, or the raw ACP lines.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(120);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Runs one prompt to its end.
+pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
+    match answer(args, environment).await {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => super::complain(&format!("{e:#}")),
+    }
+}
+
+async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
+    let prompt = words(&args.prompt)?;
+    let cwd = std::fs::canonicalize(&args.cwd).with_context(|| format!("{} cannot be entered", args.cwd.display()))?;
+    let ended = CancellationToken::new();
+
+    // The agent's side.
+    let (agent_in, to_agent) = io::pipe().context("no pipe")?;
+    let (from_agent, agent_out) = io::pipe().context("no pipe")?;
+    let agent = Peer::new(Outbox::start(agent_out));
+    let shared = Shared::new(environment, ended.clone());
+    let server = Server::new(shared.clone(), agent.clone(), ended.clone());
+    let serving = tokio::spawn({
+        let (server, ended) = (server.clone(), ended.clone());
+        async move { serve(&table(&server), lines::read(agent_in), &agent, &ended).await }
+    });
+
+    // Our side.
+    let peer = Peer::new(Outbox::start(to_agent));
+    let client = Arc::new(Client::new(&args));
+    let routes = Table::new(client.clone()).notification(Client::update).request(Client::permit);
+    let lines = tee(lines::read(from_agent), args.format == Format::Json);
+    let done = CancellationToken::new();
+    let reading = tokio::spawn({
+        let (peer, done) = (peer.clone(), done.clone());
+        async move { serve(&routes, lines, &peer, &done).await }
+    });
+
+    let code = tokio::select! {
+        code = converse(&args, &peer, &client, cwd, prompt) => code,
+        Some(code) = super::signalled(ended.clone(), false) => Ok(code),
+    };
+    client.finish();
+    ended.cancel();
+    // The agent's end first: what it still had to say has been written by then.
+    serving.await.ok();
+    shared.finish().await;
+    done.cancel();
+    reading.await.ok();
+    code
+}
+
+fn words(prompt: &[String]) -> anyhow::Result<String> {
+    if prompt == ["-"] {
+        return io::read_to_string(io::stdin()).context("standard input cannot be read");
+    }
+    Ok(prompt.join(" "))
+}
+
+async fn converse(args: &Args, peer: &Peer, client: &Client, cwd: PathBuf, prompt: String) -> anyhow::Result<u8> {
+    let session = v1::ClientSessionCapabilities::new().notices(v1::NoticeCapabilities::new());
+    let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
+        .client_capabilities(v1::ClientCapabilities::new().session(session))
+        .client_info(v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION")));
+    peer.call(&hello, None).await.map_err(said)?;
+    let session = peer.call(&NewSession(v1::NewSessionRequest::new(cwd)), None).await.map_err(said)?.session_id;
+    for (option, value) in [("mode", &args.mode), ("model", &args.model)] {
+        if let Some(value) = value {
+            let value = v1::SessionConfigOptionValue::value_id(value.clone());
+            let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
+            peer.call(&set, None).await.map_err(said)?;
+        }
+    }
+    client.busy();
+    let request = v1::PromptRequest::new(session.clone(), vec![prompt.into()]);
+    let asked = peer.call(&request, None);
+    tokio::pin!(asked);
+    let response = loop {
+        tokio::select! {
+            response = &mut asked => break response,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted.context("no signals")?;
+                let cancel = v1::CancelNotification::new(session.clone());
+                peer.notify("session/cancel", &cancel).await;
+            }
+        }
+    };
+    Ok(match response.map_err(said)?.stop_reason {
+        v1::StopReason::EndTurn if client.rejected.load(Ordering::Relaxed) => 5,
+        v1::StopReason::EndTurn => 0,
+        v1::StopReason::Cancelled => 130,
+        _ => 3,
+    })
+}
+
+/// An error of our own server, in its own words.
+fn said(error: CallError) -> anyhow::Error {
+    match error {
+        CallError::Refused(error) => {
+            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
+            anyhow!("{}", details.unwrap_or(&error.message))
+        }
+        error => anyhow!("{error}"),
+    }
+}
+
+/// Passes lines on, and prints them first if asked to.
+fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
+    if !print {
+        return lines;
+    }
+    let (tx, rx) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(line) = lines.recv().await {
+            if let Line::Text(text) = &line {
+                out(text);
+                out(b"\n");
+            }
+            if tx.send(line).await.is_err() {
+                break;
+            }
+        }
+    });
+    rx
+}
+
+/// Writes to standard output. When nobody reads it any more there is nobody to tell.
+fn out(bytes: &[u8]) {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).ok();
+}
+
+/// The client's side: prints what comes, answers what is asked.
+struct Client {
+    format: Format,
+    allow: bool,
+    deny: bool,
+    /// Something was asked for and rejected.
+    rejected: AtomicBool,
+    // A std mutex: a leaf, never held across an await.
+    screen: Mutex<Screen>,
+}
+
+/// What is on the terminal.
+struct Screen {
+    spinner: Option<ProgressBar>,
+    /// The message whose words were printed last.
+    message: Option<v1::MessageId>,
+    /// The last thing printed ended a line.
+    at_start: bool,
+}
+
+impl Client {
+    fn new(args: &Args) -> Self {
+        let spinner = (args.format == Format::Text && io::stderr().is_terminal()).then(ProgressBar::new_spinner);
+        if let Some(spinner) = &spinner
+            && let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+        {
+            spinner.set_style(style);
+        }
+        let screen = Screen { spinner, message: None, at_start: true };
+        Self {
+            format: args.format,
+            allow: args.allow,
+            deny: args.deny,
+            rejected: AtomicBool::new(false),
+            screen: Mutex::new(screen),
+        }
+    }
+
+    fn screen(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows that work has begun.
+    fn busy(&self) {
+        let screen = self.screen();
+        if let Some(spinner) = &screen.spinner {
+            spinner.set_message("thinking");
+            spinner.enable_steady_tick(TICK);
+        }
+    }
+
+    /// Leaves the terminal as it should be.
+    fn finish(&self) {
+        let mut screen = self.screen();
+        if let Some(spinner) = screen.spinner.take() {
+            spinner.finish_and_clear();
+        }
+        if self.format == Format::Text && !screen.at_start {
+            out(b"\n");
+        }
+    }
+
+    /// session/update.
+    fn update(client: &Arc<Self>, note: v1::SessionNotification) {
+        if client.format == Format::Json {
+            return;
+        }
+        let mut screen = client.screen();
+        match note.update {
+            v1::SessionUpdate::AgentMessageChunk(chunk) => screen.words(chunk),
+            v1::SessionUpdate::ToolCall(call) => screen.doing(&call.title),
+            v1::SessionUpdate::ToolCallUpdate(update) => {
+                if update.fields.status == Some(v1::ToolCallStatus::InProgress) {
+                    return;
+                }
+                if let Some(title) = &update.fields.title {
+                    screen.did(title);
+                }
+            }
+            v1::SessionUpdate::Notice(notice) => {
+                let text = notice.description.map_or(notice.title.clone(), |more| format!("{} {more}", notice.title));
+                screen.aside(&format!("note: {text}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// session/request_permission.
+    fn permit(
+        client: &Arc<Self>,
+        cx: Cx,
+        request: v1::RequestPermissionRequest,
+    ) -> Reply<v1::RequestPermissionResponse> {
+        let client = client.clone();
+        Reply::later(async move {
+            let asked = if client.allow {
+                Some(v1::PermissionOptionKind::AllowOnce)
+            } else if client.deny || client.format == Format::Json || !io::stdin().is_terminal() {
+                Some(v1::PermissionOptionKind::RejectOnce)
+            } else {
+                let (client, request) = (client.clone(), request.clone());
+                let asking = tokio::task::spawn_blocking(move || client.ask(&request));
+                tokio::select! {
+                    answer = asking => answer.ok().flatten(),
+                    // The question was withdrawn. Whoever types now types for nobody.
+                    () = cx.cancelled.cancelled() => None,
+                }
+            };
+            let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
+            if asked != Some(v1::PermissionOptionKind::AllowOnce)
+                && asked != Some(v1::PermissionOptionKind::AllowAlways)
+            {
+                client.rejected.store(true, Ordering::Relaxed);
+                let title = request.tool_call.fields.title.clone().unwrap_or_default();
+                client.screen().aside(&format!("rejected: {title}"));
+            }
+            Ok(v1::RequestPermissionResponse::new(match chosen {
+                Some(option) => {
+                    v1::RequestPermissionOutcome::Selected(v1::SelectedPermissionOutcome::new(option.option_id.clone()))
+                }
+                None => v1::RequestPermissionOutcome::Cancelled,
+            }))
+        })
+    }
+
+    /// Asks at the terminal.
+    fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<v1::PermissionOptionKind> {
+        use v1::PermissionOptionKind as Kind;
+        // Not held while the user thinks: updates go on.
+        let spinner = self.screen().spinner.clone();
+        let title = request.tool_call.fields.title.clone().unwrap_or_default();
+        let mut text = format!("\n? {title}\n");
+        for content in request.tool_call.fields.content.iter().flatten() {
+            match content {
+                v1::ToolCallContent::Diff(diff) => {
+                    let old = diff.old_text.as_deref().unwrap_or("");
+                    let name = diff.path.display().to_string();
+                    let shown = similar::TextDiff::from_lines(old, &diff.new_text);
+                    text += &shown.unified_diff().header(&name, &name).to_string();
+                }
+                v1::ToolCallContent::Content(content) => {
+                    if let v1::ContentBlock::Text(words) = &content.content {
+                        text += &format!("  {}\n", words.text);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for option in &request.options {
+            let key = match option.kind {
+                Kind::AllowOnce => 'y',
+                Kind::AllowAlways => 'a',
+                _ => 'n',
+            };
+            text += &format!("  {key}  {}\n", option.name);
+        }
+        let answer = || -> io::Result<String> {
+            let mut stderr = io::stderr().lock();
+            write!(stderr, "{text}> ")?;
+            stderr.flush()?;
+            let mut line = String::new();
+            io::stdin().read_line(&mut line)?;
+            Ok(line)
+        };
+        if let Some(spinner) = &spinner {
+            spinner.disable_steady_tick();
+        }
+        let line = answer();
+        if let Some(spinner) = &spinner {
+            spinner.enable_steady_tick(TICK);
+        }
+        match line.ok()?.trim() {
+            "y" | "yes" => Some(Kind::AllowOnce),
+            "a" | "always" => Some(Kind::AllowAlways),
+            _ => Some(Kind::RejectOnce),
+        }
+    }
+}
+
+impl Screen {
+    /// Prints more of the answer.
+    fn words(&mut self, chunk: v1::ContentChunk) {
+        let v1::ContentBlock::Text(text) = chunk.content else {
+            return;
+        };
+        if self.message.is_some() && self.message != chunk.message_id {
+            out(if self.at_start { b"\n" } else { b"\n\n" });
+        }
+        self.message = chunk.message_id;
+        self.at_start = text.text.ends_with('\n');
+        match &self.spinner {
+            Some(spinner) => spinner.suspend(|| out(text.text.as_bytes())),
+            None => out(text.text.as_bytes()),
+        }
+    }
+
+    /// Something is being done.
+    fn doing(&self, title: &str) {
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(title.to_owned());
+        }
+    }
+
+    /// A call has got its title: a line of its own on a terminal, nothing in a pipe.
+    fn did(&mut self, title: &str) {
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(title.to_owned());
+            spinner.println(format!("• {title}"));
+        }
+    }
+
+    /// Says something beside the answer.
+    fn aside(&self, text: &str) {
+        let write = || writeln!(io::stderr().lock(), "{text}").ok();
+        match &self.spinner {
+            Some(spinner) => spinner.suspend(write),
+            None => write(),
+        };
+    }
+}

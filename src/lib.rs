@@ -1,0 +1,41 @@
+//! adjutant: a coding agent that lives behind an editor.
+//!
+//! Bytes come in at the top of this list; every module below is one step further from the editor
+//! and one step closer to the disk. Calls go down, messages come up. `tidy.rs` keeps the order.
+
+pub mod cli;
+pub mod serve;
+
+pub mod editor;
+pub mod session;
+pub mod turn;
+
+pub mod system;
+pub mod tool;
+
+pub mod agent;
+pub mod command;
+pub mod event;
+pub mod instruction;
+
+pub mod model;
+
+pub mod config;
+
+pub mod permission;
+
+pub mod store;
+pub mod worktree;
+
+pub mod process;
+
+pub mod message;
+
+pub mod environment;
+
+pub mod id;
+pub mod prompts;
+pub mod text;
+
+#[cfg(test)]
+mod tidy;

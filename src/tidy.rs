@@ -1,0 +1,213 @@
+//! The rules of this house, as tests. What a reader may rely on everywhere is checked here, so that
+//! nobody has to remember it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How far from the disk each module stands. A module may only `use crate::` what stands strictly
+/// lower; files of one folder are one module.
+const RANKS: &[(u32, &[&str])] = &[
+    (0, &["id", "text", "prompts"]),
+    (1, &["environment"]),
+    (2, &["message"]),
+    (3, &["sandbox", "process"]),
+    (4, &["worktree", "store", "snapshot"]),
+    (5, &["permission"]),
+    (6, &["config"]),
+    (7, &["model"]),
+    (8, &["agent", "skill", "command", "instruction", "hook", "event"]),
+    (9, &["tool", "system"]),
+    (10, &["mcp"]),
+    (11, &["turn"]),
+    (12, &["session"]),
+    (13, &["editor"]),
+    (14, &["serve"]),
+    (15, &["cli", "main"]),
+];
+
+/// Where the words of the protocol may be spoken.
+const DOOR: &[&str] = &["editor", "serve", "cli", "main"];
+
+/// Words that name nothing.
+const EMPTY_WORDS: &[&str] = &[
+    "util", "utils", "helper", "helpers", "common", "core", "manager", "handler", "handlers", "service", "types",
+    "misc",
+];
+
+/// Longest file, in lines. One that passes 500 usually holds two nouns. Tables are counted like
+/// prose is: not at all.
+const LONGEST: usize = 900;
+
+/// Files that are tables, and files of cases beside their module.
+const TABLES: &[&str] = &["permission/shell/programs.rs", "tests.rs"];
+
+struct File {
+    path: PathBuf,
+    /// `editor` for both `editor.rs` and `editor/update.rs`.
+    module: String,
+    text: String,
+}
+
+fn files() -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let short = path.strip_prefix(&root).unwrap().to_owned();
+                let first = short.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+                let module = first.trim_end_matches(".rs").to_owned();
+                let text = fs::read_to_string(&path).unwrap();
+                found.push(File { path: short, module, text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(found.len() > 10, "the sources are not where they should be");
+    found
+}
+
+fn rank(module: &str) -> Option<u32> {
+    RANKS.iter().find(|(_, modules)| modules.contains(&module)).map(|(rank, _)| *rank)
+}
+
+/// The modules a text names with `crate::`, and the lines. Comments may name anything: a link to a
+/// higher module is no dependency.
+fn named(text: &str) -> Vec<(usize, String)> {
+    let code = |line: &str| if line.trim_start().starts_with("//") { String::new() } else { line.to_owned() };
+    let text: Vec<String> = text.lines().map(code).collect();
+    let text = text.join("\n");
+    let mut found = Vec::new();
+    for (at, path) in text.match_indices("crate::") {
+        let line = text[..at].lines().count().max(1);
+        let mut name = |item: &str| {
+            let item = item.trim();
+            let end = item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+            if end > 0 && &item[..end] != "self" {
+                found.push((line, item[..end].to_owned()));
+            }
+        };
+        let rest = &text[at + path.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            name(rest);
+            continue;
+        };
+        // `{a::{b, c}, d}`: what stands at the outermost level of the list.
+        let (mut depth, mut start) = (0, 0);
+        for (at, letter) in list.char_indices() {
+            match letter {
+                '{' => depth += 1,
+                ',' if depth == 0 => {
+                    name(&list[start..at]);
+                    start = at + 1;
+                }
+                '}' if depth == 0 => {
+                    name(&list[start..at]);
+                    break;
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn calls_go_down() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !matches!(file.module.as_str(), "lib" | "tidy")) {
+        let Some(own) = rank(&file.module) else {
+            wrong.push(format!("src/{}: {} has no rank; give it one in tidy.rs", file.path.display(), file.module));
+            continue;
+        };
+        for (line, name) in named(&file.text).into_iter().filter(|(_, name)| *name != file.module) {
+            // `crate::Name`: a macro or a re-export of lib.rs, which has none.
+            let lower = rank(&name).is_some_and(|rank| rank < own);
+            if !lower {
+                wrong.push(format!("src/{}:{line}: {} may not use crate::{name}", file.path.display(), file.module));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_module_that_stands_is_in_the_table_once() {
+    let mut all: Vec<&str> = RANKS.iter().flat_map(|(_, modules)| modules.iter().copied()).collect();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+}
+
+#[test]
+fn the_protocol_stays_at_the_door() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !DOOR.contains(&file.module.as_str()) && file.module != "tidy") {
+        for (number, line) in file.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            if line.contains("protocol::") || line.contains("agent_client_protocol") {
+                wrong.push(format!("src/{}:{}: {}", file.path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "words of the protocol beyond the door:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_hold_one_noun() {
+    let table = |file: &File| TABLES.iter().any(|table| file.path.ends_with(table));
+    let long = |file: &&File| file.text.lines().count() > LONGEST && !table(file);
+    let long: Vec<_> = files().iter().filter(long).map(|file| file.path.display().to_string()).collect();
+    assert!(long.is_empty(), "longer than {LONGEST} lines: {long:?}");
+}
+
+#[test]
+fn names_say_something() {
+    let empty = |file: &&File| {
+        let names = file.path.iter().map(|name| name.to_string_lossy().trim_end_matches(".rs").to_owned());
+        names
+            .flat_map(|name| name.split('_').map(str::to_owned).collect::<Vec<_>>())
+            .any(|word| EMPTY_WORDS.contains(&word.as_str()))
+    };
+    let empty: Vec<_> = files().iter().filter(empty).map(|file| file.path.display().to_string()).collect();
+    assert!(empty.is_empty(), "these names say nothing: {empty:?}");
+}
+
+#[test]
+fn a_folder_has_its_noun_beside_it() {
+    let files = files();
+    let folders = files.iter().filter_map(|file| file.path.parent().filter(|folder| !folder.as_os_str().is_empty()));
+    let missing: Vec<_> =
+        folders.filter(|folder| !files.iter().any(|file| file.path == folder.with_extension("rs"))).collect();
+    assert!(missing.is_empty(), "no x.rs beside x/: {missing:?}");
+}
+
+#[test]
+fn imports_are_read_as_they_are_written() {
+    let text = "use crate::{id::{X, Y}, text,\n  event::Z,\n};\n// crate::cli\nlet x = crate::model::Y;\n/// [`crate::session`]\n";
+    let names: Vec<_> = named(text).into_iter().map(|(line, name)| format!("{line} {name}")).collect();
+    assert_eq!(names, ["1 id", "1 text", "1 event", "5 model"]);
+}
+
+/// The README's table of settings says what the declarations say. `BLESS=1` writes it.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
+fn the_readme_lists_every_setting() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let text = fs::read_to_string(readme).unwrap();
+    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
+    let (mark, rest) = rest.split_once("-->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
+    let table = crate::config::table();
+    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(readme, wanted).unwrap();
+    } else {
+        assert_eq!(text, wanted, "run again with BLESS=1");
+    }
+}
