@@ -1,0 +1,45 @@
+// What both clients share: a place to work in, and a list of checks with a count at the end.
+
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** An empty home and an empty project; gone when the process ends. */
+export function place() {
+  const root = realpathSync(mkdtempSync(join(tmpdir(), "adjutant-client-")));
+  const [home, project] = [join(root, "home"), join(root, "project")];
+  mkdirSync(home);
+  mkdirSync(project);
+  process.on("exit", () => rmSync(root, { recursive: true, force: true }));
+  // Nothing of this machine's settings; and the offline model answers, even where a model server runs.
+  const settings = { model: "offline/offline", permission: { edit: "ask", bash: "ask" } };
+  mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
+  writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify(settings));
+  const env = { HOME: home, PATH: process.env.PATH, TMPDIR: root };
+  return { home, project, env };
+}
+
+/** Runs checks one after the other; each is a name and a function that throws. */
+export async function run(checks) {
+  let failed = 0;
+  for (const [name, check] of checks) {
+    try {
+      await within(60_000, check());
+      console.log(`ok    ${name}`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAIL  ${name}\n      ${String(error?.stack ?? error).replaceAll("\n", "\n      ")}`);
+    }
+  }
+  console.log(`${checks.length - failed} passed, ${failed} failed`);
+  return failed === 0;
+}
+
+/** Fails when a promise takes too long. */
+export function within(milliseconds, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing happened for ${milliseconds} ms`)), milliseconds);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}

@@ -1,0 +1,188 @@
+//! Conversations that need more than a page: an editor that does not read, a session with ten
+//! thousand messages. Each names the row of `data/jsonrpc_cases.csv` it is about.
+
+use std::time::{Duration, Instant};
+
+use adjutant::id::{MessageId, PartId, SessionId};
+use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
+use adjutant::store::Store;
+use serde_json::{Value, json};
+
+use crate::editor::{Editor, Hearing, PATIENCE};
+use crate::laws::Laws;
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::wire::memory;
+
+/// A name, beginning with the row's id, and what to do.
+pub const ALL: [(&str, fn()); 3] = [
+    ("S18 an editor that never reads", never_reads),
+    ("S19 an editor that reads slowly", reads_slowly),
+    ("S22 a session of ten thousand messages", ten_thousand_messages),
+];
+
+/// A conversation without a page: says things, hears answers, and watches the laws.
+struct Talk {
+    project: Project,
+    editor: Editor,
+    laws: Laws,
+}
+
+impl Talk {
+    fn new(project: Project) -> Self {
+        let editor = Editor::start(&project);
+        let mut talk = Self { project, editor, laws: Laws::default() };
+        talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
+        talk.answer(0);
+        talk
+    }
+
+    fn request(&mut self, id: u64, method: &str, params: &Value) {
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    }
+
+    fn say(&mut self, message: &Value) {
+        let line = message.to_string();
+        self.laws.editor_says(&line);
+        self.editor.say(&line);
+    }
+
+    fn hear(&mut self) -> Value {
+        let line = self.editor.hear(PATIENCE).expect("the agent says nothing any more");
+        self.laws.agent_says(&line).expect("a line of JSON")
+    }
+
+    /// The answer to a request, and the updates before it.
+    fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
+        let mut updates = Vec::new();
+        loop {
+            let message = self.hear();
+            if message["id"] == id && message.get("method").is_none() {
+                return (message, updates);
+            }
+            updates.push(message["params"]["update"].clone());
+        }
+    }
+
+    fn open(&mut self) -> String {
+        let cwd = self.project.cwd();
+        self.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        self.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    fn prompt(&mut self, id: u64, session: &str, words: &str) {
+        let prompt = json!([{ "type": "text", "text": words }]);
+        self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+    }
+
+    fn leave(mut self) -> Project {
+        let farewell = self.editor.finish();
+        for line in &farewell.lines {
+            self.laws.agent_says(line);
+        }
+        let mut problems = farewell.problems(0);
+        problems.extend(self.laws.problems().iter().cloned());
+        assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+        self.project
+    }
+}
+
+fn never_reads() {
+    flood(Hearing::Nothing);
+}
+
+fn reads_slowly() {
+    flood(Hearing::Slow);
+}
+
+/// The model says 40 MiB while the editor does not read them. The agent must stop listening to the
+/// model rather than keep it all, and must still hear the cancel.
+fn flood(hearing: Hearing) {
+    let words = "the same words over and over again, ".repeat(28);
+    let script = format!("text: {words}\n").repeat(40 << 10) + "\n---\ntext: Here I am.\n";
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &Value::Null);
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let before = memory(talk.editor.pid());
+    talk.editor.hearing(hearing);
+    talk.prompt(2, &session, "Tell me everything.");
+    let mut most = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        // A measurement, not a synchronisation: whatever happens in these two seconds must be bounded.
+        std::thread::sleep(Duration::from_millis(50));
+        most = most.max(memory(talk.editor.pid()));
+    }
+    // The words wait in a queue; beside it stand the history and what is being written of it.
+    assert!(most - before < 160 << 20, "{} MiB were kept for an editor that does not read", (most - before) >> 20);
+    talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+    talk.editor.hearing(Hearing::All);
+    let (answer, updates) = talk.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "cancelled", "after {} updates", updates.len());
+    let kept: usize = updates.iter().filter_map(|update| update["content"]["text"].as_str()).map(str::len).sum();
+    assert!(kept < 24 << 20, "{} MiB of words waited to be read", kept >> 20);
+    talk.prompt(3, &session, "Are you there?");
+    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn ten_thousand_messages() {
+    const COUNT: usize = 10_000;
+    let model = Model::start(model::script("text: One.").unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &Value::Null);
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "The first of many.");
+    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+    let project = talk.leave();
+
+    let data = project.path("~/.local/share/adjutant");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::start(&data);
+        let id = SessionId::new(session.as_str());
+        store.load(&id).await.unwrap();
+        for number in 0..COUNT {
+            let message = user_message(number);
+            store.message(&id, &message).await;
+            store.part(&id, &message.id, &message.parts[0]).await;
+        }
+        store.flush(&id).await.unwrap();
+        store.close(&id).await;
+        store.flush(&id).await.unwrap();
+    });
+
+    let mut talk = Talk::new(project);
+    let before = memory(talk.editor.pid());
+    let cwd = talk.project.cwd();
+    let start = Instant::now();
+    talk.request(3, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    talk.hear();
+    // Unoptimised and on a busy machine; a release build is ten times faster.
+    let first = start.elapsed();
+    let (answer, updates) = talk.answer(3);
+    assert!(answer.get("result").is_some(), "{answer}");
+    let texts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk");
+    let numbers: Vec<usize> =
+        texts.filter_map(|update| update["content"]["text"].as_str()?.strip_prefix("number ")?.parse().ok()).collect();
+    assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>(), "in order, and all of them");
+    assert!(first < Duration::from_secs(2), "the first update came after {first:?}");
+    let kept = memory(talk.editor.pid()).saturating_sub(before);
+    assert!(kept < 64 << 20, "{} MiB", kept >> 20);
+    talk.leave();
+}
+
+fn user_message(number: usize) -> Message {
+    let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
+    let text = Text { text: format!("number {number}"), ..Text::default() };
+    Message {
+        id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
+        created: adjutant::environment::Timestamp(1_795_252_200_000),
+        role: Role::User(User { agent: "build".into(), model, system: None }),
+        parts: vec![Part { id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")), content: Content::Text(text) }],
+    }
+}

@@ -1,0 +1,269 @@
+//! What holds in every conversation, so that no transcript has to say it. Both directions pass by
+//! here; what is broken is collected, not thrown, so that a test shows all of it at once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
+
+use agent_client_protocol_schema::v1;
+use jsonschema::Validator;
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+
+/// The longest line an agent may write, in bytes: an editor with a 10 MiB reader died silently.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// What the agent may send: requests and notifications by method, results by the method they answer.
+static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
+    HashMap::from([
+        ("session/update", validator::<v1::SessionNotification>()),
+        ("session/request_permission", validator::<v1::RequestPermissionRequest>()),
+        ("fs/read_text_file", validator::<v1::ReadTextFileRequest>()),
+        ("fs/write_text_file", validator::<v1::WriteTextFileRequest>()),
+        ("$/cancel_request", validator::<v1::CancelRequestNotification>()),
+        ("error", validator::<v1::Error>()),
+        ("-> initialize", validator::<v1::InitializeResponse>()),
+        ("-> authenticate", validator::<v1::AuthenticateResponse>()),
+        ("-> session/new", validator::<v1::NewSessionResponse>()),
+        ("-> session/load", validator::<v1::LoadSessionResponse>()),
+        ("-> session/resume", validator::<v1::ResumeSessionResponse>()),
+        ("-> session/list", validator::<v1::ListSessionsResponse>()),
+        ("-> session/close", validator::<v1::CloseSessionResponse>()),
+        ("-> session/delete", validator::<v1::DeleteSessionResponse>()),
+        ("-> session/set_mode", validator::<v1::SetSessionModeResponse>()),
+        ("-> session/set_config_option", validator::<v1::SetSessionConfigOptionResponse>()),
+        ("-> session/prompt", validator::<v1::PromptResponse>()),
+    ])
+});
+
+fn validator<T: JsonSchema>() -> Validator {
+    jsonschema::validator_for(&schema_for!(T).to_value()).unwrap()
+}
+
+/// Updates that belong to a turn: they come between a prompt (or a load) and its response.
+const OF_A_TURN: &[&str] =
+    &["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"];
+
+/// The watcher of one connection, from the start of a process to its end.
+#[derive(Default)]
+pub struct Laws {
+    /// Requests of the editor that wait for an answer: id, method, params.
+    pending: BTreeMap<String, (String, Value)>,
+    /// Requests of the agent that wait for ours: id to method.
+    asked: BTreeMap<String, String>,
+    /// What the editor said it can do, at the handshake.
+    capabilities: Value,
+    sessions: BTreeSet<String>,
+    /// State of every call that was announced, per session.
+    calls: BTreeMap<(String, String), String>,
+    problems: Vec<String>,
+}
+
+impl Laws {
+    /// The editor says a line. Lines that are no JSON-RPC are the business of `wire.rs`.
+    pub fn editor_says(&mut self, line: &str) {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { return };
+        let Some(method) = message["method"].as_str() else {
+            self.asked.remove(&message["id"].to_string());
+            return;
+        };
+        if method == "initialize" {
+            self.capabilities = message["params"]["clientCapabilities"].clone();
+        }
+        if matches!(method, "session/load" | "session/resume")
+            && let Some(session) = message["params"]["sessionId"].as_str()
+        {
+            self.sessions.insert(session.into());
+        }
+        if let Some(id) = message.get("id") {
+            self.pending.insert(id.to_string(), (method.into(), message["params"].clone()));
+        }
+    }
+
+    /// The agent says a line; it comes back parsed.
+    pub fn agent_says(&mut self, line: &str) -> Option<Value> {
+        if line.len() > LONGEST_LINE {
+            self.wrong(format!("a line of {} bytes", line.len()));
+        }
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            self.wrong(format!("not JSON: {line}"));
+            return None;
+        };
+        if message["jsonrpc"] != "2.0" {
+            self.wrong(format!("not JSON-RPC 2.0: {line}"));
+        }
+        match message["method"].as_str() {
+            Some(method) => self.call(&message, method, line),
+            None => self.answer(&message, line),
+        }
+        Some(message)
+    }
+
+    /// Whether the editor still waits for an answer.
+    pub fn waiting(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The requests the editor still waits for.
+    pub fn waiting_for(&self) -> Vec<String> {
+        self.pending.iter().map(|(id, (method, _))| format!("{method} ({id})")).collect()
+    }
+
+    /// What was broken so far.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    fn wrong(&mut self, what: impl Into<String>) {
+        self.problems.push(what.into());
+    }
+
+    fn call(&mut self, message: &Value, method: &str, line: &str) {
+        self.check(method, &message["params"], line);
+        if let Some(id) = message.get("id")
+            && self.asked.insert(id.to_string(), method.into()).is_some()
+        {
+            self.wrong(format!("the id {id} is used twice: {line}"));
+        }
+        let params = &message["params"];
+        let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
+        if method != "$/cancel_request" && !self.sessions.contains(&session) {
+            self.wrong(format!("about a session the editor has not heard of yet: {line}"));
+        }
+        match method {
+            "session/update" => self.update(&session, &params["update"], line),
+            "session/request_permission" => self.permission(&session, params, line),
+            "fs/read_text_file" if self.capabilities["fs"]["readTextFile"] != true => {
+                self.wrong(format!("the editor did not offer {method}: {line}"));
+            }
+            "fs/write_text_file" if self.capabilities["fs"]["writeTextFile"] != true => {
+                self.wrong(format!("the editor did not offer {method}: {line}"));
+            }
+            "fs/read_text_file" | "fs/write_text_file" | "$/cancel_request" => {}
+            _ => self.wrong(format!("{method} is not something this editor offers: {line}")),
+        }
+    }
+
+    fn update(&mut self, session: &str, update: &Value, line: &str) {
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        let in_turn = self.pending.values().any(|(method, params)| {
+            matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == session
+        });
+        if OF_A_TURN.contains(&kind) && !in_turn {
+            self.wrong(format!("a turn speaks after its response: {line}"));
+        }
+        for member in ["rawInput", "rawOutput"] {
+            if update.get(member).is_some_and(|value| !value.is_object()) {
+                self.wrong(format!("{member} is no object: {line}"));
+            }
+        }
+        for content in update["content"].as_array().into_iter().flatten().filter(|c| c["type"] == "diff") {
+            if !content["path"].as_str().is_some_and(|path| path.starts_with('/')) || content.get("oldText").is_none() {
+                self.wrong(format!("a diff wants an absolute path and an oldText: {line}"));
+            }
+        }
+        let Some(call) = update["toolCallId"].as_str() else { return };
+        let key = (session.to_owned(), call.to_owned());
+        let status = update["status"].as_str();
+        match (kind, self.calls.get(&key).map(String::as_str)) {
+            // A load tells the whole story again, under the same names.
+            ("tool_call", Some(_)) if !self.loading(session) => {
+                self.wrong(format!("a call is announced twice: {line}"))
+            }
+            ("tool_call", _) => drop(self.calls.insert(key, status.unwrap_or("pending").into())),
+            (_, None) => self.wrong(format!("an update of a call that was never announced: {line}")),
+            (_, Some("completed" | "failed")) if status.is_some_and(|s| s == "pending" || s == "in_progress") => {
+                self.wrong(format!("a call that had ended goes on: {line}"));
+            }
+            (_, Some(_)) => {
+                if let Some(status) = status {
+                    self.calls.insert(key, status.into());
+                }
+            }
+        }
+    }
+
+    fn loading(&self, session: &str) -> bool {
+        self.pending.values().any(|(method, params)| method == "session/load" && params["sessionId"] == session)
+    }
+
+    fn permission(&mut self, session: &str, params: &Value, line: &str) {
+        let call = &params["toolCall"];
+        let key = (session.to_owned(), call["toolCallId"].as_str().unwrap_or_default().to_owned());
+        if !self.calls.contains_key(&key) {
+            self.wrong(format!("permission is asked for a call that was never announced: {line}"));
+        }
+        if ["title", "kind", "rawInput"].iter().any(|member| call[member].is_null()) {
+            self.wrong(format!("a permission request wants title, kind and rawInput: {line}"));
+        }
+        let kinds: Vec<&str> =
+            params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();
+        let distinct: BTreeSet<_> = kinds.iter().collect();
+        if distinct.len() != kinds.len() || !kinds.contains(&"allow_once") || !kinds.contains(&"reject_once") {
+            self.wrong(format!("one option per kind, and a way to say yes and no: {line}"));
+        }
+    }
+
+    fn answer(&mut self, message: &Value, line: &str) {
+        let id = message["id"].to_string();
+        let (result, error) = (message.get("result"), message.get("error"));
+        if result.is_some() == error.is_some() {
+            self.wrong(format!("exactly one of result and error: {line}"));
+        }
+        if let Some(error) = error {
+            self.error(error, line);
+        }
+        let Some((method, params)) = self.pending.remove(&id) else {
+            if id != "null" {
+                self.wrong(format!("an answer to no request: {line}"));
+            }
+            return;
+        };
+        if let Some(result) = result {
+            self.check(&format!("-> {method}"), result, line);
+            if let Some(session) = result["sessionId"].as_str() {
+                self.sessions.insert(session.into());
+            }
+        }
+        if method == "session/prompt" {
+            let session = params["sessionId"].as_str().unwrap_or_default();
+            let open: Vec<_> = self
+                .calls
+                .iter()
+                .filter(|((s, _), status)| s == session && matches!(status.as_str(), "pending" | "in_progress"))
+                .map(|((_, call), status)| format!("{call} is {status}"))
+                .collect();
+            let another = self.pending.values().any(|(m, p)| m == "session/prompt" && p["sessionId"] == session);
+            if !open.is_empty() && !another {
+                self.wrong(format!("calls are left open at the end of the turn: {open:?}"));
+            }
+        }
+    }
+
+    fn error(&mut self, error: &Value, line: &str) {
+        self.check("error", error, line);
+        let message = error["message"].as_str().unwrap_or_default();
+        if message.trim().is_empty() || message.contains('\n') {
+            self.wrong(format!("an error message is one line: {line}"));
+        }
+        let extra = error["data"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .find(|(key, _)| !(*key == "details" || *key == "sessionId" && error["code"] == -32002));
+        if extra.is_some() {
+            self.wrong(format!("an error's data holds `details` only: {line}"));
+        }
+    }
+
+    fn check(&mut self, what: &str, value: &Value, line: &str) {
+        let Some(schema) = SCHEMAS.get(what) else {
+            // An answer to something that is not ACP is an error, never a result.
+            self.wrong(format!("no schema for {what}: {line}"));
+            return;
+        };
+        let errors: Vec<_> = schema.iter_errors(value).map(|e| format!("{} at {}", e, e.instance_path())).collect();
+        if !errors.is_empty() {
+            self.wrong(format!("it does not fit the schema of {what}: {errors:?}: {line}"));
+        }
+    }
+}

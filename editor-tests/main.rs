@@ -1,0 +1,102 @@
+//! adjutant seen from outside: everything the README promises, through stdin and stdout of the real
+//! binary, with a pretended provider over real HTTP.
+//!
+//! Every page `editor-tests/*/*.md` is one test; so is every group of rows of the wire cases.
+//!
+//! ```text
+//! cargo test --test editor                      all of them
+//! cargo test --test editor permissions/         the pages of one folder
+//! BLESS=1 cargo test --test editor first-words  writes what came out into the pages
+//! ```
+
+#![expect(clippy::disallowed_methods, reason = "tests start programs and choose their environment")]
+#![expect(unreachable_pub, reason = "a test target has no outside")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
+
+mod conversations;
+mod editor;
+mod laws;
+mod model;
+mod names;
+mod project;
+mod spoil;
+mod transcript;
+mod wire;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::transcript::Transcript;
+
+/// Folders whose pages are transcripts, in reading order.
+const FOLDERS: [&str; 5] = ["first-words", "turns", "permissions", "sessions", "config"];
+
+fn main() -> ExitCode {
+    let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
+    let mut trials = Vec::new();
+    for path in pages() {
+        let name = name(&path);
+        trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run(bless)?)));
+    }
+    let groups: BTreeSet<_> =
+        wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
+    for group in groups {
+        trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
+    }
+    for (name, run) in conversations::ALL {
+        trials.push(test(format!("conversations/{name}"), run));
+    }
+    trials.push(test("wire/every row is run".into(), every_row_is_run));
+    trials.push(test("harness/lines are compared".into(), transcript::own_tests));
+    trials.push(test("harness/required columns are read".into(), wire::own_tests));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn test(name: String, run: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        run();
+        Ok(())
+    })
+}
+
+fn pages() -> Vec<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests");
+    let mut pages = Vec::new();
+    for folder in FOLDERS {
+        let mut files: Vec<_> = std::fs::read_dir(here.join(folder))
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+            .collect();
+        files.sort();
+        pages.extend(files);
+    }
+    pages
+}
+
+fn name(page: &Path) -> String {
+    let folder = page.parent().unwrap().file_name().unwrap().to_string_lossy();
+    format!("{folder}/{}", page.file_stem().unwrap().to_string_lossy())
+}
+
+/// Rows that are conversations name a page, or a function of `conversations.rs`, or are run
+/// elsewhere.
+fn every_row_is_run() {
+    // A handler that panics on demand would be a strange thing to ship.
+    let elsewhere = [("S30", "protocol/src/table.rs", "fn a_panic_is_a_reply")];
+    let mut run: BTreeSet<String> = pages().iter().flat_map(|page| Transcript::read(page).cases()).collect();
+    run.extend(conversations::ALL.iter().filter_map(|(name, _)| name.split_once(' ')).map(|(id, _)| id.to_owned()));
+    for (id, file, words) in elsewhere {
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+        assert!(text.contains(words), "{id} is said to be in {file}");
+        run.insert(id.to_owned());
+    }
+    let rows: BTreeSet<String> =
+        wire::rows().into_iter().filter(|row| row.group == "conversation").map(|row| row.id).collect();
+    assert_eq!(rows.difference(&run).collect::<Vec<_>>(), Vec::<&String>::new(), "rows that nothing runs");
+    assert_eq!(run.difference(&rows).collect::<Vec<_>>(), Vec::<&String>::new(), "pages about rows that do not exist");
+}

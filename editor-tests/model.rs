@@ -1,0 +1,460 @@
+//! A pretended provider: the OpenAI Chat Completions wire over HTTP and server-sent events, on a
+//! loopback port, following a script. It is also an inspector: a request that a real provider would
+//! refuse, or that would miss its prompt cache, fails the test.
+//!
+//! A script is a list of answers, separated by `---`. An answer is a few lines:
+//!
+//! ```text
+//! sees: words                  the request must contain these words somewhere …
+//! sees not: words              … or must not
+//! without tools                the request must offer none
+//! text: Hello                  a piece of text; in quotes it is a JSON string ("a\n")
+//! reasoning: Let me see        a piece of reasoning
+//! call read {"filePath":"a"}   a tool call
+//! usage 1200 30                tokens in and out
+//! finish length                the finish reason, where it is not the usual one
+//! status 429 retry-after 1 {}  an HTTP error with its body, instead of an answer
+//! raw data: {"odd":true}       a line of the stream as it is
+//! pause                        waits until the editor says "# let the model go on"
+//! cut                          the connection breaks here
+//! hang                         nothing more comes, ever
+//! ```
+//!
+//! A request without tools that no answer is waiting for is a side call (a title): it is answered by
+//! itself.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::editor::PATIENCE;
+
+/// What side calls are answered with.
+const TITLE: &str = "A pretended title";
+
+/// One answer of the script.
+#[derive(Debug, Default)]
+pub struct Answer {
+    sees: Vec<(bool, String)>,
+    without_tools: bool,
+    moves: Vec<Move>,
+}
+
+#[derive(Debug)]
+enum Move {
+    Text(String),
+    Reasoning(String),
+    Call(String, String),
+    Usage(u64, u64),
+    Finish(String),
+    Status(u16, Option<String>, String),
+    Raw(String),
+    Pause,
+    Cut,
+    Hang,
+}
+
+/// Reads the body of a `model` block.
+pub fn script(text: &str) -> Result<Vec<Answer>, String> {
+    let mut answers = vec![Answer::default()];
+    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
+        let answer = answers.last_mut().unwrap();
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let step = match word {
+            "---" => {
+                answers.push(Answer::default());
+                continue;
+            }
+            "sees:" => {
+                answer.sees.push((true, string(rest)?));
+                continue;
+            }
+            "sees" if rest.starts_with("not: ") => {
+                answer.sees.push((false, string(&rest[5..])?));
+                continue;
+            }
+            "without" if rest == "tools" => {
+                answer.without_tools = true;
+                continue;
+            }
+            "text:" => Move::Text(string(rest)?),
+            "reasoning:" => Move::Reasoning(string(rest)?),
+            "call" => {
+                let (name, arguments) = rest.split_once(' ').unwrap_or((rest, "{}"));
+                Move::Call(name.into(), arguments.into())
+            }
+            "usage" => {
+                let (input, output) = rest.split_once(' ').ok_or("usage wants two numbers")?;
+                let number = |text: &str| text.parse().map_err(|e| format!("usage {text}: {e}"));
+                Move::Usage(number(input)?, number(output)?)
+            }
+            "finish" => Move::Finish(rest.into()),
+            "status" => {
+                let (code, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                let code = code.parse().map_err(|e| format!("status {code}: {e}"))?;
+                match rest.strip_prefix("retry-after ").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
+                    Some((seconds, body)) => Move::Status(code, Some(seconds.into()), body.into()),
+                    None => Move::Status(code, None, rest.into()),
+                }
+            }
+            "raw" => Move::Raw(rest.into()),
+            "pause" => Move::Pause,
+            "cut" => Move::Cut,
+            "hang" => Move::Hang,
+            _ => return Err(format!("the model cannot do this: {line}")),
+        };
+        answer.moves.push(step);
+    }
+    Ok(answers)
+}
+
+fn string(text: &str) -> Result<String, String> {
+    if text.starts_with('"') {
+        return serde_json::from_str(text).map_err(|e| format!("{text}: {e}"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The provider. It stops when dropped.
+pub struct Model {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    script: VecDeque<Answer>,
+    answered: usize,
+    /// `messages` and `tools` of every request that was no side call.
+    requests: Vec<(Vec<Value>, Value)>,
+    problems: Vec<String>,
+    /// How many pauses may be passed.
+    released: usize,
+    paused: usize,
+    /// The system prompt and the tools may change now: the mode did.
+    mode_changed: bool,
+    stopped: bool,
+}
+
+impl Model {
+    /// Starts a provider that will say these answers.
+    pub fn start(script: Vec<Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        shared.lock().script = script.into();
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.lock().stopped {
+                    return;
+                }
+                let shared = accepting.clone();
+                // A client that goes away in the middle is not an error: that is what cancel does.
+                thread::spawn(move || stream.and_then(|stream| serve(&shared, &stream)).ok());
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// Where it listens: `http://127.0.0.1:port`.
+    pub fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Lets it pass one `pause`.
+    pub fn go_on(&self) {
+        self.shared.lock().released += 1;
+        self.shared.changed.notify_all();
+    }
+
+    /// From now on the system prompt and the tools may differ from what they were.
+    pub fn mode_changed(&self) {
+        self.shared.lock().mode_changed = true;
+    }
+
+    /// What was wrong with the requests; and what of the script was never asked for.
+    pub fn problems(&self) -> Vec<String> {
+        let state = self.shared.lock();
+        let mut problems = state.problems.clone();
+        if !state.script.is_empty() {
+            problems.push(format!("{} of the model's answers were never asked for", state.script.len()));
+        }
+        problems
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_all();
+        // Wakes the accepting thread, which then sees that it should stop.
+        TcpStream::connect(self.address).ok();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Waits until the test lets us pass, or is over.
+    fn pause(&self) {
+        let mut state = self.lock();
+        state.paused += 1;
+        let mine = state.paused;
+        drop(self.changed.wait_timeout_while(state, PATIENCE, |state| state.released < mine && !state.stopped));
+    }
+}
+
+fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_nodelay(true)?;
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+        head.push(line.trim_end().to_owned());
+    }
+    let header = |name: &str| {
+        head.iter()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|h| h.1)
+    };
+    let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let request = head.first().cloned().unwrap_or_default();
+    if !request.starts_with("POST /v1/chat/completions ") {
+        // Looking which models there are is fine; this provider does not say.
+        return respond(stream, 404, None, r#"{"error":{"message":"not found"}}"#);
+    }
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if header("authorization") != Some("Bearer a-key") {
+        shared.lock().problems.push(format!("the key was not sent: {:?}", header("authorization")));
+    }
+    let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
+    if without_tools && !shared.lock().script.front().is_some_and(|answer| answer.without_tools) {
+        return side_call(stream, &body);
+    }
+    let (answer, number) = {
+        let mut state = shared.lock();
+        state.inspect(&body);
+        state.answered += 1;
+        let number = state.answered;
+        let Some(answer) = state.script.pop_front() else {
+            state
+                .problems
+                .push(format!("request {number} is more than the script has answers for: {}", last_words(&body)));
+            drop(state);
+            return respond(stream, 400, None, r#"{"error":{"message":"the script is over"}}"#);
+        };
+        if answer.without_tools != without_tools {
+            state.problems.push(format!("request {number} offers tools, and should not"));
+        }
+        let text = all_text(&body);
+        for (wanted, words) in &answer.sees {
+            if text.contains(words.as_str()) != *wanted {
+                let what = if *wanted { "does not contain" } else { "contains" };
+                let message = format!("request {number} {what} {words:?}; it ends with {}", last_words(&body));
+                state.problems.push(message);
+            }
+        }
+        (answer, number)
+    };
+    say(shared, stream, &answer, number)
+}
+
+fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize) -> std::io::Result<()> {
+    if let Some(Move::Status(code, retry_after, body)) = answer.moves.first() {
+        return respond(stream, *code, retry_after.as_deref(), body);
+    }
+    let mut out = stream;
+    write!(
+        out,
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    )?;
+    let mut event = |line: &str| -> std::io::Result<()> {
+        let line = format!("{line}\n\n");
+        write!(out, "{:x}\r\n{line}\r\n", line.len())?;
+        out.flush()
+    };
+    let chunk = |delta: Value, finish: Option<&str>| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
+        format!(
+            "data: {}",
+            json!({ "id": format!("chatcmpl-{number}"), "object": "chat.completion.chunk",
+            "created": 1_700_000_000, "model": "bench-model", "choices": [choice] })
+        )
+    };
+    event(&chunk(json!({ "role": "assistant", "content": "" }), None))?;
+    let (mut calls, mut usage, mut finish) = (0, None, None);
+    for step in &answer.moves {
+        match step {
+            Move::Text(text) => event(&chunk(json!({ "content": text }), None))?,
+            Move::Reasoning(text) => event(&chunk(json!({ "reasoning_content": text }), None))?,
+            Move::Call(name, arguments) => {
+                // In two pieces, as real ones come in many.
+                let half = arguments.char_indices().nth(arguments.chars().count() / 2).map_or(0, |(at, _)| at);
+                let (first, second) = arguments.split_at(half);
+                let id = format!("call-{number}-{calls}");
+                let function = json!({ "name": name, "arguments": first });
+                let call = json!({ "index": calls, "id": id, "type": "function", "function": function });
+                event(&chunk(json!({ "tool_calls": [call] }), None))?;
+                let call = json!({ "index": calls, "function": { "arguments": second } });
+                event(&chunk(json!({ "tool_calls": [call] }), None))?;
+                calls += 1;
+            }
+            Move::Usage(input, output) => usage = Some((*input, *output)),
+            Move::Finish(reason) => finish = Some(reason.clone()),
+            Move::Raw(line) => event(line)?,
+            Move::Pause => shared.pause(),
+            Move::Cut => return stream.shutdown(Shutdown::Both),
+            Move::Hang => return wait_for_hang_up(stream),
+            Move::Status(..) => {}
+        }
+    }
+    let usual = if calls > 0 { "tool_calls" } else { "stop" };
+    event(&chunk(json!({}), Some(finish.as_deref().unwrap_or(usual))))?;
+    if let Some((input, output)) = usage {
+        let usage = json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output });
+        event(&format!(
+            "data: {}",
+            json!({ "id": format!("chatcmpl-{number}"), "object": "chat.completion.chunk",
+            "created": 1_700_000_000, "model": "bench-model", "choices": [], "usage": usage })
+        ))?;
+    }
+    event("data: [DONE]")?;
+    write!(out, "0\r\n\r\n")
+}
+
+fn wait_for_hang_up(mut stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.read(&mut [0]).map(drop)
+}
+
+fn side_call(stream: &TcpStream, body: &Value) -> std::io::Result<()> {
+    let mut out = stream;
+    let message =
+        |key: &str| json!([{ "index": 0, key: { "role": "assistant", "content": TITLE }, "finish_reason": "stop" }]);
+    if body["stream"] == true {
+        let chunk = json!({ "id": "chatcmpl-side", "object": "chat.completion.chunk", "created": 1, "model": "bench-model",
+            "choices": message("delta") });
+        let text = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+        return write!(
+            out,
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+    }
+    let whole = json!({ "id": "chatcmpl-side", "object": "chat.completion", "created": 1, "model": "bench-model",
+        "choices": message("message") });
+    respond(stream, 200, None, &whole.to_string())
+}
+
+fn respond(mut stream: &TcpStream, code: u16, retry_after: Option<&str>, body: &str) -> std::io::Result<()> {
+    let retry_after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {code} Status\r\ncontent-type: application/json\r\nconnection: close\r\n{retry_after}content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+impl State {
+    /// What a provider, and its prompt cache, expect of every request.
+    fn inspect(&mut self, body: &Value) {
+        let number = self.answered + 1;
+        let mut wrong = |what: String| self.problems.push(format!("request {number}: {what}"));
+        if body["stream"] != true {
+            wrong("it does not ask for a stream".into());
+        }
+        let Some(messages) = body["messages"].as_array() else {
+            wrong("it has no messages".into());
+            return;
+        };
+        let mut open: Vec<&str> = Vec::new();
+        for message in messages {
+            if message["role"] == "tool" {
+                let id = message["tool_call_id"].as_str().unwrap_or_default();
+                match open.iter().position(|call| *call == id) {
+                    Some(at) => drop(open.remove(at)),
+                    None => wrong(format!("a result for {id:?}, which was not called just before")),
+                }
+                continue;
+            }
+            if !open.is_empty() {
+                wrong(format!("calls without a result: {open:?}"));
+                open.clear();
+            }
+            for call in message["tool_calls"].as_array().into_iter().flatten() {
+                open.push(call["id"].as_str().unwrap_or_default());
+            }
+        }
+        if !open.is_empty() {
+            wrong(format!("calls without a result at the end: {open:?}"));
+        }
+        // Append-only: but for the very first of a session, a request repeats one before it word
+        // for word and goes on from there.
+        let fresh = messages.iter().all(|message| message["role"] != "assistant");
+        // Without tools, what the system prompt says of them is left out; the cache is lost anyway.
+        let from = usize::from(self.mode_changed || body["tools"].is_null());
+        let goes_on = |earlier: &(Vec<Value>, Value)| {
+            // As text: the order of members counts too.
+            let text = Value::to_string;
+            let same = |(a, b): (&Value, &Value)| text(a) == text(b);
+            let (before, tools) = earlier;
+            before.len() <= messages.len()
+                && before.iter().zip(messages).skip(from).all(same)
+                && (self.mode_changed || body["tools"].is_null() || same((tools, &body["tools"])))
+        };
+        if !fresh && !self.requests.iter().any(goes_on) {
+            wrong(format!("it does not begin like any request before it: {}", difference(&self.requests, messages)));
+        }
+        self.requests.push((messages.clone(), body["tools"].clone()));
+    }
+}
+
+fn difference(requests: &[(Vec<Value>, Value)], messages: &[Value]) -> String {
+    let Some((before, _)) = requests.last() else { return "there was none".into() };
+    match before.iter().zip(messages).find(|(a, b)| a.to_string() != b.to_string()) {
+        Some((a, b)) => format!("\n  was {a}\n  is  {b}"),
+        None if before.len() > messages.len() => "it is shorter than the one before".into(),
+        None => "its tools differ".into(),
+    }
+}
+
+/// Every string of a request, so that words can be looked for without JSON's escapes.
+fn all_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text}\n"),
+        Value::Array(items) => items.iter().map(all_text).collect(),
+        Value::Object(members) => members.values().map(all_text).collect(),
+        _ => String::new(),
+    }
+}
+
+fn last_words(body: &Value) -> String {
+    let last: Vec<String> =
+        body["messages"].as_array().into_iter().flatten().rev().take(3).map(ToString::to_string).collect();
+    last.into_iter().rev().collect::<Vec<_>>().join("\n  ")
+}

@@ -1,0 +1,184 @@
+//! A place to work in: a project, a home, a temporary directory, and an environment that holds
+//! nothing of the machine the tests run on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The variable every process of a test inherits; what still carries it afterwards is a leftover.
+const MARKER: &str = "ADJUTANT_TEST_PROJECT";
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A temporary project. Removed when dropped.
+pub struct Project {
+    root: PathBuf,
+    vars: BTreeMap<String, String>,
+    // Last, so that everything above is gone before the directory is.
+    _directory: TempDir,
+}
+
+impl Project {
+    /// An empty project with an empty home.
+    pub fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("adjutant-test-").tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        for name in ["home", "project", "tmp"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".into());
+        let vars = [
+            ("HOME", root.join("home").display().to_string()),
+            ("PATH", path),
+            ("TMPDIR", root.join("tmp").display().to_string()),
+            ("GIT_CONFIG_GLOBAL", "/dev/null".into()),
+            ("GIT_CONFIG_SYSTEM", "/dev/null".into()),
+            // Whatever is sent anywhere but to this machine ends here.
+            ("http_proxy", "http://127.0.0.1:9".into()),
+            ("https_proxy", "http://127.0.0.1:9".into()),
+            ("no_proxy", "127.0.0.1,localhost".into()),
+            (MARKER, format!("{}-{number}", std::process::id())),
+        ];
+        let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { root, vars, _directory: directory }
+    }
+
+    /// The session's directory.
+    pub fn cwd(&self) -> PathBuf {
+        self.root.join("project")
+    }
+
+    /// `${CWD}` and the like, and the paths they stand for; longer paths first.
+    pub fn names(&self) -> [(&'static str, String); 3] {
+        [("${CWD}", "project"), ("${HOME}", "home"), ("${TMP}", "tmp")]
+            .map(|(name, directory)| (name, self.root.join(directory).display().to_string()))
+    }
+
+    /// A path of a transcript: `~/x` lies in the home, `tmp:x` in the temporary directory, anything
+    /// else in the project.
+    pub fn path(&self, text: &str) -> PathBuf {
+        match text.strip_prefix("~/") {
+            Some(rest) => self.root.join("home").join(rest),
+            None => match text.strip_prefix("tmp:") {
+                Some(rest) => self.root.join("tmp").join(rest),
+                None => self.root.join("project").join(text),
+            },
+        }
+    }
+
+    /// Writes a file and the directories above it.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Sets a variable of the environment, or removes it.
+    pub fn set(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => self.vars.insert(name.into(), value.into()),
+            None => self.vars.remove(name),
+        };
+    }
+
+    /// Makes the project a git repository with one commit of what is there.
+    pub fn git(&self) {
+        for arguments in [
+            &["init", "--quiet", "--initial-branch=main"][..],
+            &["add", "--all"],
+            &[
+                "-c",
+                "user.name=A",
+                "-c",
+                "user.email=a@example.org",
+                "commit",
+                "--quiet",
+                "-m",
+                "first",
+                "--allow-empty",
+            ],
+        ] {
+            let mut git = self.command("git");
+            assert!(git.args(arguments).current_dir(self.cwd()).status().unwrap().success(), "git {arguments:?}");
+        }
+    }
+
+    /// Tells adjutant, in the user's own OpenCode settings, that the pretended provider at `base`
+    /// is the model to use. `more` is merged over it.
+    pub fn provider(&self, base: &str, more: &Value) {
+        let mut settings = json!({
+            "$schema": "https://opencode.ai/config.json",
+            "model": "bench/bench-model",
+            "small_model": "bench/bench-model",
+            "provider": { "bench": {
+                "npm": "@ai-sdk/openai-compatible",
+                "name": "bench",
+                "options": { "baseURL": format!("{base}/v1"), "apiKey": "a-key" },
+                "models": { "bench-model": { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } },
+            } },
+        });
+        merge(&mut settings, more);
+        self.write("~/.config/opencode/opencode.json", &serde_json::to_string_pretty(&settings).unwrap());
+    }
+
+    /// A command with the project's environment and nothing else.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.env_clear().envs(&self.vars).stdin(Stdio::null());
+        command
+    }
+
+    /// Processes that were started from here and still live, as command lines.
+    pub fn leftovers(&self) -> Vec<String> {
+        self.processes().into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// Ends them.
+    pub fn end_leftovers(&self) {
+        for (pid, _) in self.processes() {
+            if let Some(pid) = Pid::from_raw(pid) {
+                kill_process(pid, Signal::KILL).ok();
+            }
+        }
+    }
+
+    /// Processes of this project: by their environment, or by the directory they stand in.
+    fn processes(&self) -> Vec<(i32, String)> {
+        let marker = format!("{MARKER}={}", self.vars[MARKER]);
+        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let mut found = Vec::new();
+        for process in processes.flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let process = process.path();
+            let marked = fs::read(process.join("environ"))
+                .is_ok_and(|variables| variables.split(|b| *b == 0).any(|variable| variable == marker.as_bytes()));
+            let inside = fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(&self.root));
+            let line = fs::read(process.join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned();
+            // A process that is on its way out has no command line any more.
+            if (marked || inside) && !line.is_empty() {
+                found.push((pid, line));
+            }
+        }
+        found
+    }
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) if !more.is_null() => *into = more.clone(),
+        _ => {}
+    }
+}

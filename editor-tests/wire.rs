@@ -1,0 +1,260 @@
+//! Lines the wire must survive: every row of `data/jsonrpc_cases.csv`, run as its `required` column
+//! says. After each a request with an id of its own is sent: its answer shows that the stream goes
+//! on, and that everything before it has come.
+//!
+//! Rows that are conversations (S…) are pages; they say so in a line "Wire cases: …". What needs more
+//! than a page — an editor that does not read, ten thousand messages — is in `conversations.rs`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::editor::{Editor, PATIENCE};
+use crate::project::Project;
+
+const ROWS: &str = include_str!("data/jsonrpc_cases.csv");
+
+/// A row.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// `RJ02`
+    pub id: String,
+    /// `parse`, `envelope`, `routing`, `params`, `flow`, `conversation`
+    pub group: String,
+    description: String,
+    bytes: Vec<u8>,
+    required: String,
+}
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    let mut rows = csv(ROWS).into_iter();
+    let head = rows.next().unwrap();
+    assert_eq!(head[..6], ["id", "group", "description", "bytes_json_latin1", "total_bytes", "required"]);
+    rows.map(|row| Row {
+        bytes: bytes(&row[0], &row[3], &row[4]),
+        id: row[0].clone(),
+        group: row[1].clone(),
+        description: row[2].clone(),
+        required: row[5].clone(),
+    })
+    .collect()
+}
+
+/// What a row's `required` column asks for.
+#[derive(Debug, PartialEq)]
+struct Required {
+    /// Error codes, any of which will do; none: a result will do.
+    codes: Vec<i64>,
+    /// Ids as JSON text, any of which will do; empty: any.
+    ids: Vec<String>,
+    /// How many answers, from and to.
+    count: (usize, usize),
+}
+
+fn required(text: &str) -> Required {
+    // Remarks do not matter: "(one or two lines)" is seen to below.
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_whitespace() || "/;,()".contains(c)).filter(|w| !w.is_empty()).collect();
+    let codes = words.iter().filter_map(|word| word.parse().ok()).filter(|code| *code <= -32000).collect();
+    let mut ids = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let after = |before: &[&str]| at > 0 && before.contains(&words[at - 1]);
+        if after(&["id"]) || after(&["echo"]) || *word == "null" {
+            ids.push((*word).to_owned());
+        }
+    }
+    let count = match words.as_slice() {
+        ["silence", ..] => (0, 0),
+        ["two", "answers", ..] => (2, 2),
+        _ if text.contains("silence (") => (0, 1),
+        _ if text.contains("(one or two lines)") => (1, 2),
+        _ => (1, 1),
+    };
+    Required { codes, ids, count }
+}
+
+/// Runs the rows of a group against one process that has been greeted already (or not, for the rows
+/// about that).
+pub fn run(group: &str) {
+    let project = Project::new();
+    let mut editor = Editor::start(&project);
+    if !matches!(group, "parse" | "envelope") {
+        editor.say(r#"{"jsonrpc":"2.0","id":"hello","method":"initialize","params":{"protocolVersion":1}}"#);
+        assert!(editor.hear(PATIENCE).unwrap().contains(r#""id":"hello""#));
+    }
+    let mut problems = Vec::new();
+    for row in rows().into_iter().filter(|row| row.group == group && row.id != "RX05") {
+        problems.extend(run_row(&mut editor, &row));
+    }
+    problems.extend(editor.finish().problems(0));
+    if group == "flow" {
+        let mut fresh = Editor::start(&project);
+        let row = rows().into_iter().find(|row| row.id == "RX05").unwrap();
+        problems.extend(run_row(&mut fresh, &row));
+        problems.extend(fresh.finish().problems(0));
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+fn run_row(editor: &mut Editor, row: &Row) -> Vec<String> {
+    let before = memory(editor.pid());
+    editor.write(&row.bytes);
+    let fence = format!("after {}", row.id);
+    editor.say(&format!(r#"{{"jsonrpc":"2.0","id":"{fence}","method":"_after"}}"#));
+    let mut answers = Vec::new();
+    let mut fenced = false;
+    let many = many(&row.id);
+    let wanted = many.as_ref().map_or_else(|| required(&row.required).count.0, |many| many.values().sum());
+    // An answer that takes its time may come after the fence.
+    while !fenced || answers.len() < wanted {
+        let Some(line) = editor.hear(PATIENCE) else {
+            return vec![format!("{}: the stream ended or stalled after {} answers", row.id, answers.len())];
+        };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else {
+            return vec![format!("{}: not JSON: {line}", row.id)];
+        };
+        if message["id"] == fence.as_str() {
+            fenced = true;
+        } else {
+            answers.push((message, line));
+        }
+    }
+    let judged = match many {
+        Some(many) => judge_many(&answers, many),
+        None => judge(&answers, &required(&row.required)),
+    };
+    let mut problems: Vec<String> = judged
+        .into_iter()
+        .map(|what| format!("{} {} (required: {}): {what}", row.id, row.description, row.required))
+        .collect();
+    if row.id == "RP06" && answers.iter().any(|(answer, _)| answer["result"]["protocolVersion"] != 1) {
+        problems.push(format!("RP06: the answer is not the latest supported version: {answers:?}"));
+    }
+    // 48 MiB of a line of 40 were kept, or more: that is no bound.
+    if row.id == "RX04" && memory(editor.pid()).saturating_sub(before) > 48 << 20 {
+        problems.push("RX04: the memory grew with the line".into());
+    }
+    problems
+}
+
+fn judge(answers: &[(Value, String)], required: &Required) -> Vec<String> {
+    let mut problems = Vec::new();
+    let (least, most) = required.count;
+    if !(least..=most).contains(&answers.len()) {
+        problems.push(format!("{} answers: {answers:?}", answers.len()));
+    }
+    for (answer, line) in answers {
+        let code = answer["error"]["code"].as_i64();
+        if !required.codes.is_empty() && !code.is_some_and(|code| required.codes.contains(&code)) {
+            problems.push(format!("code {code:?}: {line}"));
+        }
+        // Compared as text: 9007199254740993 must not have become a float.
+        if !required.ids.is_empty() && !required.ids.iter().any(|id| line.contains(&format!("\"id\":{id},"))) {
+            problems.push(format!("id: {line}"));
+        }
+    }
+    problems
+}
+
+/// Rows that want many answers: how often each id must come, with which code.
+fn many(row: &str) -> Option<BTreeMap<(String, i64), usize>> {
+    match row {
+        "RJ24" => Some(BTreeMap::from([(("null".into(), -32700), 100), (("911".into(), -32601), 1)])),
+        "RX02" => Some((20_000..21_000).map(|id: u32| ((id.to_string(), -32601), 1)).collect()),
+        _ => None,
+    }
+}
+
+fn judge_many(answers: &[(Value, String)], wanted: BTreeMap<(String, i64), usize>) -> Vec<String> {
+    let mut heard = BTreeMap::new();
+    for (answer, _) in answers {
+        *heard.entry((answer["id"].to_string(), answer["error"]["code"].as_i64().unwrap_or_default())).or_default() +=
+            1;
+    }
+    if heard == wanted { Vec::new() } else { vec![format!("{} different answers, of {}", heard.len(), wanted.len())] }
+}
+
+/// Resident memory in bytes.
+pub fn memory(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+}
+
+/// The bytes of a row. Long ones are cut in the table; they are made whole here.
+fn bytes(id: &str, column: &str, total: &str) -> Vec<u8> {
+    if column.is_empty() {
+        return Vec::new();
+    }
+    let text: String = serde_json::from_str(column).unwrap();
+    let mut bytes: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    let total: usize = total.parse().unwrap();
+    if bytes.len() < total {
+        bytes = match id {
+            "RJ15" => {
+                let depth = 200;
+                let head = &text[..text.find('[').unwrap()];
+                format!("{head}{}{}}}\n", "[".repeat(depth), "]".repeat(depth)).into_bytes()
+            }
+            "RJ16" => format!("{}{}\n", "[".repeat(100_000), "]".repeat(100_000)).into_bytes(),
+            "RX02" => (20_000..21_000)
+                .map(|id| format!("{{\"jsonrpc\": \"2.0\", \"id\": {id}, \"method\": \"nope\"}}\n"))
+                .collect::<String>()
+                .into_bytes(),
+            "RX03" | "RX04" => {
+                let end = b"\"}}\n";
+                bytes.resize(total - end.len(), b'x');
+                bytes.extend_from_slice(end);
+                bytes
+            }
+            _ => panic!("{id} is cut, and nobody knows how it goes on"),
+        };
+    }
+    assert_eq!(bytes.len(), total, "{id}");
+    bytes
+}
+
+/// Comma-separated values with quotes, as RFC 4180 has them.
+fn csv(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => field.push(letters.next().unwrap()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut field)),
+            '\n' if !quoted => {
+                row.push(std::mem::take(&mut field));
+                rows.push(std::mem::take(&mut row));
+            }
+            '\r' if !quoted => {}
+            letter => field.push(letter),
+        }
+    }
+    rows
+}
+
+/// Tests of how the `required` column is read.
+pub fn own_tests() {
+    type Case = (&'static str, &'static [i64], &'static [&'static str], (usize, usize));
+    let table: &[Case] = &[
+        ("-32700 id null", &[-32700], &["null"], (1, 1)),
+        ("-32700 id null (one or two lines)", &[-32700], &["null"], (1, 2)),
+        ("-32700 or -32601, no crash", &[-32700, -32601], &[], (1, 1)),
+        ("silence", &[], &[], (0, 0)),
+        ("-32600 id 914 (or null)", &[-32600], &["914", "null"], (1, 1)),
+        ("-32600 id 917/null or silence (response-shaped)", &[-32600], &["917", "null"], (0, 1)),
+        ("-32600 id null or echo 1.5", &[-32600], &["null", "1.5"], (1, 1)),
+        ("-32601 id -7", &[-32601], &["-7"], (1, 1)),
+        ("two answers, both id 925", &[], &["925"], (2, 2)),
+        ("-32002 id 956; no path is touched", &[-32002], &["956"], (1, 1)),
+        ("-32600/-32602, no crash", &[-32600, -32602], &[], (1, 1)),
+    ];
+    for (text, codes, ids, count) in table {
+        let wanted =
+            Required { codes: codes.to_vec(), ids: ids.iter().map(ToString::to_string).collect(), count: *count };
+        assert_eq!(required(text), wanted, "{text}");
+    }
+}
