@@ -205,6 +205,9 @@ impl Weights {
     }
 }
 
+/// How much more a file is worth whose whole name was asked for.
+const SAMENESS: f64 = 12.0;
+
 /// Lines worth reading.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Place {
@@ -251,7 +254,12 @@ pub(super) fn rank(
         // A file that is only named after the words: its beginning says what it is for.
         let named = name_score(path, terms);
         if named >= 1.0 && !by_file.contains_key(path.as_str()) {
-            places.push(Place { path: path.clone(), lines: (1, 1), score: named * worth(path, terms, prose) });
+            let stem = file_stem(path);
+            let own = terms.found(&stem).own.count_ones() as usize;
+            // Named after nothing else, it is about just that: grep shows only so many lines, the
+            // newest first, and may have had none left for it.
+            let whole = if own >= stem.split(['_', '-', '.']).count() { SAMENESS } else { 1.0 };
+            places.push(Place { path: path.clone(), lines: (1, 1), score: named * whole * worth(path, terms, prose) });
         }
     }
     places.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.path.cmp(&b.path)).then(a.lines.cmp(&b.lines)));
@@ -314,6 +322,22 @@ mod tests {
             hits(output).iter().map(|hit| format!("{}|{}|{}", hit.path, hit.line, hit.text)).collect();
         assert_eq!(found, ["/p/a.rs|3|fn a() {", "/p/a.rs|10|    b: c", "C:\\x\\b.rs|1|x"]);
         assert!(hits("No files found").is_empty());
+    }
+
+    #[test]
+    fn a_file_named_by_the_question_is_read_even_when_grep_had_no_line_left_for_it() {
+        let terms = Terms::of("where is the wildcard of a rule matched?", &[]);
+        let hit = |line: u64| Hit {
+            path: format!("/p/r{}.rs", line % 7),
+            line,
+            text: "    let rule = next_rule(list);".into(),
+        };
+        let hits: Vec<Hit> = (1..100).map(|n| hit(n * 50)).collect();
+        let weights = Weights::of(&terms, &hits);
+        let places =
+            rank(&terms, &weights, &hits, &["/p/wildcard.rs".into(), "/p/wildcard_notes_old.rs".into()], false, 4);
+        let paths: Vec<&str> = places.iter().map(|place| place.path.as_str()).collect();
+        assert!(paths.contains(&"/p/wildcard.rs"), "{paths:?}");
     }
 
     #[test]
