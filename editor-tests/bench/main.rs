@@ -1,0 +1,8 @@
+//! Benchmarks of what must be fast, one file per area. Run them with
+//! `cargo bench --profile bench-fast`, some of them with `cargo bench --profile bench-fast NAME`.
+
+mod permissions;
+
+fn main() {
+    divan::main();
+}
