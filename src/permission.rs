@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use evaluate::evaluate;
+pub use evaluate::{evaluate, settles};
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::rule::{self, RuleValue};
-use super::{Action, Place, Rules, Verdict, command_need, evaluate};
+use super::{Action, Place, Rules, Verdict, command_need, evaluate, settles};
 
 /// A workspace as the tables expect it, beside a directory `out` that does not belong to it.
 pub(super) struct Lab {
@@ -383,6 +383,18 @@ fn what_always_grants() {
     assert_eq!(verdict("git diff --stat > f"), Action::Ask);
     assert_eq!(verdict("git diff --stat; ls"), Action::Ask);
     assert_eq!(verdict("git diff"), Action::Ask);
+}
+
+/// "Always" is not offered where the same question would come again.
+#[test]
+fn what_would_be_asked_again_is_not_granted_for_good() {
+    let lab = Lab::new();
+    let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
+    let lasting = |rules: &Rules, command: &str| settles(rules, &Rules::default(), &command_need(command, &lab.place));
+    assert!(lasting(&edits(Action::Ask), "ls -la"));
+    assert!(lasting(&edits(Action::Allow), "mkdir -p made"));
+    assert!(!lasting(&edits(Action::Ask), "mkdir -p made"));
+    assert!(!lasting(&edits(Action::Allow), "ls | wc"));
 }
 
 fn rule_for(pattern: &str) -> super::Rule {

@@ -29,6 +29,19 @@ pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     }
 }
 
+/// Whether granting what "always" names would answer the question for good. Where it would not, as for
+/// a command that also changes a file the user is asked about, "always" must not be offered.
+pub fn settles(rules: &Rules, grants: &Rules, need: &Need) -> bool {
+    let granted = |pattern: &String| Rule {
+        permission: need.permission.clone(),
+        pattern: pattern.clone(),
+        action: Action::Allow,
+        source: BUILT_IN.into(),
+    };
+    let given = Rules(need.always.iter().map(granted).collect());
+    !need.always.is_empty() && evaluate(rules, &grants.clone().then(&given), need).action == Action::Allow
+}
+
 /// Whether somebody has opened what a floor asks about: a rule of theirs, or a grant, that names the
 /// very thing. Only for reading; what decides what runs is asked about every time.
 fn opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {

@@ -17,7 +17,7 @@ use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
 use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Message, Part};
 use crate::permission::explain::{explain, unit_line};
-use crate::permission::{Action, Denial, Need, Verdict, evaluate};
+use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
 use crate::tool::{AnyTool, Context, Failure, Output, truncate};
 
 /// The most bytes a call's arguments may have.
@@ -285,11 +285,12 @@ impl One<'_> {
             tracing::warn!("asking although the call could not be recorded: {e}");
         }
         let (reply, mut answer) = oneshot::channel();
+        let lasting = settles(&agent.rules, &self.scope.grants.of(&agent.name), need);
         let ask = Ask {
             call: self.call.call.clone(),
             show: self.question(need),
             reason: reason.unwrap_or_else(|| asks(need, &verdict)),
-            always: (!need.always.is_empty()).then(|| shown(need)),
+            always: lasting.then(|| shown(need)),
             agent: None,
             reply,
         };
