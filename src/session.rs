@@ -3,9 +3,11 @@
 
 pub mod actor;
 pub mod commands;
+pub mod diff;
 pub mod handle;
 pub mod models;
 pub mod open;
+pub mod order;
 pub mod replay;
 pub mod title;
 

@@ -31,7 +31,7 @@ pub fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply
         if !parts.iter().any(says_something) {
             return Ok((session, None));
         }
-        let turn = session.prompt(super::sessions::expand(&session, parts))?;
+        let turn = session.prompt(super::sessions::work(&session, parts))?;
         Ok::<_, Refusal>((session, Some(turn)))
     })();
     let server = server.clone();

@@ -19,6 +19,7 @@ use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::message::{Content, Text};
 use crate::session::Handle;
+use crate::session::handle::Work;
 use crate::session::open::{OpenError, Opened, Place, same_directory};
 use crate::store::{Cursor, Record};
 use crate::worktree::normal;
@@ -232,10 +233,19 @@ fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What a prompt asks for: an order to the session, or a turn of the model.
+pub fn work(session: &Handle, parts: Vec<Content>) -> Work {
+    let order = match parts.first() {
+        Some(Content::Text(typed)) => session.commands.order(&typed.text),
+        _ => None,
+    };
+    order.map_or_else(|| Work::Say(expand(session, parts)), Work::Do)
+}
+
 /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed, the
 /// model what it stands for; what else was attached stays. An unknown word, or a pasted path, is
 /// ordinary text.
-pub fn expand(session: &Handle, mut parts: Vec<Content>) -> Vec<Content> {
+fn expand(session: &Handle, mut parts: Vec<Content>) -> Vec<Content> {
     if let Some(Content::Text(typed)) = parts.first_mut()
         && let Some(text) = session.commands.expand(&typed.text)
     {

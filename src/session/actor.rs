@@ -7,10 +7,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::{Cancel, Ended, Mail, Prompt};
+use super::handle::{Cancel, Ended, Mail, Prompt, Work};
+use super::order::{self, Desk};
 use super::title;
 use crate::event::{Event, Outlet};
-use crate::message::{Message, Role, User};
+use crate::message::{Content, Message, Role, User};
 use crate::store::{Record, Store};
 use crate::turn::frame;
 use crate::turn::run;
@@ -83,25 +84,43 @@ impl Actor {
         }
     }
 
-    /// Runs one turn. Gives back who wants the session closed, if someone does.
+    /// Runs one turn, or carries out an order in its place. Gives back who wants the session closed, if
+    /// someone does.
     async fn turn(&mut self, prompt: Prompt) -> Option<oneshot::Sender<()>> {
         if let Some(local) = self.local.take()
             && let Err(e) = local.await
         {
             tracing::warn!("looking for local servers failed: {e}");
         }
-        self.say(&prompt).await;
+        let Prompt { number, work, outlet, outcome: reply } = prompt;
+        if let Work::Say(content) = &work {
+            self.say(content).await;
+        }
         let cancelled = self.ended.child_token();
         let mut scope = self.scope.clone();
         scope.cancelled = cancelled.clone();
-        scope.outlet = prompt.outlet.clone();
+        scope.outlet = outlet.clone();
         let mut closing = None;
-        let mut work = std::pin::pin!(run::run(std::mem::take(&mut self.history), scope));
-        let (history, outcome) = loop {
+        let mut history = std::mem::take(&mut self.history);
+        let mut record = self.record.clone();
+        let mut work = std::pin::pin!(async move {
+            match work {
+                Work::Say(_) => {
+                    let (history, outcome) = run::run(history, scope).await;
+                    (history, None, outcome)
+                }
+                Work::Do(order) => {
+                    let desk = Desk { history: &mut history, record: &mut record, scope: &scope };
+                    let outcome = order::carry_out(&order, desk).await;
+                    (history, Some(record), outcome)
+                }
+            }
+        });
+        let (history, ordered, outcome) = loop {
             tokio::select! {
                 done = &mut work => break done,
                 Some(cancel) = self.cancels.recv() => {
-                    if cancel.covers(prompt.number) {
+                    if cancel.covers(number) {
                         cancelled.cancel();
                     }
                     self.cancelled.push(cancel);
@@ -128,8 +147,14 @@ impl Actor {
             }
         };
         self.history = history;
-        self.close_turn(&prompt.outlet).await;
-        let Prompt { outlet, outcome: reply, .. } = prompt;
+        match ordered {
+            None => self.close_turn(&outlet).await,
+            Some(record) if record != self.record => {
+                self.record = record;
+                self.store.record(&self.record).await;
+            }
+            Some(_) => {}
+        }
         drop(outlet);
         let (ended, told) = Ended::new(outcome);
         // An editor that is gone has no use for the outcome.
@@ -156,7 +181,7 @@ impl Actor {
     }
 
     /// Puts the prompt into the history and the store.
-    async fn say(&mut self, prompt: &Prompt) {
+    async fn say(&mut self, content: &[Content]) {
         let choice = self.choice.borrow().clone();
         let agent = self.scope.agents.get(&choice.agent);
         let model = match agent {
@@ -167,7 +192,7 @@ impl Actor {
             id: self.scope.message_id(),
             created: self.scope.now(),
             role: Role::User(User { agent: choice.agent, model, system: None }),
-            parts: prompt.content.iter().map(|content| self.scope.part(content.clone())).collect(),
+            parts: content.iter().map(|content| self.scope.part(content.clone())).collect(),
         };
         self.record.updated = message.created;
         self.store.record(&self.record).await;

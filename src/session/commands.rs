@@ -1,10 +1,12 @@
-//! The `/words` of a session.
+//! The `/words` of a session: templates that are sent to the model, and orders to the session.
 
+use super::order::{Order, Word};
 use crate::command;
 use crate::config::settings::{self, Settings};
 use crate::event;
 
-/// The commands of a session: built in, then the settings'.
+/// The commands of a session: built in, then the settings'. An order whose name the user gave to a
+/// command of their own is not to be had.
 #[derive(Debug, Clone, Default)]
 pub struct Commands(Vec<settings::Command>);
 
@@ -21,15 +23,32 @@ impl Commands {
             description: command.description.clone().unwrap_or_default(),
             hint: hint(&command.template),
         };
-        self.0.iter().map(one).collect()
+        let order = |(_, name, description, hint): &(Word, &str, &str, Option<&str>)| event::Command {
+            name: (*name).to_owned(),
+            description: (*description).to_owned(),
+            hint: hint.map(str::to_owned),
+        };
+        let orders = Word::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
+        self.0.iter().map(one).chain(orders.map(order)).collect()
+    }
+
+    /// The order that a text is; none for every other text.
+    pub fn order(&self, text: &str) -> Option<Order> {
+        let (name, rest) = command::typed(text.trim())?;
+        let (word, ..) = Word::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
+        Some(Order { word: *word, rest: rest.to_owned() })
     }
 
     /// What is sent in the place of a text that begins with a known command; none for every other
     /// text. Shell inserts are not run: each leaves a note in its place.
     pub fn expand(&self, text: &str) -> Option<String> {
         let (name, arguments) = command::typed(text.trim_start())?;
-        let command = self.0.iter().find(|command| command.name == name)?;
+        let command = self.find(name)?;
         Some(command::expand(&command.template, arguments).filled(&[]))
+    }
+
+    fn find(&self, name: &str) -> Option<&settings::Command> {
+        self.0.iter().find(|command| command.name == name)
     }
 }
 
@@ -50,5 +69,18 @@ mod tests {
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_command_of_the_users_own_hides_an_order() {
+        let commands = Commands::new(&Settings::default());
+        assert_eq!(commands.order(" /diff all\n"), Some(Order { word: Word::Diff, rest: "all".into() }));
+        for text in ["/different", "say /diff", "diff", "/review"] {
+            assert_eq!(commands.order(text), None, "{text}");
+        }
+        let own = settings::Command { name: "diff".into(), template: "mine".into(), ..Default::default() };
+        let commands = Commands::new(&Settings { commands: vec![own], ..Settings::default() });
+        assert_eq!(commands.order("/diff"), None);
+        assert_eq!(commands.list().iter().filter(|command| command.name == "diff").count(), 1);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::commands::Commands;
+use super::order::Order;
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::event::{Event, Outlet, Up};
@@ -77,12 +78,21 @@ impl Cancel {
     }
 }
 
+/// What a prompt asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// A turn of the model, about what the user said.
+    Say(Vec<Content>),
+    /// Something the session does by itself.
+    Do(Order),
+}
+
 /// A prompt on its way.
 pub struct Prompt {
     /// Its place among the session's prompts.
     pub number: u64,
-    /// What the user said.
-    pub content: Vec<Content>,
+    /// What is asked for.
+    pub work: Work,
     /// Where the turn's news go.
     pub outlet: Outlet,
     /// How it ended.
@@ -133,11 +143,11 @@ impl Handle {
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn prompt(&self, content: Vec<Content>) -> Result<Turn, Busy> {
+    pub fn prompt(&self, work: Work) -> Result<Turn, Busy> {
         let (outlet, events) = Outlet::new();
         let (outcome, ended) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        self.send(Mail::Prompt(Prompt { number, content, outlet, outcome }))?;
+        self.send(Mail::Prompt(Prompt { number, work, outlet, outcome }))?;
         Ok(Turn { number, events, outcome: ended })
     }
 
