@@ -22,14 +22,14 @@ pub const ALL: [(&str, fn()); 3] = [
 ];
 
 /// A conversation without a page: says things, hears answers, and watches the laws.
-struct Talk {
-    project: Project,
+pub struct Talk {
+    pub project: Project,
     editor: Editor,
     laws: Laws,
 }
 
 impl Talk {
-    fn new(project: Project) -> Self {
+    pub fn new(project: Project) -> Self {
         let editor = Editor::start(&project);
         let mut talk = Self { project, editor, laws: Laws::default() };
         talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
@@ -37,7 +37,7 @@ impl Talk {
         talk
     }
 
-    fn request(&mut self, id: u64, method: &str, params: &Value) {
+    pub fn request(&mut self, id: u64, method: &str, params: &Value) {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
@@ -53,7 +53,7 @@ impl Talk {
     }
 
     /// The answer to a request, and the updates before it.
-    fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
+    pub fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
         let mut updates = Vec::new();
         loop {
             let message = self.hear();
@@ -64,18 +64,18 @@ impl Talk {
         }
     }
 
-    fn open(&mut self) -> String {
+    pub fn open(&mut self) -> String {
         let cwd = self.project.cwd();
         self.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
         self.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
     }
 
-    fn prompt(&mut self, id: u64, session: &str, words: &str) {
+    pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
         self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
     }
 
-    fn leave(mut self) -> Project {
+    pub fn leave(mut self) -> Project {
         let farewell = self.editor.finish();
         for line in &farewell.lines {
             self.laws.agent_says(line);

@@ -19,6 +19,7 @@ mod laws;
 mod model;
 mod names;
 mod project;
+mod providers;
 mod spoil;
 mod transcript;
 mod wire;
@@ -48,6 +49,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in conversations::ALL {
         trials.push(test(format!("conversations/{name}"), run));
+    }
+    for (name, run) in providers::ALL {
+        trials.push(test(format!("providers/{name}"), run));
     }
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));

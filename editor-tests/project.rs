@@ -44,6 +44,7 @@ impl Project {
             ("http_proxy", "http://127.0.0.1:9".into()),
             ("https_proxy", "http://127.0.0.1:9".into()),
             ("no_proxy", "127.0.0.1,localhost".into()),
+            ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
         let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod config;
 mod log;
+mod models;
 mod permissions;
 mod place;
 mod run;
@@ -50,6 +51,8 @@ enum Command {
         #[command(subcommand)]
         verb: Option<agents::Verb>,
     },
+    /// The models there are here: limits, prices per million tokens, abilities, keys.
+    Models(models::Args),
 }
 
 /// Reads the command line and does what it says.
@@ -74,7 +77,7 @@ pub fn main() -> ExitCode {
     let done = match &command {
         Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
-        Command::Acp | Command::Run(_) | Command::Permissions { .. } => None,
+        Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) => None,
     };
     match done {
         Some(Ok(code)) => return ExitCode::from(code),
@@ -100,6 +103,10 @@ pub fn main() -> ExitCode {
                 Err(e) => complain(&format!("{e:#}")),
             }
         }
+        Command::Models(args) => match runtime.block_on(models::models(&args, &environment)) {
+            Ok(code) => ExitCode::from(code),
+            Err(e) => complain(&format!("{e:#}")),
+        },
         Command::Config { .. } | Command::Agents { .. } => ExitCode::SUCCESS, // done above
     };
     // Threads that wait for a disk or a pipe must not keep the process alive.

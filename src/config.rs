@@ -12,6 +12,7 @@ mod legacy;
 pub mod markdown;
 pub mod node;
 pub mod problem;
+pub mod provider;
 pub mod remote;
 mod resolve;
 mod rules;

@@ -22,7 +22,6 @@ pub mod registry;
 pub mod request;
 pub mod responses;
 pub mod scripted;
-pub mod settings;
 pub mod sse;
 pub mod wire;
 
@@ -38,6 +37,7 @@ pub use delta::Delta;
 pub use error::Error;
 pub use request::Request;
 
+pub use crate::config::settings::Price;
 use crate::message::ModelRef;
 
 /// The answer as it comes in. Dropping it drops the connection.
@@ -80,19 +80,6 @@ pub struct Model {
     pub temperature: bool,
     /// The efforts that can be chosen, weakest first.
     pub efforts: Vec<String>,
-}
-
-/// US dollars per million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Price {
-    /// Fresh input.
-    pub input: f64,
-    /// Output, reasoning included.
-    pub output: f64,
-    /// Input from the cache.
-    pub cache_read: f64,
-    /// Input into the cache.
-    pub cache_write: f64,
 }
 
 impl Model {

@@ -9,7 +9,8 @@ use super::node::{Node, Value};
 use super::problem::Problem;
 use super::rules;
 use super::settings::{
-    AgentEntry, Command, Instruction, Mcp, Mode, Model, Provider, Reference, Settings, Switch, Transport,
+    AgentEntry, Command, Instruction, Mcp, Mode, Model, Price, Provider, Rates, Reference, Secret, Settings, Switch,
+    Transport,
 };
 use crate::environment::Environment;
 use crate::message::ModelRef;
@@ -189,11 +190,11 @@ impl Told<'_> {
         let source = self.source(&["provider", &id]);
         let options = provider.options.unwrap_or_default();
         let mut to = Provider {
+            known_as: provider.id.filter(|known| *known != id),
             name: provider.name,
             npm: provider.npm,
-            api: provider.api,
-            base_url: options.base_url.filter(|url| !url.is_empty()),
-            api_key: options.api_key.filter(|key| !key.is_empty()),
+            base_url: options.base_url.filter(|url| !url.is_empty()).or(provider.api),
+            api_key: options.api_key.filter(|key| !key.is_empty()).map(Secret::new),
             env: provider.env.unwrap_or_default(),
             headers: options.headers.unwrap_or_default().0,
             cache_key: options.set_cache_key,
@@ -207,9 +208,9 @@ impl Told<'_> {
             to.options.insert("enterpriseUrl".into(), url.into());
         }
         for (from, to) in [
-            (options.timeout, &mut to.timeouts.total),
-            (options.header_timeout, &mut to.timeouts.header),
-            (options.chunk_timeout, &mut to.timeouts.chunk),
+            (options.timeout, &mut to.limits.total),
+            (options.header_timeout, &mut to.limits.first),
+            (options.chunk_timeout, &mut to.limits.idle),
         ] {
             match from {
                 Some(Limit::Milliseconds(0)) | Some(Limit::Limited(false)) => *to = None,
@@ -302,12 +303,25 @@ impl Told<'_> {
     }
 }
 
+fn price(cost: file::Cost) -> Price {
+    let rates = |input: Option<f64>, output: Option<f64>, read, write| {
+        Rates::new(input.unwrap_or(0.0), output.unwrap_or(0.0), read, write)
+    };
+    let tier = |size: u64, cost: &serde_json::Value| {
+        let of = |name: &str| cost.get(name).and_then(serde_json::Value::as_f64);
+        (size, rates(of("input"), of("output"), of("cache_read"), of("cache_write")))
+    };
+    let tiers = cost.rest.get("tiers").and_then(|tiers| tiers.as_array()).into_iter().flatten();
+    let mut longer: Vec<_> =
+        tiers.filter_map(|tiered| Some(tier(tiered.pointer("/tier/size")?.as_u64()?, tiered))).collect();
+    longer.extend(cost.rest.get("context_over_200k").filter(|_| longer.is_empty()).map(|over| tier(200_000, over)));
+    longer.sort_by_key(|(size, _)| *size);
+    Price { base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write), longer }
+}
+
 fn one_model(key: String, model: file::Model) -> Model {
     let limit = model.limit.unwrap_or_default();
-    let cost = model.cost.map(|cost| {
-        let price = |price: Option<f64>| price.unwrap_or(0.0);
-        [price(cost.input), price(cost.output), price(cost.cache_read), price(cost.cache_write)]
-    });
+    let price = model.cost.map(price);
     let variants = model.variants.unwrap_or_default().0.into_iter().map(|(name, mut options)| {
         let disabled = options.remove("disabled").and_then(|value| value.as_bool()) == Some(true);
         (name, (!disabled).then_some(options))
@@ -330,7 +344,9 @@ fn one_model(key: String, model: file::Model) -> Model {
         temperature: model.temperature,
         tool_call: model.tool_call,
         interleaved,
-        cost,
+        released: model.release_date,
+        price,
+        efforts: None,
         context: limit.context.filter(|n| *n > 0),
         input: limit.input.filter(|n| *n > 0),
         output: limit.output.filter(|n| *n > 0),

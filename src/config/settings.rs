@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 pub use super::file::{Formatter, LanguageServer, OAuth, Ordered};
 use super::node::Place;
+pub use super::provider::{Limits, Model, Price, Provider, Rates, Secret};
 use crate::message::ModelRef;
 use crate::permission::Rules;
 
@@ -174,101 +175,6 @@ impl Mode {
             Self::All => "all",
         }
     }
-}
-
-/// A model provider.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Provider {
-    /// Its id.
-    pub id: String,
-    /// The name people see.
-    pub name: Option<String>,
-    /// The wire it speaks, by the name of an SDK package.
-    pub npm: Option<String>,
-    /// Its base address in the catalogue's sense.
-    pub api: Option<String>,
-    /// The base address, in place of the provider's own.
-    pub base_url: Option<String>,
-    /// The key.
-    pub api_key: Option<String>,
-    /// Variables that may hold its key.
-    pub env: Vec<String>,
-    /// Headers of every request.
-    pub headers: Vec<(String, String)>,
-    /// How long to wait.
-    pub timeouts: Timeouts,
-    /// Whether to send a cache key; none leaves it to the wire.
-    pub cache_key: Option<bool>,
-    /// If set, only these models are offered.
-    pub whitelist: Option<Vec<String>>,
-    /// Models that are not offered.
-    pub blacklist: Vec<String>,
-    /// Its models.
-    pub models: Vec<Model>,
-    /// Whatever else goes into every request.
-    pub options: Map<String, Value>,
-    /// Where it was last said something about, for people.
-    pub source: String,
-}
-
-/// How long to wait for a provider; none waits without a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For the whole request.
-    pub total: Option<Duration>,
-    /// For the answer to begin.
-    pub header: Option<Duration>,
-    /// Between two pieces of the answer.
-    pub chunk: Option<Duration>,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { total: None, header: Some(Duration::from_secs(300)), chunk: Some(Duration::from_secs(90)) }
-    }
-}
-
-/// What the settings say about a model.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Model {
-    /// The key it is chosen by.
-    pub key: String,
-    /// The provider's own id for it, where that differs.
-    pub id: Option<String>,
-    /// The name people see.
-    pub name: Option<String>,
-    /// Whether it takes files.
-    pub attachment: Option<bool>,
-    /// Whether it reasons.
-    pub reasoning: Option<bool>,
-    /// Whether it takes a temperature.
-    pub temperature: Option<bool>,
-    /// Whether it takes tools.
-    pub tool_call: Option<bool>,
-    /// The field its reasoning travels in, where the wire needs to know: `reasoning_content` …
-    pub interleaved: Option<String>,
-    /// US dollars per million tokens: input, output, cache read, cache write.
-    pub cost: Option<[f64; 4]>,
-    /// The context window in tokens.
-    pub context: Option<u64>,
-    /// The longest input in tokens.
-    pub input: Option<u64>,
-    /// The longest answer in tokens.
-    pub output: Option<u64>,
-    /// What goes in: text, image, audio, video, pdf.
-    pub modalities: Option<Vec<String>>,
-    /// `alpha`, `beta` or `deprecated`.
-    pub status: Option<String>,
-    /// Another wire for this model alone.
-    pub npm: Option<String>,
-    /// Another address for this model alone.
-    pub api: Option<String>,
-    /// Sent with every request for it.
-    pub options: Map<String, Value>,
-    /// Headers of every request for it.
-    pub headers: Vec<(String, String)>,
-    /// Reasoning efforts by name; none takes one away.
-    pub variants: Vec<(String, Option<Map<String, Value>>)>,
 }
 
 /// An MCP server.

@@ -226,7 +226,7 @@ fn an_organisations_defaults_are_read_from_what_was_fetched() {
     std::fs::write(&wanted[0].file, remote::joined(&answer, Some(&more)).to_string()).unwrap();
     let settings = place.load().settings;
     assert_eq!(settings.model.unwrap().model, "two");
-    assert_eq!(settings.providers[0].api_key.as_deref(), Some("secret"));
+    assert_eq!(settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("secret"));
     assert!(remote::Answer::read("<html>").unwrap_err().contains("web page"));
 }
 
@@ -533,8 +533,8 @@ fn values_are_filled_in() {
     );
     let loaded = place.load();
     assert_eq!(told(&loaded), Vec::<String>::new());
-    assert_eq!(loaded.settings.providers[0].api_key.as_deref(), Some("va\"lue"));
-    assert_eq!(loaded.settings.providers[0].timeouts.total.unwrap().as_millis(), 1234);
+    assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("va\"lue"));
+    assert_eq!(loaded.settings.providers[0].limits.total.unwrap().as_millis(), 1234);
     assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("<one \"quoted\" \ntwo {env:KEY}>"));
 }
 
@@ -576,7 +576,11 @@ fn an_untrusted_project_runs_nothing_and_loosens_nothing() {
     assert_eq!(settings.agents.iter().find(|agent| agent.name == "mine").unwrap().rules.0.len(), 1);
     let provider = &settings.providers[0];
     assert_eq!(
-        (provider.base_url.as_deref(), provider.api_key.as_deref(), provider.name.as_deref()),
+        (
+            provider.base_url.as_deref(),
+            provider.api_key.as_ref().map(settings::Secret::expose),
+            provider.name.as_deref()
+        ),
         (None, None, Some("P"))
     );
     assert_eq!(settings.instructions.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["docs/*.md"]);
@@ -625,7 +629,7 @@ fn trust_is_for_one_path_and_one_content() {
     let loaded = place.load();
     assert_eq!((loaded.trust.decision, loaded.trust.notice()), (Decision::Trusted, None));
     assert_eq!(loaded.settings.mcp.len(), 1);
-    assert_eq!(loaded.settings.providers[0].api_key.as_deref(), Some("canary"));
+    assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("canary"));
     assert!(loaded.settings.commands.iter().all(|command| !command.untrusted));
 
     // A change of anything else asks nothing; a change of what would run does, even behind its name.

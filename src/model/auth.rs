@@ -59,6 +59,11 @@ impl Auth {
         entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
     }
 
+    /// Whether there is a key, or something that gives one.
+    pub fn has(&self, provider: &str) -> bool {
+        self.key(provider).is_some()
+    }
+
     /// The providers something is known for, and of what kind it is: `api`, `oauth`, `wellknown`.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(id, entry)| (id.as_str(), entry.get("type").and_then(Value::as_str).unwrap_or("unknown")))

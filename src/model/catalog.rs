@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::http::Client;
-use super::settings::{ModelSettings, ProviderSettings};
 use super::{Error, Price};
+use crate::config::settings::{self as said, Rates};
 use crate::environment::{Environment, private_dir};
 
 /// The largest catalogue taken from elsewhere, in bytes.
@@ -76,18 +77,18 @@ impl Catalog {
     }
 
     /// What is known of a provider.
-    pub fn find(&self, id: &str) -> Option<ProviderSettings> {
+    pub fn find(&self, id: &str) -> Option<said::Provider> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;
         let line = self.lines().lines().find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
         let rows: Vec<Row> = line.and_then(|(_, rows)| serde_json::from_str(rows).ok()).unwrap_or_default();
-        Some(ProviderSettings {
+        Some(said::Provider {
             id: provider.id.clone(),
             name: Some(provider.name.clone()),
             npm: provider.npm.clone(),
             base_url: provider.api.clone(),
             env: provider.env.clone(),
             models: rows.into_iter().map(Row::settings).collect(),
-            ..ProviderSettings::default()
+            ..said::Provider::default()
         })
     }
 
@@ -100,26 +101,95 @@ impl Catalog {
     }
 }
 
-/// Fetches the catalogue anew and keeps it, for the next [`Catalog::load`]. Only on demand: an
-/// agent that starts talks to nobody but the model.
+/// What a look at the catalogue's home brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refreshed {
+    /// There was a newer one, with so many models; the next [`Catalog::load`] finds it.
+    Newer(usize),
+    /// The one kept is the newest.
+    Same,
+}
+
+/// When and what was fetched last.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Seen {
+    origin: String,
+    etag: String,
+    /// Milliseconds since 1970.
+    at: u64,
+}
+
+/// Whether it is time to look for a newer catalogue: once a day, and never where the user says so
+/// (`ADJUTANT_DISABLE_MODELS_FETCH`) or has a catalogue of their own.
+pub fn is_due(environment: &Environment) -> bool {
+    const DAY: u64 = 24 * 60 * 60 * 1000;
+    let unwanted = environment.setting("DISABLE_MODELS_FETCH").is_some_and(|v| !matches!(v, "0" | "false"));
+    if unwanted || environment.setting("MODELS_PATH").is_some() {
+        return false;
+    }
+    let seen = seen(environment);
+    seen.origin != origin(environment) || environment.now().0.abs_diff(seen.at) > DAY
+}
+
+/// Asks whether there is a newer catalogue than the one kept, and keeps it for the next
+/// [`Catalog::load`].
 ///
 /// # Errors
 /// [`Error::Network`] and the like where it cannot be fetched, [`Error::Garbled`] where it is no
 /// catalogue or cannot be kept.
-pub async fn refresh(client: &Client, environment: &Environment) -> Result<usize, Error> {
-    let origin = environment.setting("MODELS_URL").unwrap_or("https://models.dev").trim_end_matches('/');
-    let body = client.get("The model catalogue", &format!("{origin}/api.json"), &[], LARGEST).await?;
+pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refreshed, Error> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let mut seen = seen(environment);
+    let origin = origin(environment);
+    let whole = kept(environment).iter().all(|path| path.exists());
+    let known = if whole && seen.origin == origin { std::mem::take(&mut seen.etag) } else { String::new() };
+    let headers: Vec<_> =
+        (!known.is_empty()).then(|| ("if-none-match".to_owned(), known.clone())).into_iter().collect();
+    let url = format!("{origin}/api.json");
+    let fetched = tokio::time::timeout(PATIENCE, client.fetch("The model catalogue", &url, &headers, LARGEST)).await;
+    let (body, etag) = fetched.map_err(|_| Error::Stalled(PATIENCE))??;
     let unkept = |e: io::Error| Error::Garbled(format!("The model catalogue could not be kept: {e}."));
-    let text = String::from_utf8_lossy(&body);
-    let (index, packed, count) = pack(&text).map_err(unkept)?;
-    for (path, bytes) in kept(environment).into_iter().zip([index, packed]) {
-        let dir = &environment.dirs.cache;
-        private_dir(dir).map_err(unkept)?;
-        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(unkept)?;
-        file.write_all(&bytes).map_err(unkept)?;
-        file.persist(path).map_err(|e| unkept(e.error))?;
-    }
-    Ok(count)
+    let seen = Seen { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
+    let environment = environment.clone();
+    // Packing takes a good part of a second.
+    let kept = tokio::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
+    kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
+}
+
+fn keep(environment: &Environment, api: Option<&[u8]>, seen: &Seen) -> io::Result<Refreshed> {
+    let dir = &environment.dirs.cache;
+    private_dir(dir)?;
+    let put = |path: PathBuf, bytes: &[u8]| {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(bytes)?;
+        file.persist(path).map(drop).map_err(|e| e.error)
+    };
+    let refreshed = match api {
+        None => Refreshed::Same,
+        Some(api) => {
+            let (index, packed, count) = pack(&String::from_utf8_lossy(api))?;
+            for (path, bytes) in kept(environment).into_iter().zip([index, packed]) {
+                put(path, &bytes)?;
+            }
+            Refreshed::Newer(count)
+        }
+    };
+    put(seen_path(environment), &serde_json::to_vec(seen)?)?;
+    Ok(refreshed)
+}
+
+fn origin(environment: &Environment) -> String {
+    environment.setting("MODELS_URL").unwrap_or("https://models.dev").trim_end_matches('/').to_owned()
+}
+
+fn seen_path(environment: &Environment) -> PathBuf {
+    environment.dirs.cache.join("catalog.json")
+}
+
+fn seen(environment: &Environment) -> Seen {
+    let text = std::fs::read(seen_path(environment)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 fn kept(environment: &Environment) -> [PathBuf; 2] {
@@ -182,6 +252,9 @@ struct Row {
     /// Input, output, cache read, cache write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     p: Option<Vec<f64>>,
+    /// The same for requests with more input than so many tokens, shortest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    x: Vec<(u64, Vec<f64>)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     e: Option<Vec<String>>,
     /// The field its reasoning goes back in.
@@ -196,23 +269,17 @@ struct Row {
 }
 
 impl Row {
-    fn settings(self) -> ModelSettings {
+    fn settings(self) -> said::Model {
         let can = |letter: char| self.f.contains(letter);
         let kinds = [('i', "image"), ('p', "pdf")];
         let modalities = kinds.iter().filter(|(letter, _)| can(*letter)).map(|(_, kind)| (*kind).to_owned());
         let limit = |at: usize| self.l.get(at).copied().filter(|n| *n > 0);
-        let price = |p: &Vec<f64>| {
+        let rates = |p: &Vec<f64>| {
             let at = |i: usize| p.get(i).copied();
-            let input = at(0).unwrap_or(0.0);
-            Price {
-                input,
-                output: at(1).unwrap_or(0.0),
-                // What is cached costs as much as what is not, where nobody said otherwise.
-                cache_read: at(2).unwrap_or(input),
-                cache_write: at(3).unwrap_or(input),
-            }
+            Rates::new(at(0).unwrap_or(0.0), at(1).unwrap_or(0.0), at(2), at(3))
         };
-        ModelSettings {
+        let longer = || self.x.iter().map(|(size, p)| (*size, rates(p))).collect();
+        said::Model {
             name: self.n.clone(),
             released: self.d.clone(),
             attachment: Some(can('a')),
@@ -223,14 +290,14 @@ impl Row {
             context: limit(0),
             output: limit(1),
             input: limit(2),
-            price: self.p.as_ref().map(price),
+            price: self.p.as_ref().map(|p| Price { base: rates(p), longer: longer() }),
             efforts: self.e.clone(),
             interleaved: self.r.clone(),
             status: self.s.clone(),
             npm: self.w.clone(),
             api: self.u.clone(),
             key: self.i,
-            ..ModelSettings::default()
+            ..said::Model::default()
         }
     }
 }
@@ -306,6 +373,42 @@ struct Cost {
     output: f64,
     cache_read: Option<f64>,
     cache_write: Option<f64>,
+    tiers: Vec<Tier>,
+    context_over_200k: Option<Box<Cost>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Tier {
+    #[serde(flatten)]
+    cost: Box<Cost>,
+    tier: TierSize,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TierSize {
+    size: u64,
+}
+
+impl Cost {
+    fn row(&self) -> Vec<f64> {
+        match (self.cache_read, self.cache_write) {
+            (read, Some(write)) => vec![self.input, self.output, read.unwrap_or(self.input), write],
+            (Some(read), None) => vec![self.input, self.output, read],
+            (None, None) => vec![self.input, self.output],
+        }
+    }
+
+    fn longer(&self) -> Vec<(u64, Vec<f64>)> {
+        let mut longer: Vec<_> =
+            self.tiers.iter().filter(|t| t.tier.size > 0).map(|t| (t.tier.size, t.cost.row())).collect();
+        if longer.is_empty() {
+            longer.extend(self.context_over_200k.iter().map(|cost| (200_000, cost.row())));
+        }
+        longer.sort_by_key(|(size, _)| *size);
+        longer
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -332,11 +435,7 @@ impl ApiModel {
         ];
         let mut l = vec![self.limit.context, self.limit.output, self.limit.input];
         l.truncate(if self.limit.input > 0 { 3 } else { 2 });
-        let p = self.cost.map(|cost| match (cost.cache_read, cost.cache_write) {
-            (read, Some(write)) => vec![cost.input, cost.output, read.unwrap_or(cost.input), write],
-            (Some(read), None) => vec![cost.input, cost.output, read],
-            (None, None) => vec![cost.input, cost.output],
-        });
+        let (p, x) = (self.cost.as_ref().map(Cost::row), self.cost.iter().flat_map(Cost::longer).collect());
         let interleaved = self.interleaved.and_then(|value| match value {
             Value::String(field) => Some(field),
             Value::Object(map) => map.get("field").and_then(Value::as_str).map(str::to_owned),
@@ -349,6 +448,7 @@ impl ApiModel {
             f: flags.into_iter().filter(|(_, can)| *can).map(|(letter, _)| letter).collect(),
             l,
             p,
+            x,
             e: self.reasoning_options.filter(|_| self.reasoning).map(|options| efforts(&options)),
             r: interleaved,
             s: self.status,
@@ -394,7 +494,10 @@ mod tests {
             (sonnet.context, sonnet.output, sonnet.reasoning),
             (Some(200_000).max(sonnet.context), Some(64_000), Some(true))
         );
-        assert_eq!(sonnet.price.map(|p| (p.input, p.output, p.cache_read)), Some((3.0, 15.0, 0.3)));
+        assert_eq!(
+            sonnet.price.as_ref().map(|p| (p.base.input, p.base.output, p.base.cache_read)),
+            Some((3.0, 15.0, 0.3))
+        );
         assert!(catalog.find("no-such-provider").is_none());
         assert!(include_bytes!("catalog/models.gz").len() + include_str!("catalog/providers.json").len() < 300 << 10);
     }
@@ -403,7 +506,7 @@ mod tests {
     fn an_api_file_is_packed_and_read_again() {
         let api = r#"{"acme": {"id": "acme", "name": "Acme", "env": ["ACME_KEY"], "npm": "@ai-sdk/openai-compatible", "api": "https://a/v1", "models": {
             "m": {"id": "m", "name": "M", "attachment": true, "reasoning": true, "tool_call": true, "temperature": false, "release_date": "2026-01-01",
-                  "modalities": {"input": ["text", "image"], "output": ["text"]}, "limit": {"context": 100, "output": 10}, "cost": {"input": 1, "output": 2},
+                  "modalities": {"input": ["text", "image"], "output": ["text"]}, "limit": {"context": 100, "output": 10}, "cost": {"input": 1, "output": 2, "tiers": [{"input": 3, "output": 4, "tier": {"type": "context", "size": 99}}]},
                   "reasoning_options": [{"type": "toggle"}, {"type": "effort", "values": [null, "low"]}], "interleaved": {"field": "reasoning_content"}, "provider": {"npm": "@ai-sdk/anthropic"}},
             "b": {"id": "b", "reasoning": true, "reasoning_options": [{"type": "budget_tokens"}], "limit": {"context": 0, "output": 0}},
             "old": {"id": "old", "status": "deprecated"}, "pic": {"id": "pic", "modalities": {"output": ["image"]}}}},
@@ -417,13 +520,15 @@ mod tests {
             (Some("M"), Some(100), Some(10), Some(false))
         );
         assert_eq!(m.modalities.as_deref(), Some(&["text".to_owned(), "image".to_owned()][..]));
-        assert_eq!(m.price, Some(Price { input: 1.0, output: 2.0, cache_read: 1.0, cache_write: 1.0 }));
+        let price = m.price.as_ref().unwrap();
+        assert_eq!(*price.at(99), Rates { input: 1.0, output: 2.0, cache_read: 1.0, cache_write: 1.0 });
+        assert_eq!((price.at(100).input, price.at(100).output), (3.0, 4.0));
         assert_eq!(m.efforts.as_deref(), Some(&["none".to_owned(), "low".to_owned()][..]));
         assert_eq!(
             (m.interleaved.as_deref(), m.npm.as_deref()),
             (Some("reasoning_content"), Some("@ai-sdk/anthropic"))
         );
-        assert_eq!((b.context, b.price, b.efforts.as_ref().map(Vec::len)), (None, None, Some(2)));
+        assert_eq!((b.context, b.price.as_ref(), b.efforts.as_ref().map(Vec::len)), (None, None, Some(2)));
         for none in ["{}", "[]", "<html>"] {
             assert!(Catalog::parse(none).is_err(), "{none}");
         }

@@ -19,30 +19,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::sse::{BadEvent, Flow, LONGEST_EVENT, Parser};
 use super::wire::{Call, Decoder};
 use super::{Answer, Delta, Error, classify};
+pub use crate::config::settings::Limits;
 use crate::environment::Environment;
 
-/// How long to wait for what. None waits forever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// From the post to the first byte of the answer.
-    pub first: Option<Duration>,
-    /// Between bytes.
-    pub idle: Option<Duration>,
-    /// For the whole answer.
-    pub total: Option<Duration>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { first: Some(Duration::from_secs(300)), idle: Some(Duration::from_secs(90)), total: None }
-    }
-}
-
-impl Limits {
-    /// Bytes that say nothing (comments, to keep the connection open) are not progress for ever:
-    /// this many idle limits without an event are a stall too.
-    const EMPTY_IDLES: u32 = 10;
-}
+/// Bytes that say nothing (comments, to keep the connection open) are not progress for ever: this
+/// many idle limits without an event are a stall too.
+const EMPTY_IDLES: u32 = 10;
 
 /// The one way out. Cheap until first used: reading the certificate store takes milliseconds.
 #[derive(Debug)]
@@ -80,16 +62,41 @@ impl Client {
     /// # Errors
     /// As [`Client::ask`].
     pub async fn get(&self, who: &str, url: &str, headers: &[(String, String)], most: usize) -> Result<Bytes, Error> {
+        let (body, _) = self.fetch(who, url, headers, most).await?;
+        Ok(body.unwrap_or_default())
+    }
+
+    /// Fetches a document and the mark of its version. None where it still is the version that
+    /// `if-none-match` names.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn fetch(
+        &self,
+        who: &str,
+        url: &str,
+        headers: &[(String, String)],
+        most: usize,
+    ) -> Result<(Option<Bytes>, Option<String>), Error> {
         let request = self.of(url)?.get(url).headers(header_map(headers)?);
         let response = request.send().await.map_err(|e| broken(who, &e))?;
         let status = response.status();
         let replied = response.headers().clone();
+        let mark = replied.get("etag").and_then(|mark| mark.to_str().ok()).map(str::to_owned);
+        if status == reqwest::StatusCode::NOT_MODIFIED {
+            return Ok((None, mark));
+        }
         let body = gather(who, response, most).await?;
         if status.is_success() {
-            return Ok(body);
+            return Ok((Some(body), mark));
         }
         let text = String::from_utf8_lossy(&body);
         Err(classify::reply(who, status.as_u16(), &replied, &text, self.environment.now()))
+    }
+
+    /// Reads the certificates, which takes some milliseconds of whoever first needs them.
+    pub fn warm(&self) {
+        self.of("https://localhost").ok();
     }
 
     async fn post(&self, who: &str, call: Call, first: Option<Duration>) -> Result<reqwest::Response, Error> {
@@ -375,7 +382,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> Reading<S>
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let limit = if self.first { self.limits.first } else { self.limits.idle };
-        let quiet = self.limits.idle.filter(|_| !self.first).map(|idle| idle * Limits::EMPTY_IDLES);
+        let quiet = self.limits.idle.filter(|_| !self.first).map(|idle| idle * EMPTY_IDLES);
         let ends = [
             limit.map(|limit| (Instant::now() + limit, limit)),
             quiet.map(|quiet| (self.heard + quiet, quiet)),

@@ -10,9 +10,9 @@ use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
 use super::responses::Responses;
-use super::settings::ProviderSettings;
 use super::wire::{Secret, Target, Wire};
 use super::{Error, Model};
+use crate::config::settings as said;
 use crate::environment::Environment;
 
 /// What is spoken by those nobody knows.
@@ -43,7 +43,7 @@ fn not_spoken(id: &str, npm: Option<&str>) -> Option<&'static str> {
 }
 
 /// Whether a provider that is only known from the catalogue can be asked with a key alone.
-pub fn is_spoken(settings: &ProviderSettings) -> bool {
+pub fn is_spoken(settings: &said::Provider) -> bool {
     not_spoken(&settings.id, settings.npm.as_deref()).is_none()
 }
 
@@ -54,7 +54,7 @@ pub fn is_spoken(settings: &ProviderSettings) -> bool {
 pub fn place(
     npm: Option<&str>,
     base_url: Option<&str>,
-    settings: &ProviderSettings,
+    settings: &said::Provider,
     model: &Model,
     environment: &Environment,
 ) -> Result<Place, Error> {
@@ -116,7 +116,7 @@ fn rooted(base: &str) -> String {
     if has_path { base.to_owned() } else { format!("{base}/v1") }
 }
 
-fn option<'a>(settings: &'a ProviderSettings, name: &str) -> Option<&'a str> {
+fn option<'a>(settings: &'a said::Provider, name: &str) -> Option<&'a str> {
     settings.options.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -124,7 +124,7 @@ fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| environment.var(name))
 }
 
-fn azure(base_url: Option<&str>, settings: &ProviderSettings, environment: &Environment) -> Result<String, Error> {
+fn azure(base_url: Option<&str>, settings: &said::Provider, environment: &Environment) -> Result<String, Error> {
     if let Some(base) = base_url {
         let base = base.trim_end_matches('/');
         return Ok(if base.ends_with("/v1") || base.contains('?') { base.to_owned() } else { format!("{base}/v1") });
@@ -140,17 +140,17 @@ fn azure(base_url: Option<&str>, settings: &ProviderSettings, environment: &Envi
 }
 
 /// Bedrock's OpenAI-compatible address, for its API keys.
-fn bedrock(settings: &ProviderSettings, environment: &Environment) -> String {
+fn bedrock(settings: &said::Provider, environment: &Environment) -> String {
     let region = option(settings, "region").or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
     format!("https://bedrock-runtime.{}.amazonaws.com/openai/v1", region.unwrap_or("us-east-1"))
 }
 
-fn vertex_project<'a>(settings: &'a ProviderSettings, environment: &'a Environment) -> Option<&'a str> {
+fn vertex_project<'a>(settings: &'a said::Provider, environment: &'a Environment) -> Option<&'a str> {
     let names = ["GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT", "GCP_PROJECT", "GCLOUD_PROJECT"];
     option(settings, "project").or_else(|| first(environment, &names))
 }
 
-fn vertex(settings: &ProviderSettings, environment: &Environment) -> String {
+fn vertex(settings: &said::Provider, environment: &Environment) -> String {
     let names = ["GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION", "VERTEX_LOCATION"];
     let location = option(settings, "location").or_else(|| first(environment, &names)).unwrap_or("us-central1");
     let host = if location == "global" { String::new() } else { format!("{location}-") };
@@ -181,7 +181,7 @@ fn filled(base: &str, id: &str, environment: &Environment) -> Result<String, Err
 }
 
 /// The key in one of these variables. Those that name places, not keys, are not taken for one.
-pub fn key_variable<'a>(names: &[String], environment: &'a Environment) -> Option<&'a str> {
+pub fn key_variable<'a>(names: &'a [String], environment: &'a Environment) -> Option<(&'a str, &'a str)> {
     const PLACES: &[&str] = &[
         "_HOST",
         "_URL",
@@ -200,18 +200,18 @@ pub fn key_variable<'a>(names: &[String], environment: &'a Environment) -> Optio
     // Halves of a signature, and files.
     const OTHERS: &[&str] = &["_CREDENTIALS", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
     let is_key = |name: &&String| !PLACES.iter().chain(OTHERS).any(|end| name.ends_with(end));
-    names.iter().filter(is_key).find_map(|name| environment.var(name))
+    names.iter().filter(is_key).find_map(|name| Some((name.as_str(), environment.var(name)?)))
 }
 
 /// A Vertex account's token, which no catalogue names a variable for.
-pub fn token(npm: Option<&str>, environment: &Environment) -> Option<Secret> {
+pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'static str, &'a str)> {
     let names = ["GOOGLE_VERTEX_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_VERTEX_API_KEY"];
     let vertex = npm == Some("@ai-sdk/google-vertex");
-    first(environment, &names).filter(|_| vertex).map(Secret::new)
+    names.into_iter().filter(|_| vertex).find_map(|name| Some((name, environment.var(name)?)))
 }
 
 /// Why a provider cannot be asked without a key, if it cannot.
-pub fn needs_key(npm: Option<&str>, settings: &ProviderSettings, key: Option<&Secret>, name: &str) -> Option<Error> {
+pub fn needs_key(npm: Option<&str>, settings: &said::Provider, key: Option<&Secret>, name: &str) -> Option<Error> {
     let own = settings.headers.iter().any(|(name, _)| {
         ["authorization", "x-api-key", "api-key", "x-goog-api-key"].contains(&name.to_lowercase().as_str())
     });
@@ -232,7 +232,7 @@ pub fn needs_key(npm: Option<&str>, settings: &ProviderSettings, key: Option<&Se
 }
 
 /// Headers a provider wants for itself.
-pub fn headers(settings: &ProviderSettings) -> Vec<(String, String)> {
+pub fn headers(settings: &said::Provider) -> Vec<(String, String)> {
     match settings.id.as_str() {
         "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
         _ => Vec::new(),
@@ -240,7 +240,7 @@ pub fn headers(settings: &ProviderSettings) -> Vec<(String, String)> {
 }
 
 /// Moves the key where this provider looks for it, if that is not where the wire puts it.
-pub fn sign(npm: Option<&str>, settings: &ProviderSettings, environment: &Environment, target: &mut Target) {
+pub fn sign(npm: Option<&str>, settings: &said::Provider, environment: &Environment, target: &mut Target) {
     let bearer = match npm {
         Some("@ai-sdk/azure") => false,
         Some("@ai-sdk/google-vertex") if vertex_project(settings, environment).is_some() => true,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn at(npm: &str, base: Option<&str>, options: Map<String, Value>, vars: &[(&str, &str)], model: &str) -> String {
-        let settings = ProviderSettings { id: "p".into(), options, ..Default::default() };
+        let settings = said::Provider { id: "p".into(), options, ..Default::default() };
         let model = Model::unknown(ModelRef { provider: "p".into(), model: model.into(), effort: None });
         match place(Some(npm), base, &settings, &model, &environment(vars)) {
             Ok(place) => place.base_url,
@@ -347,14 +347,14 @@ mod tests {
             ["DATABRICKS_HOST", "AWS_REGION", "AWS_ACCESS_KEY_ID", "X_TOKEN"].map(str::to_owned).to_vec();
         let vars = [("DATABRICKS_HOST", "h"), ("AWS_REGION", "r"), ("AWS_ACCESS_KEY_ID", "i")];
         assert_eq!(key_variable(&names, &environment(&vars)), None);
-        assert_eq!(key_variable(&names, &environment(&[vars[0], ("X_TOKEN", "t")])), Some("t"));
+        assert_eq!(key_variable(&names, &environment(&[vars[0], ("X_TOKEN", "t")])), Some(("X_TOKEN", "t")));
     }
 
     #[test]
     fn keys_go_where_they_are_looked_for() {
         let signed = |npm: &str, vars: &[(&str, &str)]| {
             let mut target = Target { key: Some(Secret::new("k")), ..Target::default() };
-            sign(Some(npm), &ProviderSettings::default(), &environment(vars), &mut target);
+            sign(Some(npm), &said::Provider::default(), &environment(vars), &mut target);
             (target.key.is_some(), target.headers)
         };
         assert_eq!(signed("@ai-sdk/azure", &[]), (false, vec![("api-key".into(), "k".into())]));

@@ -10,24 +10,26 @@ use super::auth::Auth;
 use super::catalog::Catalog;
 use super::endpoint::Endpoint;
 use super::http::Client;
-pub use super::settings::{ModelSettings, ProviderSettings, Secret};
 use super::wire::Target;
-use super::{Model, Provider, platform};
+use super::{Error, Model, Provider, platform};
+use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 
 /// What a registry is made of.
 pub struct Sources<'a> {
     /// What the user configured, in order.
-    pub configured: Vec<ProviderSettings>,
+    pub configured: Vec<said::Provider>,
     /// What runs on this machine; see `local.rs`.
-    pub local: Vec<ProviderSettings>,
+    pub local: Vec<said::Provider>,
     /// What is known of providers in general.
     pub catalog: &'a Catalog,
     /// Providers that are not used.
     pub disabled: &'a [String],
     /// If set, only these are used.
     pub enabled: Option<&'a [String]>,
+    /// Whether providers nobody has a key for are in it as well: to be looked at.
+    pub everything: bool,
     /// Keys given once.
     pub auth: &'a Auth,
     /// Keys in variables.
@@ -42,15 +44,48 @@ pub struct Sources<'a> {
 pub struct Registry {
     entries: BTreeMap<(String, String), Entry>,
     /// Providers whose models nobody listed: any name is tried.
-    open: BTreeMap<String, ProviderSettings>,
+    open: BTreeMap<String, said::Provider>,
     configured: Vec<String>,
+    facts: Vec<Facts>,
     make: Maker,
+}
+
+/// A provider, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// How it is asked.
+    pub access: Access,
+    /// Whether any name of a model is tried, because nobody listed them.
+    pub open: bool,
+    /// Whether the catalogue knows it.
+    pub known: bool,
+}
+
+/// Where a provider's key comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// From the settings.
+    Configured,
+    /// From an `auth.json`.
+    Kept,
+    /// From this variable.
+    Variable(String),
+    /// It needs none.
+    Free,
+    /// From nowhere; what to do about it.
+    Missing(String),
 }
 
 struct Entry {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
     released: String,
+    /// Whether nothing is known that keeps it from answering.
+    usable: bool,
 }
 
 /// What a new entry is made with.
@@ -94,35 +129,42 @@ impl Registry {
             auth: sources.auth.clone(),
             client: Arc::clone(&sources.client),
         };
-        let mut registry = Self { entries: BTreeMap::new(), open: BTreeMap::new(), configured: Vec::new(), make };
+        let mut registry =
+            Self { entries: BTreeMap::new(), open: BTreeMap::new(), configured: Vec::new(), facts: Vec::new(), make };
         for settings in &sources.configured {
-            let known = sources.catalog.find(&settings.id);
-            let under = known.unwrap_or_else(|| ProviderSettings { id: settings.id.clone(), ..Default::default() });
             if allowed(&settings.id) {
+                let known = sources.catalog.find(settings.known_as.as_ref().unwrap_or(&settings.id));
+                let is_known = known.is_some();
+                let under = said::Provider { id: settings.id.clone(), ..known.unwrap_or_default() };
                 registry.configured.push(settings.id.clone());
-                registry.add(under.under(settings));
+                registry.add(under.under(settings), is_known);
             }
         }
         for (id, env) in sources.catalog.ids() {
-            let has_key = sources.auth.key(id).is_some() || platform::key_variable(env, sources.environment).is_some();
-            if has_key && allowed(id) && !registry.configured.contains(id) {
-                sources.catalog.find(id).into_iter().filter(platform::is_spoken).for_each(|known| registry.add(known));
+            let has_key = || sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
+            if (sources.everything || has_key()) && allowed(id) && !registry.configured.contains(id) {
+                sources
+                    .catalog
+                    .find(id)
+                    .into_iter()
+                    .filter(platform::is_spoken)
+                    .for_each(|known| registry.add(known, true));
             }
         }
         for settings in sources.local {
             if allowed(&settings.id) {
-                registry.add(settings);
+                registry.add(settings, false);
             }
         }
         let id = ModelRef { provider: Self::OFFLINE.into(), model: Self::OFFLINE.into(), effort: None };
         let mut model = Model::unknown(id.clone());
         (model.name, model.provider_name) = ("Offline".into(), "adjutant".into());
-        let entry = Entry { model: Arc::new(model), provider: sources.offline, released: String::new() };
+        let entry = Entry { model: Arc::new(model), provider: sources.offline, released: String::new(), usable: true };
         registry.entries.insert((id.provider, id.model), entry);
         registry
     }
 
-    fn add(&mut self, settings: ProviderSettings) {
+    fn add(&mut self, settings: said::Provider, known: bool) {
         let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
         for model in &settings.models {
             let hidden = match model.status.as_deref() {
@@ -137,7 +179,11 @@ impl Registry {
             let entry = self.make.entry(&settings, model);
             self.entries.insert((settings.id.clone(), model.key.clone()), entry);
         }
-        if settings.models.is_empty() {
+        let open = settings.models.is_empty();
+        let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
+        let (_, access) = self.make.access(&settings, settings.npm.as_deref());
+        self.facts.push(Facts { id: settings.id.clone(), name, access, open, known });
+        if open {
             self.open.insert(settings.id.clone(), settings);
         }
     }
@@ -152,8 +198,7 @@ impl Registry {
             Some(entry) => entry,
             None => match self.open.get(&wanted.provider) {
                 Some(settings) => {
-                    made =
-                        self.make.entry(settings, &ModelSettings { key: wanted.model.clone(), ..Default::default() });
+                    made = self.make.entry(settings, &said::Model { key: wanted.model.clone(), ..Default::default() });
                     &made
                 }
                 None => {
@@ -181,6 +226,11 @@ impl Registry {
         models
     }
 
+    /// The providers, as they were found.
+    pub fn providers(&self) -> &[Facts] {
+        &self.facts
+    }
+
     /// Whether there is nobody to ask but the offline provider.
     pub fn is_bare(&self) -> bool {
         self.entries.len() == 1 && self.open.is_empty()
@@ -201,7 +251,7 @@ impl Registry {
             let offline = entry.model.id.provider == Self::OFFLINE;
             let own = self.configured.contains(&entry.model.id.provider);
             let best = BEST.iter().rposition(|name| id.contains(name)).map_or(0, |at| at + 1);
-            (!offline, own, entry.model.tools, best, plain(&id), id.contains("latest"), id)
+            (!offline, entry.usable, own, entry.model.tools, best, plain(&id), id.contains("latest"), id)
         };
         let best = self.entries.values().max_by_key(rank);
         best.map_or_else(|| Arc::new(Model::unknown(offline_ref())), |entry| Arc::clone(&entry.model))
@@ -248,13 +298,33 @@ fn offline_ref() -> ModelRef {
 }
 
 impl Maker {
-    fn entry(&self, settings: &ProviderSettings, model: &ModelSettings) -> Entry {
+    /// The key of a provider, and where it comes from.
+    fn access(&self, settings: &said::Provider, npm: Option<&str>) -> (Option<Secret>, Access) {
+        let kept = || Some((self.auth.key(&settings.id)?, Access::Kept));
+        let variable = || {
+            let (name, key) = platform::key_variable(&settings.env, &self.environment)?;
+            Some((Secret::new(key), Access::Variable(name.to_owned())))
+        };
+        let token = || {
+            let (name, token) = platform::token(npm, &self.environment)?;
+            Some((Secret::new(token), Access::Variable(name.to_owned())))
+        };
+        let configured = settings.api_key.clone().map(|key| (key, Access::Configured));
+        match configured.or_else(kept).or_else(variable).or_else(token) {
+            Some((key, access)) => (Some(key), access),
+            None => {
+                let name = settings.name.as_deref().unwrap_or(&settings.id);
+                let missing = platform::needs_key(npm, settings, None, name);
+                (None, missing.map_or(Access::Free, |error| Access::Missing(error.to_string())))
+            }
+        }
+    }
+
+    fn entry(&self, settings: &said::Provider, model: &said::Model) -> Entry {
         let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
-        let key = settings.api_key.clone().or_else(|| self.auth.key(&settings.id));
-        let key = key.or_else(|| platform::key_variable(&settings.env, &self.environment).map(Secret::new));
-        let key = key.or_else(|| platform::token(npm, &self.environment));
+        let (key, access) = self.access(settings, npm);
         let takes = |kind: &str| model.modalities.as_ref().map(|list| list.iter().any(|m| m == kind));
         let mut facts = Model {
             name: model.name.clone().unwrap_or_else(|| model.key.clone()),
@@ -263,7 +333,7 @@ impl Maker {
             context: model.context.filter(|n| *n > 0),
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
-            price: model.price,
+            price: model.price.clone(),
             images: takes("image").or(model.attachment).unwrap_or(true),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
@@ -278,7 +348,12 @@ impl Maker {
             Ok(place) => (place.wire, place.base_url, None),
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
-        let unusable = unusable.or_else(|| platform::needs_key(npm, settings, key.as_ref(), &name));
+        let missing = match access {
+            Access::Missing(why) => Some(Error::Auth(why)),
+            _ => None,
+        };
+        let unusable = unusable.or(missing);
+        let usable = unusable.is_none();
         let mut target = Target {
             provider: settings.id.clone(),
             name,
@@ -308,7 +383,7 @@ impl Maker {
         let client = Arc::clone(&self.client);
         let endpoint = Endpoint { client, wire, target, secret, limits: settings.limits, options, variants, unusable };
         let released = model.released.clone().unwrap_or_default();
-        Entry { model: Arc::new(facts), provider: Arc::new(endpoint), released }
+        Entry { model: Arc::new(facts), provider: Arc::new(endpoint), released, usable }
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::request::{Attachment, Message, Output};
 use super::sse::Flow;
 use super::{Delta, Error, Model, Request};
+pub use crate::config::settings::Secret;
 use crate::prompts;
 
 /// A dialect that models are asked in.
@@ -95,28 +96,6 @@ pub struct Knobs {
     pub max_output: Option<u64>,
     /// Everything else, in the provider's words or OpenCode's.
     pub options: Map<String, Value>,
-}
-
-/// Text that must not be shown: keys.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Keeps it.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The text, to be sent and not to be shown.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("[secret]")
-    }
 }
 
 /// An HTTP call, ready to be posted.
@@ -292,10 +271,5 @@ mod tests {
         let mut empty = Body::new(Map::new(), &Map::new(), &[]).unwrap();
         empty.field("x", &1).unwrap();
         assert_eq!(empty.finish(), r#"{"x":1}"#);
-    }
-
-    #[test]
-    fn secrets_are_not_shown() {
-        assert_eq!(format!("{:?}", Secret::new("sk-abc")), "[secret]");
     }
 }

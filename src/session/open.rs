@@ -21,6 +21,7 @@ use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
 use crate::instruction;
 use crate::message::{ModelRef, Todo};
+use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
 use crate::store::{self, Record, Store};
 use crate::system;
@@ -44,6 +45,8 @@ pub struct Shared {
     models: models::Sources,
     /// Old tool results have been looked for.
     cleaned: AtomicBool,
+    /// A newer catalogue of models has been looked for.
+    refreshed: AtomicBool,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -95,6 +98,7 @@ impl Shared {
             tools: Arc::new(tool::registry::Registry::built_in()),
             models: models::Sources::new(&environment),
             cleaned: AtomicBool::new(false),
+            refreshed: AtomicBool::new(false),
             grants: Mutex::default(),
             tasks: TaskTracker::new(),
             ended,
@@ -267,6 +271,7 @@ impl Shared {
     fn models(self: &Arc<Self>, settings: &Arc<Settings>) -> (Models, Option<JoinHandle<()>>) {
         let configured = self.models.configured(settings);
         let bare = configured.is_bare();
+        self.refresh(&configured);
         let (registry, current) = watch::channel(Arc::new(configured));
         let local = bare.then(|| {
             let (shared, settings) = (self.clone(), settings.clone());
@@ -279,6 +284,21 @@ impl Shared {
             })
         });
         (Models::new(current, settings.model.clone()), local)
+    }
+
+    /// Looks for a newer catalogue beside everything else, once per process, and only where a
+    /// provider of the catalogue is used: who talks to a server of their own talks to nobody else.
+    fn refresh(self: &Arc<Self>, registry: &Registry) {
+        if registry.providers().iter().all(|provider| !provider.known) || self.refreshed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let shared = self.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = shared.models.refresh_when_due() => {}
+                () = shared.ended.cancelled() => {}
+            }
+        });
     }
 
     fn replay(&self, scope: &Scope, history: &History, todos: &[Todo]) -> Vec<Event> {

@@ -407,14 +407,14 @@ fn words(part: &Part) -> &str {
 }
 
 fn cost(model: &Model, usage: &Usage) -> Option<f64> {
-    let price = model.price?;
+    let rates = model.price.as_ref()?.at(usage.input + usage.cache_read + usage.cache_write);
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     Some(
-        dollars(usage.input, price.input)
-            + dollars(usage.output + usage.reasoning, price.output)
-            + dollars(usage.cache_read, price.cache_read)
-            + dollars(usage.cache_write, price.cache_write),
+        dollars(usage.input, rates.input)
+            + dollars(usage.output + usage.reasoning, rates.output)
+            + dollars(usage.cache_read, rates.cache_read)
+            + dollars(usage.cache_write, rates.cache_write),
     )
 }
 

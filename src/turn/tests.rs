@@ -89,6 +89,7 @@ impl Stage {
             catalog: &Catalog::bundled(),
             disabled: &[],
             enabled: None,
+            everything: false,
             auth: &Default::default(),
             environment: &environment,
             client: Arc::new(Client::new(&environment)),

@@ -11,12 +11,12 @@ fn environment(vars: &[(&str, &str)]) -> Environment {
     Environment::from_vars(vars.collect())
 }
 
-fn model(key: &str) -> ModelSettings {
-    ModelSettings { key: key.into(), ..Default::default() }
+fn model(key: &str) -> said::Model {
+    said::Model { key: key.into(), ..Default::default() }
 }
 
-fn provider(id: &str, models: &[&str]) -> ProviderSettings {
-    ProviderSettings {
+fn provider(id: &str, models: &[&str]) -> said::Provider {
+    said::Provider {
         id: id.into(),
         base_url: Some("http://127.0.0.1:9/v1".into()),
         models: models.iter().map(|key| model(key)).collect(),
@@ -32,7 +32,7 @@ const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "ht
     "thinker": {"id": "thinker", "reasoning": true}}},
     "gitlab": {"env": ["GITLAB_TOKEN"], "npm": "gitlab-ai-provider", "models": {"m": {"id": "m"}}}}"#;
 
-fn registry(configured: Vec<ProviderSettings>, vars: &[(&str, &str)]) -> Registry {
+fn registry(configured: Vec<said::Provider>, vars: &[(&str, &str)]) -> Registry {
     let environment = environment(vars);
     Registry::new(Sources {
         configured,
@@ -40,6 +40,7 @@ fn registry(configured: Vec<ProviderSettings>, vars: &[(&str, &str)]) -> Registr
         catalog: &Catalog::parse(KNOWN).unwrap(),
         disabled: &["off".into()],
         enabled: None,
+        everything: false,
         auth: &Auth::parse(r#"{"kept":{"type":"api","key":"k"}}"#),
         environment: &environment,
         client: Arc::new(Client::new(&environment)),
@@ -69,7 +70,7 @@ fn who_is_there() {
     assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
 
     let narrowed =
-        ProviderSettings { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
+        said::Provider { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
     let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
     assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
 
@@ -95,7 +96,7 @@ fn efforts_are_those_it_has() {
     let mut tuned = model("tuned");
     tuned.reasoning = Some(true);
     tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
-    let configured = ProviderSettings { models: vec![tuned], ..provider("own", &[]) };
+    let configured = said::Provider { models: vec![tuned], ..provider("own", &[]) };
     let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
     let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
     assert_eq!(efforts("acme/gpt-5"), [""; 0]);
@@ -121,8 +122,8 @@ fn ask(registry: &Registry, name: &str) -> crate::model::Answer {
 
 #[tokio::test]
 async fn what_is_missing_is_said_when_it_is_asked() {
-    let nowhere = ProviderSettings { base_url: None, ..provider("nowhere", &["m"]) };
-    let half = ProviderSettings { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
+    let nowhere = said::Provider { base_url: None, ..provider("nowhere", &["m"]) };
+    let half = said::Provider { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
     let registry = registry(vec![provider("acme", &[]), nowhere, half, provider("open", &[])], &[]);
     let cases = [
         ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
@@ -155,11 +156,8 @@ async fn keys_are_never_shown() {
         let _ = socket.read(&mut [0; 4096]).await;
         let _ = socket.write_all(reply.as_bytes()).await;
     });
-    let own = ProviderSettings {
-        base_url: Some(base),
-        api_key: Some(Secret::new("sk-secret-k1")),
-        ..provider("own", &["m"])
-    };
+    let own =
+        said::Provider { base_url: Some(base), api_key: Some(Secret::new("sk-secret-k1")), ..provider("own", &["m"]) };
     let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
     assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
 }

@@ -1,17 +1,17 @@
-//! What is said about providers and their models, by the configuration, the catalogue or a server
-//! on this machine: all in one shape, so that one can be laid over the other.
+//! What is said about providers and their models, by the configuration, the catalogue or a server on
+//! this machine: all in one shape, so that one can be laid over the other.
+
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::Price;
-use super::http::Limits;
-pub use super::wire::Secret;
-
 /// What is said about a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProviderSettings {
+pub struct Provider {
     /// Its id: the part of a model's name before the slash.
     pub id: String,
+    /// The id the catalogue knows it by, where that is another.
+    pub known_as: Option<String>,
     /// For people.
     pub name: Option<String>,
     /// The SDK package whose wire it speaks, as OpenCode and the catalogue name wires.
@@ -33,14 +33,16 @@ pub struct ProviderSettings {
     /// Models that are not offered.
     pub blacklist: Vec<String>,
     /// Its models.
-    pub models: Vec<ModelSettings>,
+    pub models: Vec<Model>,
     /// Whatever else goes into every request.
     pub options: Map<String, Value>,
+    /// Where it was last said something about, for people; empty for what nobody wrote.
+    pub source: String,
 }
 
 /// What is said about a model. What is not said is assumed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ModelSettings {
+pub struct Model {
     /// The part of its name after the slash.
     pub key: String,
     /// The provider's own id for it, where that differs.
@@ -85,7 +87,88 @@ pub struct ModelSettings {
     pub variants: Vec<(String, Option<Map<String, Value>>)>,
 }
 
-impl ProviderSettings {
+/// How long to wait for what. None waits for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// From the post to the first byte of the answer.
+    pub first: Option<Duration>,
+    /// Between bytes.
+    pub idle: Option<Duration>,
+    /// For the whole answer.
+    pub total: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { first: Some(Duration::from_secs(300)), idle: Some(Duration::from_secs(90)), total: None }
+    }
+}
+
+/// US dollars per million tokens.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Price {
+    /// For a request of usual length.
+    pub base: Rates,
+    /// For requests with more input than this many tokens, shortest first.
+    pub longer: Vec<(u64, Rates)>,
+}
+
+/// US dollars per million tokens of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Rates {
+    /// Fresh input.
+    pub input: f64,
+    /// Output, reasoning included.
+    pub output: f64,
+    /// Input from the cache.
+    pub cache_read: f64,
+    /// Input into the cache.
+    pub cache_write: f64,
+}
+
+impl Rates {
+    /// What is cached costs as much as what is not, where nobody said otherwise.
+    pub fn new(input: f64, output: f64, cache_read: Option<f64>, cache_write: Option<f64>) -> Self {
+        Self { input, output, cache_read: cache_read.unwrap_or(input), cache_write: cache_write.unwrap_or(input) }
+    }
+}
+
+impl Price {
+    /// The rates of a request with so much input, cached or not.
+    pub fn at(&self, input: u64) -> &Rates {
+        self.longer.iter().rev().find(|(more, _)| input > *more).map_or(&self.base, |(_, rates)| rates)
+    }
+}
+
+impl From<Rates> for Price {
+    fn from(base: Rates) -> Self {
+        Self { base, longer: Vec::new() }
+    }
+}
+
+/// Text that must not be shown: keys.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text, to be sent and not to be shown.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl Provider {
     /// These settings with others laid over them: what the others say, holds.
     #[must_use]
     pub fn under(mut self, over: &Self) -> Self {
@@ -99,6 +182,7 @@ impl ProviderSettings {
             self.env.clone_from(&over.env);
         }
         self.limits = over.limits;
+        self.source.clone_from(&over.source);
         self.headers.extend(over.headers.iter().cloned());
         self.blacklist.extend(over.blacklist.iter().cloned());
         self.options.extend(over.options.clone());
@@ -120,7 +204,7 @@ impl ProviderSettings {
     }
 }
 
-impl ModelSettings {
+impl Model {
     fn lay_over(&mut self, over: &Self) {
         lay(&mut self.id, &over.id);
         lay(&mut self.name, &over.name);
@@ -159,31 +243,38 @@ fn lay<T: Clone>(under: &mut Option<T>, over: &Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::wire::entry;
+
+    fn option(name: &str) -> Map<String, Value> {
+        Map::from_iter([(name.to_owned(), true.into())])
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(format!("{:?}", Secret::new("sk-abc")), "[secret]");
+    }
+
+    #[test]
+    fn long_requests_have_prices_of_their_own() {
+        let rates = |input: f64| Rates::new(input, 0.0, None, None);
+        let price = Price { base: rates(1.0), longer: vec![(100, rates(2.0)), (200, rates(3.0))] };
+        for (input, expected) in [(0, 1.0), (100, 1.0), (101, 2.0), (200, 2.0), (1000, 3.0)] {
+            assert_eq!(price.at(input).input, expected, "{input}");
+        }
+    }
 
     #[test]
     fn the_configuration_lies_over_the_catalogue() {
-        let known = ModelSettings {
-            key: "big".into(),
-            context: Some(1000),
-            options: entry("a", 1),
-            ..ModelSettings::default()
-        };
-        let under = ProviderSettings {
-            id: "acme".into(),
-            name: Some("Acme".into()),
-            models: vec![known],
-            ..ProviderSettings::default()
-        };
-        let changed =
-            ModelSettings { key: "big".into(), output: Some(10), options: entry("b", 2), ..ModelSettings::default() };
-        let alias = ModelSettings { key: "mine".into(), id: Some("big".into()), ..ModelSettings::default() };
-        let new = ModelSettings { key: "new".into(), ..ModelSettings::default() };
-        let over = ProviderSettings {
+        let known = Model { key: "big".into(), context: Some(1000), options: option("a"), ..Model::default() };
+        let under =
+            Provider { id: "acme".into(), name: Some("Acme".into()), models: vec![known], ..Provider::default() };
+        let changed = Model { key: "big".into(), output: Some(10), options: option("b"), ..Model::default() };
+        let alias = Model { key: "mine".into(), id: Some("big".into()), ..Model::default() };
+        let new = Model { key: "new".into(), ..Model::default() };
+        let over = Provider {
             id: "acme".into(),
             base_url: Some("http://h".into()),
             models: vec![changed, alias, new],
-            ..ProviderSettings::default()
+            ..Provider::default()
         };
         let both = under.under(&over);
         assert_eq!((both.name.as_deref(), both.base_url.as_deref()), (Some("Acme"), Some("http://h")));

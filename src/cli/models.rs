@@ -1,0 +1,178 @@
+//! `adjutant models`: who can be asked here, what it costs, and what is missing.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::place::Here;
+use crate::config::settings::Rates;
+use crate::environment::Environment;
+use crate::model::Model;
+use crate::model::catalog::Refreshed;
+use crate::model::registry::{Access, Facts, Registry};
+use crate::session::models::Sources;
+
+/// What to show.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only this provider's.
+    provider: Option<String>,
+    /// As JSON: an object per provider, with its models.
+    #[arg(long)]
+    json: bool,
+    /// Look for a newer catalogue first.
+    #[arg(long)]
+    refresh: bool,
+    /// Those of all providers of the catalogue, with a key or without.
+    #[arg(long)]
+    all: bool,
+}
+
+pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
+    let sources = Sources::new(environment);
+    if args.refresh {
+        let said = match sources.refresh().await? {
+            Refreshed::Newer(count) => format!("The catalogue is new: {count} models."),
+            Refreshed::Same => "The catalogue is the newest.".to_owned(),
+        };
+        if !args.json {
+            super::say(&said);
+        }
+    }
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let mut registry = if args.all { sources.everyone(&settings) } else { sources.configured(&settings) };
+    if registry.is_bare()
+        && let Some(found) = sources.with_local(&settings).await
+    {
+        registry = found;
+    }
+    let default = settings.model.map_or_else(|| registry.default_model().id.to_string(), |model| model.to_string());
+    let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
+    let offline =
+        Facts { id: Registry::OFFLINE.into(), name: "Offline".into(), access: Access::Free, open: false, known: false };
+    let providers: Vec<&Facts> =
+        registry.providers().iter().chain([&offline]).filter(|facts| wanted(&facts.id)).collect();
+    if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
+        let known: Vec<&str> = registry.providers().iter().map(|facts| facts.id.as_str()).collect();
+        let near = crate::config::nearest(name, known.iter().copied());
+        let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
+        bail!("there is no provider \"{name}\" here. {near}`adjutant models --all` lists those the catalogue knows.");
+    }
+    let all = registry.models();
+    let of = |facts: &Facts| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
+    if args.json {
+        let list: Vec<Value> = providers.iter().map(|facts| in_json(facts, &of(facts))).collect();
+        super::say(&serde_json::to_string_pretty(&json!({ "default": default, "providers": list }))?);
+        return Ok(0);
+    }
+    let mut text = String::new();
+    for facts in providers {
+        table(facts, &of(facts), &default, &mut text);
+    }
+    super::say(text.trim_end());
+    Ok(0)
+}
+
+fn table(facts: &Facts, models: &Vec<&Model>, default: &str, out: &mut String) {
+    let key = match &facts.access {
+        Access::Configured => "key from the settings".to_owned(),
+        Access::Kept => "key from auth.json".to_owned(),
+        Access::Variable(name) => format!("key from {name}"),
+        Access::Free => "no key needed".to_owned(),
+        Access::Missing(why) => why.clone(),
+    };
+    let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
+    if facts.open {
+        let _ = writeln!(out, "  any model is tried: {}/NAME", facts.id);
+    }
+    let wide = models.iter().map(|model| model.id.model.chars().count()).max().unwrap_or(0);
+    for model in models {
+        let mark = if model.id.to_string() == default { '*' } else { ' ' };
+        let limits = match (model.context, model.output) {
+            (Some(context), Some(output)) => format!("{} / {}", tokens(context), tokens(output)),
+            (Some(context), None) => tokens(context),
+            (None, _) => "-".to_owned(),
+        };
+        let price = model.price.as_ref().map_or_else(|| "-".to_owned(), |price| dollars(&price.base));
+        let line =
+            format!("{mark} {:wide$}  {limits:>12}  {price:<14}  {}", model.id.model, abilities(model).join(" "));
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out.push('\n');
+}
+
+fn abilities(model: &Model) -> Vec<&'static str> {
+    let can = [
+        (model.reasoning, "reasoning"),
+        (model.tools, "tools"),
+        (model.images, "images"),
+        (model.pdf, "pdf"),
+        (model.temperature, "temperature"),
+    ];
+    can.into_iter().filter(|(can, _)| *can).map(|(_, what)| what).collect()
+}
+
+fn tokens(count: u64) -> String {
+    match count {
+        1_000_000.. if count.is_multiple_of(100_000) => {
+            format!("{}M", format!("{:.1}", per(count, 1e6)).trim_end_matches(".0"))
+        }
+        1_000.. => format!("{:.0}k", per(count, 1e3)),
+        _ => count.to_string(),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+fn per(count: u64, unit: f64) -> f64 {
+    count as f64 / unit
+}
+
+fn dollars(rates: &Rates) -> String {
+    if *rates == Rates::default() { "free".to_owned() } else { format!("${} / ${}", rates.input, rates.output) }
+}
+
+fn in_json(facts: &Facts, models: &Vec<&Model>) -> Value {
+    let (key, missing) = match &facts.access {
+        Access::Configured => ("settings", None),
+        Access::Kept => ("auth.json", None),
+        Access::Variable(name) => (name.as_str(), None),
+        Access::Free => ("none needed", None),
+        Access::Missing(why) => ("", Some(why)),
+    };
+    let rates = |rates: &Rates| {
+        json!({ "input": rates.input, "output": rates.output, "cacheRead": rates.cache_read,
+            "cacheWrite": rates.cache_write })
+    };
+    let model = |model: &&Model| {
+        let price = model.price.as_ref().map(|price| {
+            let mut all = rates(&price.base);
+            let longer = |(size, of): &(u64, Rates)| json!({ "inputOver": size, "price": rates(of) });
+            if !price.longer.is_empty() {
+                all["longer"] = price.longer.iter().map(longer).collect();
+            }
+            all
+        });
+        json!({ "id": model.id.to_string(), "name": model.name, "context": model.context, "input": model.input,
+            "output": model.output, "price": price, "abilities": abilities(model), "efforts": model.efforts })
+    };
+    json!({ "id": facts.id, "name": facts.name, "hasKey": missing.is_none(), "key": key, "missing": missing,
+        "anyModel": facts.open, "models": models.iter().map(model).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let cases = [(0, "0"), (999, "999"), (4096, "4k"), (200_000, "200k"), (1_000_000, "1M"), (1_500_000, "1.5M")];
+        for (count, expected) in cases {
+            assert_eq!(tokens(count), expected);
+        }
+        assert_eq!(tokens(1_048_576), "1049k");
+        assert_eq!(dollars(&Rates::new(0.3, 15.0, None, None)), "$0.3 / $15");
+        assert_eq!(dollars(&Rates::default()), "free");
+    }
+}
