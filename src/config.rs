@@ -73,14 +73,14 @@ impl Loaded {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// The errors that were not there in an earlier reading. Where a reload has any, the earlier
+    /// The errors that were not among those of an earlier reading. Where a reload has any, the earlier
     /// settings are kept and these are told, once.
-    pub fn errors_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Problem> {
+    pub fn errors_since<'a>(&'a self, before: &'a [Problem]) -> impl Iterator<Item = &'a Problem> {
         let told = |problem: &&Problem| {
             let same = |old: &Problem| {
                 (&old.place.origin, &old.key, &old.message) == (&problem.place.origin, &problem.key, &problem.message)
             };
-            problem.severity == Severity::Error && !before.problems.iter().any(same)
+            problem.severity == Severity::Error && !before.iter().any(same)
         };
         self.problems.iter().filter(told)
     }

@@ -2,6 +2,7 @@
 //! model, and the running turn; everyone else holds a [`handle::Handle`] and sends it mail.
 
 pub mod actor;
+pub mod base;
 pub mod commands;
 pub mod diff;
 pub mod handle;

@@ -19,7 +19,7 @@ pub fn modes(session: &Handle) -> v1::SessionModeState {
             None => mode,
         }
     };
-    let available = session.agents.modes().iter().map(one).collect();
+    let available = session.base().agents.modes().iter().map(one).collect();
     v1::SessionModeState::new(session.choice().agent, available)
 }
 
@@ -39,7 +39,7 @@ pub fn set_mode(server: &Arc<Server>, cx: Cx, request: v1::SetSessionModeRequest
 /// # Errors
 /// [`Refusal::Invalid`], naming the modes there are.
 pub fn choose(session: &Handle, mode: &str) -> Result<(), Refusal> {
-    let modes = session.agents.modes();
+    let modes = session.base().agents.modes();
     if !modes.iter().any(|agent| agent.name == mode) {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
         return Err(Refusal::Invalid(format!("there is no such mode; there are: {}", names.join(", "))));

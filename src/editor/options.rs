@@ -22,8 +22,8 @@ const DEFAULT: &str = "default";
 pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -> Vec<v1::SessionConfigOption> {
     let choice = session.choice();
     let mode = mode.unwrap_or(&choice.agent);
-    let own = session.agents.get(mode).and_then(|agent| agent.model.clone());
-    let model = model.cloned().or(choice.model).or(own).unwrap_or_else(|| session.models.default_model());
+    let own = session.base().agents.get(mode).and_then(|agent| agent.model.clone());
+    let model = model.cloned().or(choice.model).or(own).unwrap_or_else(|| session.base().models.default_model());
     let mut out = vec![
         select(MODE, "Mode", v1::SessionConfigOptionCategory::Mode, mode, mode_values(session)),
         select(
@@ -34,7 +34,7 @@ pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -
             model_values(session, &model),
         ),
     ];
-    let efforts = session.models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    let efforts = session.base().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
     if !efforts.is_empty() {
         let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
         let values = names.map(|name| v1::SessionConfigSelectOption::new(name.clone(), capitalised(&name))).collect();
@@ -63,12 +63,13 @@ fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
             None => option,
         }
     };
-    session.agents.modes().iter().map(one).collect()
+    session.base().agents.modes().iter().map(one).collect()
 }
 
 /// The models there are; the current one is among them even when it cannot be found any more.
 fn model_values(session: &Handle, now: &ModelRef) -> Vec<v1::SessionConfigSelectOption> {
     let mut values: Vec<_> = session
+        .base()
         .models
         .all()
         .iter()
@@ -108,7 +109,8 @@ pub fn set_config_option(
             }
             EFFORT => {
                 let now = current_model(&session);
-                let known = session.models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+                let known =
+                    session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
                 if value != DEFAULT && !known.iter().any(|effort| effort == value) {
                     let known = known.join(", ");
                     return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
@@ -145,7 +147,7 @@ pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty
 fn choose_model(session: &Handle, model: &str) -> Result<ModelRef, Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
-    session.models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
+    session.base().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
     session.choose_model(chosen.clone())?;
     Ok(chosen)
 }
@@ -159,8 +161,8 @@ async fn announce_model(server: Arc<Server>, session: Handle, model: ModelRef) {
 
 fn current_model(session: &Handle) -> ModelRef {
     let choice = session.choice();
-    let own = session.agents.get(&choice.agent).and_then(|agent| agent.model.clone());
-    choice.model.or(own).unwrap_or_else(|| session.models.default_model())
+    let own = session.base().agents.get(&choice.agent).and_then(|agent| agent.model.clone());
+    choice.model.or(own).unwrap_or_else(|| session.base().models.default_model())
 }
 
 /// Tells the editor the options as they are from now on: after the mode was set by other means.

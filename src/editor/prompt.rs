@@ -130,7 +130,7 @@ impl<'a> Door<'a> {
         let Some(notices) = self.session.greeting() else {
             return;
         };
-        self.event(Event::Commands(self.session.commands.list())).await;
+        self.event(Event::Commands(self.session.base().commands.list())).await;
         for notice in notices {
             self.event(notice.clone()).await;
         }

@@ -17,7 +17,7 @@ use super::{modes, options};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
-use crate::message::{Content, Text};
+use crate::message::Content;
 use crate::session::Handle;
 use crate::session::handle::Work;
 use crate::session::open::{OpenError, Opened, Place, same_directory};
@@ -110,10 +110,10 @@ async fn reopen(server: &Server, id: &str, place: Place) -> Result<Opened, rpc::
 /// What follows the response to an opened session: the commands, twice, and the models again when a
 /// local server was found.
 async fn introduce(server: Arc<Server>, session: Handle) {
-    let commands = Event::Commands(session.commands.list());
+    let commands = Event::Commands(session.base().commands.list());
     let mut door = Door::new(&server, &session);
     door.event(commands.clone()).await;
-    let mut models = session.models.clone();
+    let mut models = session.base().models.clone();
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
     loop {
@@ -236,21 +236,8 @@ fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
 /// What a prompt asks for: an order to the session, or a turn of the model.
 pub fn work(session: &Handle, parts: Vec<Content>) -> Work {
     let order = match parts.first() {
-        Some(Content::Text(typed)) => session.commands.order(&typed.text),
+        Some(Content::Text(typed)) => session.base().commands.order(&typed.text),
         _ => None,
     };
-    order.map_or_else(|| Work::Say(expand(session, parts)), Work::Do)
-}
-
-/// A prompt that begins with a known `/word` becomes that command: the user sees what was typed, the
-/// model what it stands for; what else was attached stays. An unknown word, or a pasted path, is
-/// ordinary text.
-fn expand(session: &Handle, mut parts: Vec<Content>) -> Vec<Content> {
-    if let Some(Content::Text(typed)) = parts.first_mut()
-        && let Some(text) = session.commands.expand(&typed.text)
-    {
-        typed.ignored = true;
-        parts.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
-    }
-    parts
+    order.map_or(Work::Say(parts), Work::Do)
 }

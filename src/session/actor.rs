@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::base::Present;
 use super::handle::{Cancel, Ended, Mail, Prompt, Work};
 use super::order::{self, Desk};
 use super::title;
@@ -21,6 +22,8 @@ use crate::turn::{Choice, History, Outcome, Scope};
 pub(super) struct Actor {
     /// What a turn gets to see; its token and outlet are replaced for each turn.
     pub(super) scope: Scope,
+    /// What the files say.
+    pub(super) present: Present,
     pub(super) history: History,
     pub(super) record: Record,
     pub(super) store: Store,
@@ -93,9 +96,6 @@ impl Actor {
             tracing::warn!("looking for local servers failed: {e}");
         }
         let Prompt { number, work, outlet, outcome: reply } = prompt;
-        if let Work::Say(content) = &work {
-            self.say(content).await;
-        }
         let cancelled = self.ended.child_token();
         let mut scope = self.scope.clone();
         scope.cancelled = cancelled.clone();
@@ -103,57 +103,68 @@ impl Actor {
         let mut closing = None;
         let mut history = std::mem::take(&mut self.history);
         let mut record = self.record.clone();
-        let mut work = std::pin::pin!(async move {
-            match work {
-                Work::Say(_) => {
-                    let (history, outcome) = run::run(history, scope).await;
-                    (history, None, outcome)
-                }
-                Work::Do(order) => {
-                    let desk = Desk { history: &mut history, record: &mut record, scope: &scope };
-                    let outcome = order::carry_out(&order, desk).await;
-                    (history, Some(record), outcome)
-                }
-            }
-        });
-        let (history, ordered, outcome) = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                Some(cancel) = self.cancels.recv() => {
-                    if cancel.covers(number) {
-                        cancelled.cancel();
+        let (present, store, choice) = (&mut self.present, &self.store, &self.choice);
+        let (history, record, said, outcome) = {
+            let work = async move {
+                match work {
+                    Work::Say(content) => {
+                        present.refresh(&mut scope, choice).await;
+                        let content = present.commands().typed(content);
+                        let message = say(&scope, content);
+                        record.updated = message.created;
+                        store.record(&record).await;
+                        scope.record.whole(&message).await;
+                        history.messages.push(message);
+                        let (history, outcome) = run::run(history, scope).await;
+                        (history, record, true, outcome)
                     }
-                    self.cancelled.push(cancel);
-                    if let Cancel::Only(_) = cancel
-                        && let Some(at) = self.waiting.iter().position(|next| cancel.covers(next.number))
-                        && let Some(gone) = self.waiting.remove(at)
-                    {
-                        forget(gone);
+                    Work::Do(order) => {
+                        let desk = Desk { history: &mut history, record: &mut record, scope: &scope };
+                        let outcome = order::carry_out(&order, desk).await;
+                        (history, record, false, outcome)
                     }
                 }
-                mail = self.mailbox.recv(), if closing.is_none() => match mail {
-                    Some(Mail::Prompt(next)) => self.waiting.push_back(next),
-                    Some(Mail::Close(done)) => {
-                        cancelled.cancel();
-                        closing = Some(done);
+            };
+            let mut work = std::pin::pin!(work);
+            loop {
+                tokio::select! {
+                    done = &mut work => break done,
+                    Some(cancel) = self.cancels.recv() => {
+                        if cancel.covers(number) {
+                            cancelled.cancel();
+                        }
+                        self.cancelled.push(cancel);
+                        if let Cancel::Only(_) = cancel
+                            && let Some(at) = self.waiting.iter().position(|next| cancel.covers(next.number))
+                            && let Some(gone) = self.waiting.remove(at)
+                        {
+                            forget(gone);
+                        }
                     }
-                    Some(mail) => choose(&self.choice, mail),
-                    // Every handle is gone: nobody will ever ask for the result.
-                    None => {
-                        cancelled.cancel();
-                        closing = Some(oneshot::channel().0);
-                    }
-                },
+                    mail = self.mailbox.recv(), if closing.is_none() => match mail {
+                        Some(Mail::Prompt(next)) => self.waiting.push_back(next),
+                        Some(Mail::Close(done)) => {
+                            cancelled.cancel();
+                            closing = Some(done);
+                        }
+                        Some(mail) => choose(&self.choice, mail),
+                        // Every handle is gone: nobody will ever ask for the result.
+                        None => {
+                            cancelled.cancel();
+                            closing = Some(oneshot::channel().0);
+                        }
+                    },
+                }
             }
         };
         self.history = history;
-        match ordered {
-            None => self.close_turn(&outlet).await,
-            Some(record) if record != self.record => {
-                self.record = record;
-                self.store.record(&self.record).await;
-            }
-            Some(_) => {}
+        self.present.lay(&mut self.scope);
+        let changed = record != self.record;
+        self.record = record;
+        if said {
+            self.close_turn(&outlet).await;
+        } else if changed {
+            self.store.record(&self.record).await;
         }
         drop(outlet);
         let (ended, told) = Ended::new(outcome);
@@ -178,26 +189,6 @@ impl Actor {
             Cancel::Only(one) => *one > number,
         });
         cancelled
-    }
-
-    /// Puts the prompt into the history and the store.
-    async fn say(&mut self, content: &[Content]) {
-        let choice = self.choice.borrow().clone();
-        let agent = self.scope.agents.get(&choice.agent);
-        let model = match agent {
-            Some(agent) => frame::model(&self.scope, &agent),
-            None => self.scope.models.default_model(),
-        };
-        let message = Message {
-            id: self.scope.message_id(),
-            created: self.scope.now(),
-            role: Role::User(User { agent: choice.agent, model, system: None }),
-            parts: content.iter().map(|content| self.scope.part(content.clone())).collect(),
-        };
-        self.record.updated = message.created;
-        self.store.record(&self.record).await;
-        self.scope.record.whole(&message).await;
-        self.history.messages.push(message);
     }
 
     /// What is to be done after a turn: the title after the first one, the record.
@@ -234,6 +225,21 @@ fn choose(choice: &watch::Sender<Choice>, mail: Mail) {
         Mail::Agent(agent) => choice.send_modify(|choice| choice.agent = agent),
         Mail::Model(model) => choice.send_modify(|choice| choice.model = Some(model)),
         Mail::Prompt(_) | Mail::Close(_) => {}
+    }
+}
+
+/// The message that a prompt becomes.
+fn say(scope: &Scope, content: Vec<Content>) -> Message {
+    let chosen = scope.choice.borrow().agent.clone();
+    let model = match scope.agents.get(&chosen) {
+        Some(agent) => frame::model(scope, &agent),
+        None => scope.models.default_model(),
+    };
+    Message {
+        id: scope.message_id(),
+        created: scope.now(),
+        role: Role::User(User { agent: chosen, model, system: None }),
+        parts: content.into_iter().map(|content| scope.part(content)).collect(),
     }
 }
 

@@ -4,10 +4,11 @@ use super::order::{Order, Word};
 use crate::command;
 use crate::config::settings::{self, Settings};
 use crate::event;
+use crate::message::{Content, Text};
 
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
 /// command of their own is not to be had.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commands(Vec<settings::Command>);
 
 impl Commands {
@@ -37,6 +38,19 @@ impl Commands {
         let (name, rest) = command::typed(text.trim())?;
         let (word, ..) = Word::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
         Some(Order { word: *word, rest: rest.to_owned() })
+    }
+
+    /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed,
+    /// the model what it stands for; what else was attached stays. An unknown word, or a pasted
+    /// path, is ordinary text.
+    pub fn typed(&self, mut content: Vec<Content>) -> Vec<Content> {
+        if let Some(Content::Text(typed)) = content.first_mut()
+            && let Some(text) = self.expand(&typed.text)
+        {
+            typed.ignored = true;
+            content.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
+        }
+        content
     }
 
     /// What is sent in the place of a text that begins with a known command; none for every other

@@ -7,14 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::commands::Commands;
+use super::base::Base;
 use super::order::Order;
-use crate::agent::registry::Agents;
-use crate::config::settings::Settings;
 use crate::event::{Event, Outlet, Up};
 use crate::id::SessionId;
 use crate::message::{Content, ModelRef};
-use crate::turn::models::Models;
 use crate::turn::{Choice, Outcome};
 
 /// How much mail may wait.
@@ -27,14 +24,8 @@ pub struct Handle {
     pub id: SessionId,
     /// The directory it works in.
     pub cwd: PathBuf,
-    /// Who can speak in it.
-    pub agents: Arc<Agents>,
-    /// Who can be asked in it.
-    pub models: Models,
-    /// What the user's files say.
-    pub settings: Arc<Settings>,
-    /// The `/words` that can be said in it.
-    pub commands: Arc<Commands>,
+    /// What its files say.
+    pub(super) base: watch::Receiver<Arc<Base>>,
     /// What the user is to hear at the first turn.
     pub(super) notices: Arc<[Event]>,
     /// Whether the first turn has begun.
@@ -191,6 +182,12 @@ impl Handle {
     /// What the user is to hear when the first turn begins; none from the second one on.
     pub fn greeting(&self) -> Option<&[Event]> {
         (!self.greeted.swap(true, Ordering::Relaxed)).then_some(&self.notices)
+    }
+
+    /// What its files say now: who can speak, who can be asked, which commands there are. It is
+    /// replaced when a turn begins and a file has changed.
+    pub fn base(&self) -> Arc<Base> {
+        self.base.borrow().clone()
     }
 
     /// What is chosen now. Mail that is still on its way is not in it.

@@ -11,25 +11,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::actor::Actor;
-use super::commands::Commands;
+use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::{models, replay};
-use crate::agent::registry::Agents;
-use crate::config::{self, Settings};
+use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
-use crate::instruction;
 use crate::message::{ModelRef, Todo};
 use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
 use crate::store::{self, Record, Store};
-use crate::system;
 use crate::tool;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
-use crate::turn::{self, Background, Choice, History, Scope};
-use crate::worktree::Worktree;
+use crate::turn::{self, Choice, History, Scope};
 
 /// What all sessions of this process share.
 pub struct Shared {
@@ -50,6 +46,9 @@ pub struct Shared {
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
+
+/// Where a session's registry of models can be replaced.
+pub(super) type Registered = watch::Sender<Arc<Registry>>;
 
 /// Why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -195,11 +194,12 @@ impl Shared {
             let environment = environment.clone();
             self.tasks.spawn_blocking(move || tool::truncate::clean(&environment));
         }
-        let base = Base::read(environment, &place).await;
-        let (models, local) = self.models(&base.settings);
-        let grants = self.grants(&base.worktree.root.display().to_string()).await;
-        let known = record.agent.clone().filter(|agent| base.agents.get(agent).is_some());
-        let agent = known.unwrap_or_else(|| base.agents.default().name.clone());
+        let spot = Spot::find(environment, &place.cwd, &place.extra);
+        let read = Read::new(&spot).await;
+        let (models, registry, local) = self.models(&read.settings);
+        let grants = self.grants(&spot.worktree.root.display().to_string()).await;
+        let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
+        let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
         let (choice, chosen) = watch::channel(Choice { agent, model });
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
@@ -213,16 +213,18 @@ impl Shared {
                 details: Some(format!("The reason: {why}. They are in {}.", environment.dirs.data.display())),
             });
         }
-        notices.extend(base.problems);
+        notices.extend(read.greeting());
+        let base = read.base(models.clone());
+        let present = Present::new(self.clone(), spot.clone(), read, models, registry);
         let scope = Scope {
             session: record.id.clone(),
             environment: environment.clone(),
             cwd: place.cwd,
             roots: place.extra.into(),
-            worktree: base.worktree,
-            settings: base.settings.clone(),
-            agents: base.agents.clone(),
-            models: models.clone(),
+            worktree: spot.worktree,
+            settings: base.settings,
+            agents: base.agents,
+            models: base.models,
             tools: self.tools.clone(),
             grants,
             background: base.background,
@@ -237,10 +239,7 @@ impl Shared {
         let handle = Handle {
             id: record.id.clone(),
             cwd: scope.cwd.clone(),
-            agents: base.agents,
-            models,
-            settings: base.settings,
-            commands: base.commands,
+            base: present.subscribe(),
             notices: notices.into(),
             greeted: Arc::new(AtomicBool::new(false)),
             prompts: Arc::default(),
@@ -251,6 +250,7 @@ impl Shared {
         let replay = self.replay(&scope, &history, &record.todos);
         let actor = Actor {
             scope,
+            present,
             history,
             record,
             store: self.store.clone(),
@@ -266,15 +266,15 @@ impl Shared {
         Opened { handle, replay }
     }
 
-    /// The models of a session. When the settings name none, the usual local servers are looked for
-    /// in the background; the task ends when the answer is in.
-    fn models(self: &Arc<Self>, settings: &Arc<Settings>) -> (Models, Option<JoinHandle<()>>) {
-        let configured = self.models.configured(settings);
+    /// The models of a session, and the way to change them. When the settings name none, the usual
+    /// local servers are looked for in the background; the task ends when the answer is in.
+    fn models(self: &Arc<Self>, settings: &Arc<Settings>) -> (Models, Registered, Option<JoinHandle<()>>) {
+        let configured = self.registry(settings);
         let bare = configured.is_bare();
         self.refresh(&configured);
         let (registry, current) = watch::channel(Arc::new(configured));
         let local = bare.then(|| {
-            let (shared, settings) = (self.clone(), settings.clone());
+            let (shared, settings, registry) = (self.clone(), settings.clone(), registry.clone());
             self.tasks.spawn(async move {
                 let found = shared.models.with_local(&settings).await;
                 if let Some(found) = found {
@@ -283,7 +283,12 @@ impl Shared {
                 }
             })
         });
-        (Models::new(current, settings.model.clone()), local)
+        (Models::new(current, settings.model.clone()), registry, local)
+    }
+
+    /// Everyone who can be asked by these settings. Reads files.
+    pub(super) fn registry(&self, settings: &Settings) -> Registry {
+        self.models.configured(settings)
     }
 
     /// Looks for a newer catalogue beside everything else, once per process, and only where a
@@ -320,59 +325,4 @@ impl Shared {
 pub fn same_directory(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     real(one) == real(other)
-}
-
-/// What a session's directory says.
-struct Base {
-    worktree: Arc<Worktree>,
-    settings: Arc<Settings>,
-    agents: Arc<Agents>,
-    commands: Arc<Commands>,
-    background: Arc<Background>,
-    problems: Vec<Event>,
-}
-
-impl Base {
-    /// Reads it, on a thread that may wait for the disk.
-    async fn read(environment: &Environment, place: &Place) -> Self {
-        let (environment, cwd, extra) = (environment.clone(), place.cwd.clone(), place.extra.clone());
-        let fallback = (environment.clone(), cwd.clone());
-        let read = tokio::task::spawn_blocking(move || Self::read_now(&environment, &cwd, &extra));
-        match read.await {
-            Ok(base) => base,
-            Err(e) => {
-                tracing::error!("reading the configuration failed: {e}");
-                Self::read_now(&fallback.0, &fallback.1, &[])
-            }
-        }
-    }
-
-    fn read_now(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
-        let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
-        let loaded = config::load(environment, &worktree, cwd);
-        let (agents, mut problems) = Agents::build(&loaded.settings, environment, &worktree);
-        problems.splice(0..0, loaded.problems);
-        let instructions = instruction::load(&loaded.settings, environment, &worktree, cwd);
-        let references = loaded.settings.references.iter().filter_map(|reference| {
-            let path = reference.path.clone()?;
-            Some((reference.name.clone(), path, reference.description.clone().unwrap_or_default()))
-        });
-        let background = Background {
-            surroundings: system::Surroundings::new(cwd, &worktree, environment.now()),
-            references: references.collect(),
-            instructions: instructions.entries,
-        };
-        let commands = Commands::new(&loaded.settings);
-        let worth = problems.iter().filter(|problem| problem.severity >= config::Severity::Warning);
-        let said = worth.map(ToString::to_string).chain(loaded.trust.notice()).chain(instructions.notices);
-        let said = said.map(|title| Event::Notice { severity: Severity::Warning, title, details: None });
-        Self {
-            problems: said.collect(),
-            worktree: Arc::new(worktree),
-            settings: Arc::new(loaded.settings),
-            agents: Arc::new(agents),
-            commands: Arc::new(commands),
-            background: Arc::new(background),
-        }
-    }
 }
