@@ -2,13 +2,22 @@
 
 use std::path::PathBuf;
 
+use adjutant::permission::check::{Policy, check_line};
 use adjutant::permission::{Action, Place, Rules, command_need, evaluate};
 use divan::{Bencher, black_box};
 
-fn judge(bencher: Bencher<'_, '_>, line: &str) {
+fn rules() -> Rules {
+    Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)])
+}
+
+fn place() -> Place {
     let root = PathBuf::from("/tmp");
-    let place = Place { cwd: root.clone(), root, ..Place::default() };
-    let rules = Rules::built_in(&[("bash", "*", Action::Allow), ("bash", "rm *", Action::Deny)]);
+    let path = ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec();
+    Place { cwd: root.clone(), root, path, ..Place::default() }
+}
+
+fn judge(bencher: Bencher<'_, '_>, line: &str) {
+    let (place, rules) = (place(), rules());
     bencher.bench(|| evaluate(&rules, &Rules::default(), &command_need(black_box(line), &place)));
 }
 
@@ -18,8 +27,42 @@ fn typical(bencher: Bencher<'_, '_>, line: &str) {
     judge(bencher, line);
 }
 
-/// 64 KiB made to be slow.
-#[divan::bench(args = ["$(", "{ ", "ls;", "\\", "\"$(ls\"", "a|", "<<E\n", "eval "])]
+/// 64 KiB made to be slow: one piece over and over.
+#[divan::bench(args = [
+    "$(", "{ ", "ls;", "\\", "\"$(ls\"", "a|", "<<E\n", "eval ", "'a'\"b\"", "\"$x\" ", "$((1+", "$((1)) ", "((", "x[$x]=1 ",
+    "{a,b}", "{a,", "*?", "[a]", "case x in x) ", "case x in a) ls;; esac;", "<<<x ", "a=b ", "${x:-", "${x[", "`ls`", ">f ",
+    "cat f;", "$(ls)", "[[ a ]];", "f(){ a;};", "sh -c ls;", "xargs ", "sudo ", "ls \\\n", "if ls; then ls; fi;", "<(ls) ",
+    "git diff;", "find . -exec ls {} +;", "cat f* ", "sed p;", "awk 1;", "for i in a b; do ls; done;", "cd a;", "x=$x$x;",
+])]
 fn hostile(bencher: Bencher<'_, '_>, piece: &str) {
     judge(bencher, &piece.repeat((64 << 10) / piece.len()));
+}
+
+/// 64 KiB in which no word comes twice.
+#[divan::bench(args = ["cat ", "a", "> f", "x=", "git diff ", "f*", "cd d"])]
+fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
+    let separator = if piece == "cat " { " " } else { ";" };
+    let mut line = String::new();
+    for number in 0.. {
+        if line.len() > 64 << 10 {
+            break;
+        }
+        line.push_str(if number > 0 && piece == "cat " { "" } else { piece });
+        line.push_str(&format!("{number}{separator}"));
+    }
+    judge(bencher, &line);
+}
+
+/// A policy's own tests: ten thousand lines of every kind.
+#[divan::bench(sample_count = 10)]
+fn check_10_000(bencher: Bencher<'_, '_>) {
+    let policy = Policy { rules: rules(), grants: Rules::default(), place: place() };
+    let lines = [
+        r#"{"id":1,"bash":"git status && git diff | head"}"#,
+        r#"{"id":2,"bash":"cd src && sudo rm -rf build; echo \"$x\" > log"}"#,
+        r#"{"id":3,"permission":"edit","path":"src/main.rs"}"#,
+        r#"{"id":4,"permission":"webfetch","url":"https://docs.example/a?b=c"}"#,
+    ];
+    bencher
+        .bench(|| (0..10_000).map(|at| check_line(&policy, black_box(lines[at % lines.len()])).len()).sum::<usize>());
 }

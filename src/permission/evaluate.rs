@@ -139,6 +139,13 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
             ..verdict
         };
     }
+    if verdict.action < Action::Deny
+        && let Some((deny, text)) = bash.named_in(&line.unread)
+    {
+        let reason = Some("it stands in a text that is too long to judge command by command".to_owned());
+        verdict =
+            Verdict { action: Action::Deny, pattern: text.to_owned(), rule: Some(deny.clone()), reason, ..verdict };
+    }
     if let Some(reason) = &line.opaque {
         if bash.denied_entirely() {
             verdict = Verdict { action: Action::Deny, rule: bash.catch_all().cloned(), ..verdict };
@@ -217,6 +224,23 @@ impl<'r> Bash<'r> {
             .copied()
             .collect();
         stands(deny, &matching)
+    }
+
+    /// A deny that speaks about a command of texts nobody took apart, as far as that can be seen
+    /// without reading quotes.
+    fn named_in<'t>(&self, texts: &'t [String]) -> Option<(&'r Rule, &'t str)> {
+        let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
+        let commands =
+            texts.iter().flat_map(|text| text.split(ends)).map(str::trim_start).filter(|text| !text.is_empty());
+        let denies: Vec<&Rule> = self.denies.iter().filter(|rule| rule.pattern != "*").copied().collect();
+        commands
+            .filter_map(|text| {
+                let deny = denies
+                    .iter()
+                    .find(|rule| wildcard::matches_folded(&rule.pattern, text) && self.stands_for(rule, text))?;
+                Some((*deny, text))
+            })
+            .next()
     }
 
     fn unit(&self, unit: &Unit) -> UnitVerdict {

@@ -245,6 +245,34 @@ fn depth_bombs_are_opaque() {
     assert!(judge(&rules, &text, &place).action >= Action::Ask);
 }
 
+/// A line with more commands than are judged one by one is never allowed; a deny in what was left is
+/// still found.
+#[test]
+fn more_than_is_judged() {
+    let place = place();
+    let denies = r2(&place);
+    let free = with(&place, &[("*", Action::Allow)]);
+    let many = 5_000;
+    let table = [
+        ("ls;".repeat(many), Action::Ask),
+        ("ls|".repeat(many) + "cat", Action::Ask),
+        ("ls;".repeat(many) + "rm victim", Action::Deny),
+        ("ls|".repeat(many) + "rm victim", Action::Deny),
+        ("rm victim;".to_owned() + &"ls;".repeat(many), Action::Deny),
+        ("(".to_owned() + &"ls;".repeat(many) + "RM victim)", Action::Deny),
+        ("ls >f ".repeat(many) + "\nrm victim", Action::Deny),
+        ("eval ".repeat(many) + "rm victim", Action::Ask),
+        ("xargs ".repeat(many) + "ls", Action::Ask),
+        (format!("bash <<'E'\n{}rm victim\nE", "ls\n".repeat(many)), Action::Deny),
+        (format!("sudo rm {}", "a ".repeat(many)), Action::Deny),
+    ];
+    for (line, wanted) in table {
+        let shown = &line[..40];
+        assert_eq!(judge(&denies, &line, &place).action, wanted, "{shown}");
+        assert_eq!(judge(&free, &line, &place).action, Action::Ask, "{shown}");
+    }
+}
+
 /// The sizes of the requirement; the times are for a release build, so here they are not measured.
 #[test]
 fn long_lines_end() {

@@ -43,6 +43,8 @@ pub struct Line {
     pub units: Vec<Unit>,
     /// Why the line as a whole could not be understood; then it is asked about at least.
     pub opaque: Option<String>,
+    /// Texts in it that were too long to be taken apart, to be searched for what is denied.
+    pub unread: Vec<String>,
 }
 
 /// What a unit does to the disk, as far as that is known.
@@ -141,7 +143,7 @@ pub fn command_need(command: &str, place: &Place) -> Need {
 
 /// Takes a command line apart.
 pub fn analyse(command: &str, place: &Place) -> Line {
-    let refuse = |reason: &str| Line { text: command.into(), units: vec![], opaque: Some(reason.into()) };
+    let refuse = |reason: &str| Line { text: command.into(), opaque: Some(reason.into()), ..Line::default() };
     if command.contains('\0') {
         return refuse("the command holds a NUL byte, which no shell takes");
     }

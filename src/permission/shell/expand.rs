@@ -176,6 +176,11 @@ impl Walk<'_> {
 
     fn expand_word(&mut self, script: &Script, word: &Word, state: &mut State, args: &mut Vec<Arg>) {
         let raw = super::parse::slice(script, &word.range);
+        // Most words are one text.
+        if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
+            args.push(Arg { raw: raw.to_owned(), values: Values::Exact(text.clone()), literal: true });
+            return;
+        }
         let parts = self.parts(script, &word.pieces, state, true);
         let literal = literal(&word.pieces);
         // An unquoted variable alone becomes as many words as it holds.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::state::State;
-use super::walk::{Origin, Walk};
+use super::walk::{LOOKUPS, Origin, Walk};
 
 impl Walk<'_> {
     /// Which file a name means.
@@ -11,7 +11,8 @@ impl Walk<'_> {
         if let Some(origin) = self.origins.get(name) {
             return *origin;
         }
-        let origin = self.look_up(name, state);
+        // The disk is asked a few times for each; a line with so many programs is not looked up to its end.
+        let origin = if self.origins.len() >= LOOKUPS { Origin::Other } else { self.look_up(name, state) };
         self.origins.insert(name.to_owned(), origin);
         origin
     }

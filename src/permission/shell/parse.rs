@@ -13,7 +13,10 @@ pub(super) const DEPTH: usize = 48;
 
 /// How many constructs one text may hold. `$((` is read twice where it is no sum, so nesting it costs
 /// a power of two without this.
-const FUEL: usize = 400_000;
+const FUEL: usize = 150_000;
+
+/// How many simple commands and redirections one text may hold: more are not judged one by one.
+const COMMANDS: usize = 1_000;
 
 pub(super) type Read<T> = Result<T, Unreadable>;
 
@@ -22,7 +25,21 @@ const DECLARES: [&str; 5] = ["declare", "typeset", "local", "export", "readonly"
 
 /// Reads a script. `depth` counts the texts it is nested in.
 pub(super) fn script(source: &str, depth: usize) -> Read<Script> {
-    let mut parser = Parser { text: source.as_bytes(), source, at: 0, depth, fuel: FUEL, heredocs: vec![] };
+    let mut parser = Parser::new(source, depth);
+    read(&mut parser)
+}
+
+/// Of a text that holds too many commands, as many whole items of its list as may be read, and the
+/// rest of the text.
+pub(super) fn beginning(source: &str) -> Option<(Script, &str)> {
+    let mut parser = Parser::new(source, 0);
+    let Err(Unreadable::TooMany) = read(&mut parser) else { return None };
+    let (start, rest) = source.split_at_checked(parser.whole)?;
+    Some((script(start, 0).ok()?, rest))
+}
+
+fn read(parser: &mut Parser<'_>) -> Read<Script> {
+    let source = parser.source;
     let list = parser.list()?;
     if parser.at < parser.text.len() {
         return Err(Unreadable::Syntax);
@@ -30,12 +47,13 @@ pub(super) fn script(source: &str, depth: usize) -> Read<Script> {
     if parser.heredocs.iter().any(|doc| doc.body.is_none()) {
         return Err(Unreadable::Unclosed);
     }
-    Ok(Script { source: source.to_owned(), list, pieces: vec![], heredocs: parser.heredocs })
+    let heredocs = std::mem::take(&mut parser.heredocs);
+    Ok(Script { source: source.to_owned(), list, pieces: vec![], heredocs })
 }
 
 /// Reads the body of an unquoted here-doc.
 fn body(source: &str, depth: usize) -> Read<Script> {
-    let mut parser = Parser { text: source.as_bytes(), source, at: 0, depth, fuel: FUEL, heredocs: vec![] };
+    let mut parser = Parser::new(source, depth);
     let pieces = parser.quoted(None)?;
     if parser.heredocs.iter().any(|doc| doc.body.is_none()) {
         return Err(Unreadable::Unclosed);
@@ -50,6 +68,11 @@ pub(super) struct Parser<'s> {
     pub(super) depth: usize,
     /// What is left of [`FUEL`].
     fuel: usize,
+    /// How many simple commands may still come.
+    commands: usize,
+    /// How deep the text itself is, and where the last item of its own list ends.
+    base: usize,
+    whole: usize,
     pub(super) heredocs: Vec<Heredoc>,
 }
 
@@ -65,7 +88,21 @@ pub(super) fn name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-impl Parser<'_> {
+impl<'s> Parser<'s> {
+    fn new(source: &'s str, depth: usize) -> Self {
+        Self {
+            text: source.as_bytes(),
+            source,
+            at: 0,
+            depth,
+            fuel: FUEL,
+            commands: COMMANDS,
+            base: depth,
+            whole: 0,
+            heredocs: vec![],
+        }
+    }
+
     /// The next byte; a continued line is no byte.
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -217,6 +254,9 @@ impl Parser<'_> {
         let mut perhaps = false;
         let mut owed = false;
         loop {
+            if self.depth == self.base && !owed {
+                self.whole = self.at;
+            }
             self.linebreak()?;
             if self.at_stop() {
                 return if owed { Err(Unreadable::Syntax) } else { Ok(items) };
@@ -354,11 +394,29 @@ impl Parser<'_> {
             Kind::Function { name, body: Box::new(self.command()?) }
         } else if self.eat_word("coproc") {
             self.blank();
+            self.coprocess_name()?;
             Kind::Coprocess(Box::new(self.command()?))
         } else {
             return Ok(None);
         };
         Ok(Some(kind))
+    }
+
+    /// `coproc NAME {`: the name of an array, before a compound command only.
+    fn coprocess_name(&mut self) -> Read<()> {
+        let start = self.at;
+        while self.peek().is_some_and(name_byte) {
+            self.at += 1;
+        }
+        let name = self.source[start..self.at].to_owned();
+        self.blank();
+        let compound = self.at > start + name.len() && matches!(self.peek(), Some(b'{' | b'('));
+        if !compound {
+            self.at = start;
+            return Ok(());
+        }
+        // The descriptors would become the variable's value.
+        if super::variables::variable_danger(&name).is_some() { Err(Unreadable::Syntax) } else { Ok(()) }
     }
 
     fn group(&mut self) -> Read<List> {
@@ -520,6 +578,7 @@ impl Parser<'_> {
     }
 
     fn simple(&mut self) -> Read<Command> {
+        self.commands = self.commands.checked_sub(1).ok_or(Unreadable::TooMany)?;
         let start = self.at;
         let (mut assigns, mut words, mut redirects) = (vec![], Vec::<Word>::new(), vec![]);
         let mut declares = false;
@@ -663,6 +722,7 @@ impl Parser<'_> {
             self.at = start;
             return Ok(None);
         };
+        self.commands = self.commands.checked_sub(1).ok_or(Unreadable::TooMany)?;
         if *operator == Operator::HereDoc {
             return self.heredoc(start).map(Some);
         }

@@ -27,6 +27,8 @@ pub(super) struct State {
     /// Where the shell may be, as it names the place; empty where that is not known.
     pub(super) cwd: Vec<PathBuf>,
     pub(super) previous: Vec<PathBuf>,
+    /// `cd -P` or `set -P` came before: `..` may be above what a link leads to.
+    pub(super) physical: bool,
     /// Inside a function: variables may have been set by whoever calls it.
     pub(super) called: bool,
     /// Why a command may no longer mean what it says.

@@ -159,4 +159,6 @@ pub(super) enum Unreadable {
     Unclosed,
     #[error("it is nested too deeply")]
     TooDeep,
+    #[error("it holds too many commands to judge")]
+    TooMany,
 }

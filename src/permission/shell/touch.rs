@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::expand::Arg;
 use super::state::State;
-use super::walk::{BUDGET, Walk};
+use super::walk::{LOOKUPS, USES, Walk};
 use super::{Action, Effect, Unit};
 use crate::permission::Need;
 use crate::permission::paths::{self, Access, Found};
@@ -80,11 +80,16 @@ impl Walk<'_> {
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
         for cwd in from {
             self.touched += 1;
-            if self.touched > BUDGET {
-                self.opaque("it uses more than 10,000 paths");
+            if self.touched > USES {
+                self.opaque("it uses more than 4,000 paths");
                 return;
             }
             let key = (text.clone(), cwd.clone());
+            if self.located.len() >= LOOKUPS && !self.located.contains_key(&key) {
+                unit.plans_only = false;
+                unit.floor(Action::Ask, "it uses more paths than are looked at");
+                return;
+            }
             let look = || paths::locate_from(&text, cwd, self.place).ok();
             let Some(located) = self.located.entry(key).or_insert_with(look).clone() else {
                 // A path below a file, a circle of links: the program fails on it, unless what runs
@@ -193,6 +198,12 @@ impl Walk<'_> {
                     let from = if before.is_empty() { vec![PathBuf::from("/")] } else { before.clone() };
                     for cwd in from {
                         let path = crate::worktree::normal(&cwd.join(text));
+                        if state.physical
+                            && let Ok(real) = cwd.join(text).canonicalize()
+                            && real != path
+                        {
+                            next.push(real);
+                        }
                         let there = path.is_dir() && !self.links.iter().any(|link| path.starts_with(link));
                         // Where it is not there yet, the change may fail and the rest run here.
                         if !there {

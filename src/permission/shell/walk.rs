@@ -9,7 +9,7 @@ use super::expand::Arg;
 use super::git_config::Repository;
 use super::parse;
 use super::state::{State, Value, either, unsettle};
-use super::syntax::{Assign, Command, Item, Kind, List, Operator, Piece, Redirect, Script, Word};
+use super::syntax::{Assign, Command, Item, Kind, List, Operator, Piece, Redirect, Script, Unreadable, Word};
 use super::touch::device;
 use super::variables::{harmless, holds_code, variable_danger};
 use super::{Action, Effect, Line, Unit};
@@ -17,7 +17,16 @@ use crate::permission::Place;
 use crate::permission::paths::{Access, Located};
 
 /// Units of one line; more are not looked at.
-pub(super) const BUDGET: usize = 10_000;
+const BUDGET: usize = 1_000;
+/// Uses of paths in one line, and places on the disk that are looked up for them.
+pub(super) const USES: usize = 4_000;
+pub(super) const LOOKUPS: usize = 500;
+/// How much text within texts is taken apart, in bytes.
+const NESTED: usize = 32 << 10;
+/// How many words are handed down to programs that other programs run; of what comes then, only the
+/// beginning is looked at.
+const HANDED: usize = 4_000;
+const BEGINNING: usize = 32;
 /// Texts within texts: `eval`, `sh -c`, wrappers.
 const LAYERS: usize = 8;
 
@@ -49,6 +58,12 @@ pub(super) struct Walk<'p> {
     pub(super) place: &'p Place,
     units: Vec<Unit>,
     opaque: Option<String>,
+    /// Texts that were too long to be taken apart.
+    unread: Vec<String>,
+    /// How many bytes of text within texts were taken apart.
+    nested: usize,
+    /// How many words were handed down.
+    handed: usize,
     pub(super) origins: HashMap<String, Origin>,
     /// Links that the line itself makes, or may make.
     pub(super) links: Vec<PathBuf>,
@@ -76,6 +91,9 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         place,
         units: vec![],
         opaque: None,
+        unread: vec![],
+        nested: 0,
+        handed: 0,
         origins: HashMap::new(),
         links: vec![],
         layer: 0,
@@ -92,13 +110,19 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
     let mut state = State { cwd: vec![place.cwd.clone()], ..State::default() };
     match parse::script(command, 0) {
         Ok(script) => walk.list(&script, &script.list, &mut state),
-        Err(reason) => walk.opaque(&reason.to_string()),
+        Err(reason) => {
+            walk.opaque(&reason.to_string());
+            if let Some((script, rest)) = parse::beginning(command).filter(|_| reason == Unreadable::TooMany) {
+                walk.list(&script, &script.list, &mut state);
+                walk.unread.push(rest.to_owned());
+            }
+        }
     }
-    if walk.units.len() >= BUDGET {
-        walk.units.truncate(BUDGET);
-        walk.opaque("it does more than 10,000 things");
+    if walk.full() {
+        walk.opaque(&Unreadable::TooMany.to_string());
+        walk.unread.push(command.to_owned());
     }
-    Line { text: command.into(), units: walk.units, opaque: walk.opaque }
+    Line { text: command.into(), units: walk.units, opaque: walk.opaque, unread: walk.unread }
 }
 
 impl Walk<'_> {
@@ -124,6 +148,9 @@ impl Walk<'_> {
         if item.background || item.commands.len() > 1 {
             let outer = self.input.clone();
             for (at, command) in item.commands.iter().enumerate() {
+                if self.full() {
+                    break;
+                }
                 if at > 0 {
                     self.input = Input::Pipe;
                     self.picked = super::scripts::picks_no_secrets(script, &item.commands[at - 1]);
@@ -467,6 +494,13 @@ impl Walk<'_> {
             self.opaque("programs run programs too many times over");
             return;
         }
+        self.handed += args.len();
+        let args = if self.handed > HANDED && args.len() > BEGINNING {
+            self.opaque("it hands too many words to other programs");
+            &args[..BEGINNING]
+        } else {
+            args
+        };
         let text = args.iter().map(|arg| arg.raw.as_str()).collect::<Vec<_>>().join(" ");
         let unit = Unit {
             normal: text.clone(),
@@ -492,10 +526,22 @@ impl Walk<'_> {
                 unit.opaque("texts run texts too many times over");
                 return;
             }
-            let Ok(script) = parse::script(text, 0) else {
-                unit.opaque("the command it runs is not valid bash");
-                unit.texts.push(text.clone());
+            self.nested += text.len();
+            if self.nested > NESTED {
+                unit.opaque("the text it runs is too long to judge");
+                self.unread.push(text.clone());
                 continue;
+            }
+            let script = match parse::script(text, 0) {
+                Ok(script) => script,
+                Err(reason) => {
+                    unit.opaque(&format!("the command it runs cannot be read: {reason}"));
+                    unit.texts.push(text.clone());
+                    if reason == Unreadable::TooMany {
+                        self.unread.push(text.clone());
+                    }
+                    continue;
+                }
             };
             let outer = (self.layer, self.carried, self.depth);
             self.layer = unit.layer + 1;
