@@ -13,6 +13,7 @@ pub mod check;
 pub mod evaluate;
 pub mod explain;
 pub mod grants;
+pub mod laws;
 pub mod lint;
 pub mod paths;
 pub mod protected;

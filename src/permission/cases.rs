@@ -340,6 +340,24 @@ fn more_paths() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What the fuzzer is fed and what it found, and every row of the tables, under the laws it checks.
+#[test]
+fn laws_hold_for_everything_seen() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests/fuzz/corpus/judge");
+    let files = std::fs::read_dir(folder).unwrap().flatten().map(|entry| std::fs::read(entry.path()).unwrap());
+    let mut lines: Vec<String> = files.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
+    assert!(lines.len() >= 40, "{}", lines.len());
+    for table in [
+        include_str!("../../editor-tests/data/permission_cases.csv"),
+        include_str!("../../editor-tests/data/permission_cases_more.csv"),
+    ] {
+        lines.extend(records(table).iter().map(|row| serde_json::from_str::<String>(&row[2]).unwrap()));
+    }
+    let broken: Vec<String> =
+        lines.iter().filter_map(|line| Some(format!("{line:?}: {}", super::laws::broken(line)?))).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
 /// A directory that holds everything is no project, wherever the home directory lies.
 #[test]
 fn a_home_is_no_project() {
