@@ -48,7 +48,11 @@ impl Walk<'_> {
                 }
             }
             "cd" | "chdir" | "pushd" | "popd" => {
-                let (_, at) = Options::leading(args, "", &[]);
+                let (options, at) = Options::leading(args, "", &[]);
+                if options.has(&["-P"]) {
+                    // Links are followed before `..` is.
+                    state.physical = true;
+                }
                 if name == "popd"
                     || (name == "pushd" && args.get(at).is_none_or(|arg| arg.prefix().starts_with(['+', '-'])))
                 {
@@ -69,7 +73,8 @@ impl Walk<'_> {
                 }
             }
             "read" | "mapfile" | "readarray" => {
-                let (options, at) = Options::leading(args, "adinNptuOscC", &[]);
+                let letters = if name == "read" { "adinNptu" } else { "dnOsucC" };
+                let (options, at) = Options::leading(args, letters, &[]);
                 if let Some(text) = options.find(&["-C"]).and_then(|flag| flag.value.clone()) {
                     self.text(&text, unit, false, false, state);
                 }
@@ -230,6 +235,7 @@ impl Walk<'_> {
             if text.contains(['k', 'a', 'B', 'r', 'p']) && !text.starts_with("--") {
                 unit.opaque("it changes how the shell reads commands");
             }
+            state.physical |= text.contains('P');
             if text.ends_with('o') {
                 let quiet = ["pipefail", "errexit", "nounset", "xtrace", "noclobber", "noglob", "verbose"];
                 let named = args.get(at + 1).and_then(Arg::text);
@@ -239,6 +245,5 @@ impl Walk<'_> {
                 break;
             }
         }
-        let _ = state;
     }
 }

@@ -190,7 +190,8 @@ impl Walk<'_> {
                 }
                 let shells: &[&str] = if name == "rsync" { &["-e", "--rsh", "--rsync-path"] } else { &["-S", "-D"] };
                 if name != "ssh" {
-                    let all = Options::read(args, "eBfT", &["rsh", "rsync-path"]);
+                    let letters = if name == "rsync" { "eBfT" } else { "SDoFiPJclBRs" };
+                    let all = Options::read(args, letters, &["rsh", "rsync-path"]);
                     for flag in all.all(shells) {
                         if let Some(value) = flag.value.clone() {
                             unit.danger(&flag.name);

@@ -32,7 +32,7 @@ impl Options {
             if options.one(args, &mut at, short, long) {
                 continue;
             }
-            options.unknown |= args[at].may_be_option();
+            options.unknown |= args[at].may_be_option() && !args[at].is("-");
             options.operands.push(args[at].clone());
             at += 1;
         }
@@ -48,7 +48,7 @@ impl Options {
                 return (options, at + 1);
             }
             if !options.one(args, &mut at, short, long) {
-                options.unknown |= args[at].may_be_option();
+                options.unknown |= args[at].may_be_option() && !args[at].is("-");
                 break;
             }
         }

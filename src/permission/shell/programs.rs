@@ -98,6 +98,14 @@ impl Walk<'_> {
                 }
             }
         }
+        if matches!(name, "jq" | "gojq") {
+            // `--rawfile name file`
+            for (at, _) in args.iter().enumerate().filter(|(_, arg)| arg.is("--rawfile") || arg.is("--slurpfile")) {
+                if let Some(file) = args.get(at + 2) {
+                    self.touch(Access::Read, file, unit, state);
+                }
+            }
+        }
         let operands = options.operands.as_slice();
         match name {
             "uniq" => {}
@@ -239,13 +247,10 @@ impl Walk<'_> {
                 return;
             }
             "split" | "csplit" => {
-                unit.texts.extend(
-                    options
-                        .find(&["--filter"])
-                        .and_then(|flag| flag.value.as_ref())
-                        .and_then(Arg::text)
-                        .map(str::to_owned),
-                );
+                if let Some(text) = options.find(&["--filter"]).and_then(|flag| flag.value.clone()) {
+                    unit.carrier = true;
+                    self.text(&text, unit, false, true, state);
+                }
                 if let Some(file) = operands.first().cloned() {
                     self.touch(Access::Read, &file, unit, state);
                 }

@@ -123,6 +123,11 @@ impl Walk<'_> {
                 operand = Some(arg.clone());
                 break;
             }
+            // `-i`, `-pi`, `-i.bak`: files are edited in place. After these letters come values.
+            let letters = text[1..].split(['I', 'M', 'm', 'C', 'D', 'F', 'x', 'e', 'E', 'r', '-']).next();
+            if matches!(name, "perl" | "ruby") && letters.is_some_and(|letters| letters.contains('i')) {
+                unit.effect = Effect::Writes;
+            }
             // `-c text`, `-ctext`, `-lne text`.
             let short = text.starts_with('-') && !text.starts_with("--");
             let option = texts.iter().find(|option| text == **option || text.starts_with(&format!("{option}=")));
@@ -141,9 +146,6 @@ impl Walk<'_> {
                     None => unit.opaque("the program it runs is computed"),
                 }
                 unit.texts.push(text.to_owned());
-                if text.contains('i') && matches!(name, "perl" | "ruby") && short {
-                    unit.effect = Effect::Writes;
-                }
                 continue;
             }
             if short && text.len() == 2 && values.contains(&text[1..]) {
@@ -286,11 +288,11 @@ impl Walk<'_> {
             .filter_map(|flag| flag.value.clone())
             .collect();
         for file in &files {
-            effect = effect.max(Effect::Unproven);
-            unit.doubt("it runs a file of commands");
             if file.is("inplace") {
                 effect = Effect::Writes;
             } else {
+                effect = effect.max(Effect::Unproven);
+                unit.doubt("it runs a file of commands");
                 self.touch(Access::Read, file, unit, state);
             }
         }
@@ -313,6 +315,16 @@ impl Walk<'_> {
                 unit.danger("system");
                 unit.texts.push(text.to_owned());
                 effect = effect.max(Effect::Unproven);
+                if deeds.computed {
+                    unit.doubt("the command awk runs is computed");
+                }
+                // What a command within reads is not followed; a secret's name is seen.
+                let words = text.split(|c: char| c.is_whitespace() || "\"'();|<>,".contains(c));
+                let secret =
+                    |word: &&str| crate::permission::protected::secret_name(word.rsplit('/').next().unwrap_or(word));
+                if let Some(name) = words.filter(|word| !word.is_empty()).find(secret) {
+                    Self::secret(unit, name, &format!("its program names {name}, which may hold keys or passwords"));
+                }
             }
             for file in deeds.writes {
                 unit.danger(">");
@@ -568,6 +580,8 @@ fn sed_commands(text: &str) -> Option<Vec<Deed>> {
 #[derive(Debug, Default)]
 struct AwkDeeds {
     runs: bool,
+    /// A command it runs is no plain text.
+    computed: bool,
     /// None: which file is computed.
     writes: Vec<Option<String>>,
     reads: Vec<Option<String>>,
@@ -611,14 +625,17 @@ fn awk_deeds(text: &str) -> AwkDeeds {
                 let word: String = letters[start..at].iter().collect();
                 value = true;
                 match word.as_str() {
-                    "system" => deeds.runs = true,
+                    "system" => {
+                        deeds.runs = true;
+                        deeds.computed |= !literal_after(&letters, at, true);
+                    }
                     "print" | "printf" => {
                         (printing, depth, value) = (true, 0, false);
                     }
                     "ENVIRON" | "SYMTAB" | "PROCINFO" => deeds.runs = true,
                     "in" | "return" | "else" | "do" => value = false,
                     "getline" => deeds.reads.extend(target(&letters, at, '<')),
-                    word if word.contains('@') => deeds.runs = true,
+                    word if word.contains('@') => (deeds.runs, deeds.computed) = (true, true),
                     _ => {}
                 }
                 continue;
@@ -635,7 +652,24 @@ fn awk_deeds(text: &str) -> AwkDeeds {
                 at += 1;
                 value = false;
             }
-            '|' => deeds.runs = true,
+            '|' => {
+                deeds.runs = true;
+                let at = if letters.get(at + 1) == Some(&'&') { at + 1 } else { at };
+                let rest: String = letters[at + 1..].iter().take(40).collect();
+                let gets = rest.trim_start().starts_with("getline");
+                let before: String = letters[..at].iter().collect();
+                let plain = if gets {
+                    // One text, at the beginning of a statement or a bracket.
+                    let text = before.trim_end().trim_end_matches('&').trim_end();
+                    text.strip_suffix('"').and_then(|text| text.rsplit_once('"')).is_some_and(|(head, text)| {
+                        let head = head.trim_end();
+                        !text.contains('\\') && (head.is_empty() || head.ends_with(['(', '{', ';', '\n', '!']))
+                    })
+                } else {
+                    literal_after(&letters, at + 1, false)
+                };
+                deeds.computed |= !plain;
+            }
             '>' if printing && depth == 0 => {
                 let from = if letters.get(at + 1) == Some(&'>') { at + 1 } else { at };
                 deeds.writes.push(target(&letters, from, '>').unwrap_or(None));
@@ -653,6 +687,27 @@ fn awk_deeds(text: &str) -> AwkDeeds {
         at += 1;
     }
     deeds
+}
+
+/// Whether one text without escapes stands at `at`, in brackets or up to the end of the statement.
+fn literal_after(letters: &[char], at: usize, brackets: bool) -> bool {
+    let rest: Vec<char> = letters[at.min(letters.len())..].iter().skip_while(|c| c.is_whitespace()).copied().collect();
+    let rest = match (brackets, rest.split_first()) {
+        (true, Some(('(', rest))) => rest,
+        (true, _) => return false,
+        (false, _) => rest.as_slice(),
+    };
+    let start = rest.iter().position(|c| !c.is_whitespace()).unwrap_or(rest.len());
+    if rest.get(start) != Some(&'"') {
+        return false;
+    }
+    let end = string_end(rest, start);
+    let after = rest[end..].iter().find(|c| !matches!(c, ' ' | '\t'));
+    !rest[start..end].contains(&'\\')
+        && match after {
+            Some(')') => true,
+            after => !brackets && after.is_none_or(|c| matches!(c, ';' | '}' | '\n' | '#')),
+        }
 }
 
 fn string_end(letters: &[char], start: usize) -> usize {

@@ -123,7 +123,7 @@ pub(super) fn variable_danger(name: &str) -> Option<&'static str> {
         "PWD",
         "OLDPWD",
     ];
-    const HELPERS: [&str; 60] = [
+    const HELPERS: [&str; 98] = [
         "PAGER",
         "MANPAGER",
         "EDITOR",
@@ -184,7 +184,48 @@ pub(super) fn variable_danger(name: &str) -> Option<&'static str> {
         "GOFLAGS",
         "PHPRC",
         "LUA_INIT",
+        "VIMINIT",
+        "EXINIT",
+        "GVIMINIT",
+        "INPUTRC",
+        "ZDOTDIR",
+        "CLASSPATH",
+        "MAVEN_OPTS",
+        "GRADLE_OPTS",
+        "SBT_OPTS",
+        "DOTNET_STARTUP_HOOKS",
+        "COR_PROFILER",
+        "CORECLR_PROFILER",
+        "ELECTRON_RUN_AS_NODE",
+        "FZF_DEFAULT_COMMAND",
+        "CVS_RSH",
+        "SVN_SSH",
+        "HGRCPATH",
+        "HGEDITOR",
+        "HGMERGE",
+        "OPENSSL_CONF",
+        "OPENSSL_MODULES",
+        "OPENSSL_ENGINES",
+        "KRB5_CONFIG",
+        "PYTHONUSERBASE",
+        "PYTHONEXECUTABLE",
+        "PKG_CONFIG_PATH",
+        "GCC_EXEC_PREFIX",
+        "COMPILER_PATH",
+        "CCACHE_PREFIX",
+        "GOROOT",
+        "GOTOOLDIR",
+        "CGO_CFLAGS",
+        "PROMPT_DIRTRIM",
+        "FPATH",
+        "CHROME_PATH",
+        "ERL_FLAGS",
+        "JULIA_LOAD_PATH",
+        "R_PROFILE",
     ];
+    /// What such names end with, whatever program they are for.
+    const ENDS: [&str; 9] =
+        ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if SHELL.contains(&name) || name.starts_with("BASH") {
         Some("changes how commands are found or read")
@@ -193,7 +234,8 @@ pub(super) fn variable_danger(name: &str) -> Option<&'static str> {
     } else if starts(&["GIT_"]) {
         Some("changes what git does and starts")
     } else if HELPERS.contains(&name)
-        || starts(&["npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "PIP_", "UV_", "SSL_CERT_"])
+        || ENDS.iter().any(|end| name.ends_with(end))
+        || starts(&["npm_config_", "NPM_CONFIG_", "CARGO_TARGET_", "CARGO_BUILD_", "PIP_", "UV_", "SSL_CERT_"])
     {
         Some("makes programs start helpers or read other settings")
     } else if name.to_ascii_uppercase().ends_with("_PROXY") {

@@ -14,7 +14,7 @@ use crate::permission::wildcard::UNKNOWN;
 /// between its options and the program, and whether it is known to do nothing by itself.
 type Wrapper = (&'static [&'static str], &'static str, &'static [&'static str], usize, bool);
 
-const WRAPPERS: [Wrapper; 22] = [
+const WRAPPERS: [Wrapper; 24] = [
     (&["nohup"], "", &[], 0, true),
     (&["timeout", "gtimeout"], "ks", &["kill-after", "signal"], 1, true),
     (&["nice"], "n", &["adjustment"], 0, true),
@@ -23,7 +23,10 @@ const WRAPPERS: [Wrapper; 22] = [
     (&["setsid"], "", &[], 0, true),
     (&["chrt"], "TPDp", &[], 1, false),
     (&["taskset"], "p", &[], 1, true),
-    (&["noglob", "nocorrect"], "", &[], 0, true),
+    // Words of other shells, which mean nothing here and everything there.
+    (&["noglob", "nocorrect", "not", "and", "or", "-"], "", &[], 0, true),
+    (&["repeat"], "", &[], 1, true),
+    (&["gosu", "su-exec"], "", &[], 1, false),
     (
         &["sudo"],
         "ugpCcDhrtTUR",
@@ -52,14 +55,12 @@ const WRAPPERS: [Wrapper; 22] = [
 ];
 
 /// Programs that run the words after some options and words we do not know well enough.
-const LOOSE: [&str; 30] = [
+const LOOSE: [&str; 28] = [
     "bwrap",
     "firejail",
     "proot",
     "runuser",
     "su",
-    "gosu",
-    "su-exec",
     "systemd-run",
     "cgexec",
     "numactl",
@@ -83,6 +84,25 @@ const LOOSE: [&str; 30] = [
     "parallel",
     "pkexec",
     "run0",
+];
+
+/// Programs one word of which says that the others are a program to run: their names, those words,
+/// and whether it runs here, so that what it touches can be judged.
+type Runner = (&'static [&'static str], &'static [&'static str], bool);
+
+const RUNNERS: [Runner; 8] = [
+    (&["poetry", "pipenv", "pdm", "rye", "hatch", "conda", "mamba", "pixi", "uv", "nix", "flatpak"], &["run"], true),
+    (
+        &["bundle", "npm", "pnpm", "yarn", "asdf", "rbenv", "pyenv", "opam", "mise", "direnv", "stack"],
+        &["exec", "x", "dlx"],
+        true,
+    ),
+    (&["perf"], &["stat", "record", "trace"], true),
+    (&["docker", "podman", "nerdctl", "finch", "container"], &["run", "exec"], false),
+    (&["docker-compose"], &["run", "exec"], false),
+    (&["kubectl", "oc", "lxc", "incus"], &["exec", "run", "debug"], false),
+    (&["distrobox", "toolbox"], &["run", "enter"], true),
+    (&["snap"], &["run"], false),
 ];
 
 impl Walk<'_> {
@@ -180,6 +200,30 @@ impl Walk<'_> {
             }
             return true;
         }
+        let told = RUNNERS.iter().find(|(names, ..)| names.contains(&name)).and_then(|(_, words, here)| {
+            let at = args.iter().position(|arg| words.iter().any(|word| arg.is(word)))?;
+            Some((at + 1, *here))
+        });
+        if let Some((at, here)) = told {
+            unit.carrier = true;
+            unit.effect_at_least(Effect::Unproven);
+            let rest = args.get(at..).unwrap_or_default();
+            for (at, arg) in rest.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-')) {
+                unit.names.push(joined(&arg.normal(), rest.get(at + 1..).unwrap_or_default()));
+                unit.texts.extend(arg.text().filter(|text| text.contains(' ')).map(str::to_owned));
+            }
+            if here {
+                let (options, skip) =
+                    Options::leading(rest, "eopCtIDcn", &["event", "output", "with", "package", "name"]);
+                if let Some(text) = options.find(&["-c", "--call"]).and_then(|flag| flag.value.clone()) {
+                    self.text(&text, unit, true, true, state);
+                }
+                self.inner(rest.get(skip..).unwrap_or_default(), unit, true, &mut state.clone());
+            } else {
+                self.stranger(args, unit, state);
+            }
+            return true;
+        }
         if LOOSE.contains(&name) {
             unit.carrier = true;
             unit.effect_at_least(Effect::Unproven);
@@ -201,6 +245,31 @@ impl Walk<'_> {
                         options.find(&names).or_else(|| rest.find(&names)).and_then(|flag| flag.value.clone())
                     {
                         self.text(&text, unit, false, true, state);
+                    } else if name == "runuser" && args.iter().any(|arg| arg.is("-u") || arg.is("--user")) {
+                        let (_, at) = Options::leading(args, "uwgG", &["user", "group", "supp-group"]);
+                        self.inner(args.get(at..).unwrap_or_default(), unit, false, &mut state.clone());
+                    }
+                }
+                "entr" => {
+                    let (options, at) = Options::leading(args, "", &[]);
+                    let rest = args.get(at..).unwrap_or_default();
+                    if options.has(&["-s"]) {
+                        self.joined_text(rest, unit, true, &mut state.clone());
+                    } else {
+                        self.inner(rest, unit, false, &mut state.clone());
+                    }
+                }
+                "hyperfine" => {
+                    let options = Options::read(
+                        args,
+                        "wrmMpSusPDLn",
+                        &["warmup", "runs", "min-runs", "max-runs", "shell", "export-json", "export-csv", "style"],
+                    );
+                    let carried = options.all(&["-p", "--prepare", "-s", "--setup", "-c", "--cleanup", "--conclude"]);
+                    let mut texts: Vec<Arg> = carried.filter_map(|flag| flag.value.clone()).collect();
+                    texts.extend(options.operands.iter().cloned());
+                    for text in texts {
+                        self.text(&text, unit, false, true, &mut state.clone());
                     }
                 }
                 "parallel" => {
@@ -314,6 +383,7 @@ impl Walk<'_> {
             }
             return;
         }
+        at += usize::from(args.get(at).is_some_and(|arg| arg.is("-")));
         let mut inner = state.clone();
         for name in options.all(&["-u", "--unset"]).filter_map(|flag| flag.value.as_ref()) {
             if name.text().is_none_or(|name| ["PATH", "HOME"].contains(&name)) {
