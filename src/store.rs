@@ -9,12 +9,20 @@
 //! survives a power cut where the disk honours flushes; what was merely written survives the
 //! death of the process.
 
+mod copy;
 mod index;
+mod lock;
 mod migrate;
+mod peek;
+mod salvage;
+mod search;
 mod session;
+pub mod takeover;
 mod thread;
+mod wal;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -22,6 +30,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::environment::Timestamp;
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, ModelRef, Part, Todo};
+
+pub use copy::{forked, renamed};
+pub use lock::Holder;
+pub use search::{Hit, search};
 
 /// What is known about a session besides its messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +48,9 @@ pub struct Record {
     /// What it is about, once known.
     #[serde(default)]
     pub title: Option<String>,
+    /// Who said so.
+    #[serde(default)]
+    pub titled: Titled,
     /// When it began.
     pub created: Timestamp,
     /// When it was last used.
@@ -57,7 +72,40 @@ pub struct Record {
     pub cost: Option<f64>,
 }
 
-/// A session as it was kept.
+impl Record {
+    /// A session that begins now.
+    pub fn new(id: SessionId, cwd: PathBuf, now: Timestamp) -> Self {
+        Self {
+            id,
+            cwd,
+            extra: Vec::new(),
+            title: None,
+            titled: Titled::default(),
+            created: now,
+            updated: now,
+            parent: None,
+            agent: None,
+            model: None,
+            todos: Vec::new(),
+            cost: None,
+        }
+    }
+}
+
+/// Who gave a session its title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Titled {
+    /// Nobody: words of its first prompt.
+    #[default]
+    Words,
+    /// The title agent.
+    Agent,
+    /// The user: it stays.
+    User,
+}
+
+/// A session as it was kept. Its JSON is what is exported and imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     /// What is known about it.
@@ -108,8 +156,16 @@ pub enum Error {
     #[error("there is no session {0}")]
     NotFound(SessionId),
     /// Another process has the session open.
-    #[error("session {0} is open in another adjutant process; close it there first")]
-    Locked(SessionId),
+    #[error("session {id} is open in {holder}; close it there first")]
+    Locked {
+        /// The session.
+        id: SessionId,
+        /// Who has it.
+        holder: Holder,
+    },
+    /// A session cannot be imported under an id that is in use.
+    #[error("there is a session {0} already")]
+    Taken(SessionId),
     /// The file cannot be read as a session.
     #[error("the file of session {id} is damaged ({reason}); it was left as it is: {path}")]
     Damaged {
@@ -132,6 +188,9 @@ pub enum Error {
         /// The newest format known here.
         known: i64,
     },
+    /// The index cannot be read; it is made again from the sessions.
+    #[error("the session index is damaged ({0})")]
+    DamagedIndex(String),
     /// The index was written by a newer adjutant.
     #[error(
         "the session index was written by a newer adjutant (format {found}, this one knows {known}); update adjutant"
@@ -151,6 +210,7 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Store {
     jobs: mpsc::Sender<thread::Job>,
+    dir: Arc<Path>,
 }
 
 /// Something to be written about a session.
@@ -161,13 +221,41 @@ enum Entry {
     Part { id: String, message: String, json: String },
 }
 
+impl Entry {
+    /// A whole session, in order.
+    fn of(stored: &Stored) -> Vec<Self> {
+        let mut entries = vec![Self::Record(Box::new(stored.record.clone()))];
+        for message in &stored.messages {
+            let json = serde_json::to_string(message).unwrap_or_default();
+            entries.push(Self::Message { id: message.id.to_string(), json });
+            for part in &message.parts {
+                let json = serde_json::to_string(part).unwrap_or_default();
+                entries.push(Self::Part { id: part.id.to_string(), message: message.id.to_string(), json });
+            }
+        }
+        entries
+    }
+}
+
+/// A path with something after its last letter.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 impl Store {
     /// A store in `dir`. Nothing is opened until it is needed.
     pub fn start(dir: &Path) -> Self {
-        Self { jobs: thread::start(dir.to_path_buf()) }
+        Self { jobs: thread::start(dir.to_path_buf()), dir: dir.into() }
     }
 
-    /// Makes a session known. Its file is made with its first message.
+    /// Where everything is kept.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Makes a session known, and ours. Its file is made with its first message.
     ///
     /// # Errors
     /// [`Error::Unwritable`].
@@ -214,6 +302,42 @@ impl Store {
     pub async fn load(&self, session: &SessionId) -> Result<Stored, Error> {
         let session = session.clone();
         self.ask(|reply| thread::Job::Load { session, reply }).await
+    }
+
+    /// Reads a session as it is now, whoever has it open, and leaves it alone.
+    ///
+    /// # Errors
+    /// Any of [`Error`] but [`Error::Locked`].
+    pub async fn peek(&self, session: &SessionId) -> Result<Stored, Error> {
+        let session = session.clone();
+        self.ask(|reply| thread::Job::Peek { session, reply }).await
+    }
+
+    /// Keeps a whole session under its id, which must be free; see [`forked`] and [`renamed`].
+    ///
+    /// # Errors
+    /// [`Error::Taken`] and [`Error::Unwritable`].
+    pub async fn import(&self, stored: Stored) -> Result<(), Error> {
+        let stored = Box::new(stored);
+        self.ask(|reply| thread::Job::Import { stored, reply }).await
+    }
+
+    /// Gives a session the title its user wants, for good.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn rename(&self, session: &SessionId, title: &str) -> Result<Record, Error> {
+        let (session, title) = (session.clone(), title.to_owned());
+        self.ask(|reply| thread::Job::Rename { session, title, reply }).await
+    }
+
+    /// The sessions a session delegated to.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where there is no index to be had.
+    pub async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Error> {
+        let session = session.clone();
+        self.ask(|reply| thread::Job::Children { session, reply }).await
     }
 
     /// Lists sessions, newest first, children left out.
@@ -300,139 +424,4 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::{Content, Role, Text, User};
-
-    fn record(id: &str, cwd: &str, updated: u64) -> Record {
-        Record {
-            id: SessionId::new(id),
-            cwd: cwd.into(),
-            extra: vec![],
-            title: Some(format!("title of {id}")),
-            created: Timestamp(1),
-            updated: Timestamp(updated),
-            parent: None,
-            agent: None,
-            model: None,
-            todos: vec![],
-            cost: None,
-        }
-    }
-
-    fn message(id: &str, words: &[&str]) -> Message {
-        let parts = words.iter().enumerate().map(|(n, words)| Part {
-            id: crate::id::PartId::new(format!("{id}-{n}")),
-            content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
-        });
-        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-        Message {
-            id: MessageId::new(id),
-            created: Timestamp(1),
-            role: Role::User(User { agent: "build".into(), model, system: None }),
-            parts: parts.collect(),
-        }
-    }
-
-    async fn write(store: &Store, record: &Record, messages: &[Message]) {
-        for message in messages {
-            store.message(&record.id, message).await;
-            for part in &message.parts {
-                store.part(&record.id, &message.id, part).await;
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_history_comes_back_as_it_was_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let record = record("ses_00000001", "/w", 5);
-        let messages = [message("b", &["one", "two"]), message("a", &["three"])];
-        {
-            let store = Store::start(dir.path());
-            store.create(&record).await.unwrap();
-            assert_eq!(store.load(&record.id).await.unwrap().messages, []);
-            write(&store, &record, &messages).await;
-            // A part that is written again keeps its place.
-            store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
-            store.flush(&record.id).await.unwrap();
-            store.close(&record.id).await;
-            store.flush(&record.id).await.unwrap();
-        }
-        let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-        assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
-    }
-
-    #[tokio::test]
-    async fn lists_are_paged_and_can_be_rebuilt() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::start(dir.path());
-        for n in 0..5u64 {
-            let cwd = if n == 3 { "/other" } else { "/w" };
-            let record = record(&format!("ses_0000000{n}"), cwd, 10 + n / 2);
-            store.create(&record).await.unwrap();
-            write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-            store.record(&record).await;
-            store.flush(&record.id).await.unwrap();
-            store.close(&record.id).await;
-        }
-        let ids = |page: &Page| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
-        let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
-        assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
-        let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
-        assert_eq!(ids(&second), ["ses_00000001", "ses_00000000"]);
-        assert_eq!(second.next, None);
-        let all = store.list(None, None, 100).await.unwrap();
-        drop(store);
-        std::fs::write(dir.path().join("index.db"), "not a database, but long enough to be looked at").unwrap();
-        let rebuilt = Store::start(dir.path()).list(None, None, 100).await.unwrap();
-        assert_eq!(ids(&rebuilt), ids(&all));
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_opened_says_why_and_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
-        let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
-        let store = Store::start(dir.path());
-        let unknown = store.load(&SessionId::new("ses_nothing1")).await;
-        assert_eq!(unknown, Err(Error::NotFound(SessionId::new("ses_nothing1"))));
-        std::fs::write(file("ses_garbage1"), vec![b'x'; 9000]).unwrap();
-        let damaged = store.load(&SessionId::new("ses_garbage1")).await;
-        assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
-        assert_eq!(std::fs::read(file("ses_garbage1")).unwrap(), vec![b'x'; 9000]);
-        let newer = rusqlite::Connection::open(file("ses_newer001")).unwrap();
-        newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);").unwrap();
-        drop(newer);
-        let newer = store.load(&SessionId::new("ses_newer001")).await;
-        assert!(matches!(newer, Err(Error::Newer { found: 99, .. })), "{newer:?}");
-    }
-
-    #[tokio::test]
-    async fn many_may_start_at_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
-        let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
-        let made = stores.iter().zip(&records).map(|(store, record)| store.create(record));
-        for made in futures_util::future::join_all(made).await {
-            made.unwrap();
-        }
-        let page = stores[0].list(None, None, 100).await.unwrap();
-        assert_eq!(page.sessions.len(), 8);
-        let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
-        assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("damaged")));
-    }
-
-    #[tokio::test]
-    async fn a_newer_index_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-        newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
-        drop(newer);
-        let store = Store::start(dir.path());
-        let listed = store.list(None, None, 10).await;
-        assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 1 }));
-        let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-        assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
-    }
-}
+mod tests;

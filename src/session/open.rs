@@ -127,19 +127,8 @@ impl Shared {
     /// None today: where nothing can be kept, the session works and says so.
     pub async fn create(self: &Arc<Self>, place: Place) -> Result<Opened, OpenError> {
         let now = self.environment.now();
-        let record = Record {
-            id: SessionId::new(self.environment.fresh(SessionId::PREFIX)),
-            cwd: place.cwd.clone(),
-            extra: place.extra.clone(),
-            title: None,
-            created: now,
-            updated: now,
-            parent: None,
-            agent: None,
-            model: None,
-            todos: Vec::new(),
-            cost: None,
-        };
+        let id = SessionId::new(self.environment.fresh(SessionId::PREFIX));
+        let record = Record { extra: place.extra.clone(), ..Record::new(id, place.cwd.clone(), now) };
         let mut place = place;
         if let Err(e) = self.store.create(&record).await {
             tracing::error!("{e}");

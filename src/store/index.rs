@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
-use super::{Cursor, Error, Grant, Page, Record, migrate, session};
+use super::{Cursor, Error, Grant, Page, Record, migrate, peek, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
 
@@ -16,7 +16,10 @@ pub(super) struct Index {
 }
 
 fn unwritable(e: rusqlite::Error) -> Error {
-    Error::Unwritable(e.to_string())
+    match Unreadable::from(e) {
+        Unreadable::Damaged(reason) => Error::DamagedIndex(reason),
+        other => other.into(),
+    }
 }
 
 /// Why the index cannot be used as it is.
@@ -44,6 +47,19 @@ impl From<Unreadable> for Error {
     }
 }
 
+/// Held while the index is opened or made: processes take turns.
+fn turn(dir: &Path) -> Result<std::fs::File, Error> {
+    let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
+    let path = dir.join("index.lock");
+    session::private_file(&path).map_err(io)?;
+    let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io)?;
+    if let Err(e) = turn.lock() {
+        // A file system without locks: then nobody else can be noticed either.
+        tracing::warn!("the session index cannot be locked: {e}");
+    }
+    Ok(turn)
+}
+
 /// A name that nothing has yet.
 fn aside(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
@@ -55,39 +71,53 @@ impl Index {
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
         crate::environment::private_dir(dir).map_err(io)?;
-        let turn = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("index.lock")).map_err(io)?;
-        if let Err(e) = turn.lock() {
-            // A file system without locks: then nobody else can be noticed either.
-            tracing::warn!("the session index cannot be locked: {e}");
-        }
+        let _turn = turn(dir)?;
         let path = dir.join("index.db");
         let fresh = !path.exists();
         session::private_file(&path).map_err(io)?;
-        match Self::connect(&path) {
+        match Self::connect(&path, session::is_network(dir)) {
             Ok(index) => {
                 if fresh {
                     index.rebuild(dir);
                 }
                 Ok(index)
             }
-            Err(Unreadable::Damaged(reason)) => {
-                let aside = aside(dir);
-                tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
-                std::fs::rename(&path, &aside).map_err(io)?;
-                for suffix in ["-wal", "-shm"] {
-                    // Left beside the new file they would damage that one; mostly there are none.
-                    std::fs::remove_file(dir.join(format!("index.db{suffix}"))).ok();
-                }
-                session::private_file(&path).map_err(io)?;
-                let index = Self::connect(&path).map_err(Error::from)?;
-                index.rebuild(dir);
-                Ok(index)
-            }
+            Err(Unreadable::Damaged(reason)) => Self::anew(dir, &reason),
             Err(other) => Err(other.into()),
         }
     }
 
-    fn connect(path: &Path) -> Result<Self, Unreadable> {
+    /// Puts a damaged index aside and makes another from the session files. What the user granted
+    /// stands nowhere else: what can be read of that is taken along.
+    fn anew(dir: &Path, reason: &str) -> Result<Self, Error> {
+        let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
+        let (path, aside) = (dir.join("index.db"), aside(dir));
+        tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
+        std::fs::rename(&path, &aside).map_err(io)?;
+        for suffix in ["-wal", "-shm"] {
+            // Left beside the new file they would damage that one; mostly there are none.
+            std::fs::rename(super::with_suffix(&path, suffix), super::with_suffix(&aside, suffix)).ok();
+        }
+        session::private_file(&path).map_err(io)?;
+        let index = Self::connect(&path, session::is_network(dir)).map_err(Error::from)?;
+        let old = Connection::open(&aside).map(|db| Self { db });
+        for grant in old.map(|old| old.grants(None).unwrap_or_default()).unwrap_or_default() {
+            index.grant(&grant)?;
+        }
+        index.rebuild(dir);
+        Ok(index)
+    }
+
+    /// Makes the index again because a query found it damaged.
+    pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
+        drop(self);
+        let turn = turn(dir)?;
+        let again = Self::anew(dir, reason);
+        drop(turn);
+        again
+    }
+
+    fn connect(path: &Path, network: bool) -> Result<Self, Unreadable> {
         let mut db = Connection::open(path)?;
         // Short: every session waits behind this one.
         db.busy_timeout(Duration::from_millis(250))?;
@@ -95,7 +125,9 @@ impl Index {
         if found > migrate::INDEX_FORMAT {
             return Err(Unreadable::Newer(found));
         }
-        let _mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+        // The log needs memory shared between processes, which there is none of on a network.
+        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;")?;
         migrate::INDEX.to_latest(&mut db).map_err(|e| match e {
             rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
@@ -104,7 +136,7 @@ impl Index {
         Ok(Self { db })
     }
 
-    /// Reads every session file that nobody has open; an open one is written again by its owner.
+    /// Reads every session file.
     fn rebuild(&self, dir: &Path) {
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
             return;
@@ -112,7 +144,7 @@ impl Index {
         for file in files.flatten() {
             let path = file.path();
             if path.extension().is_some_and(|e| e == "db")
-                && let Some(record) = session::peek(&path)
+                && let Some(record) = peek::record(dir, &path)
                 && let Err(e) = self.put(&record)
             {
                 tracing::warn!("session {} is not in the index: {e}", record.id);

@@ -7,15 +7,22 @@ use rusqlite_migration::{M, Migrations};
 
 /// The file of one session.
 pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
-    Migrations::new(vec![M::up(
+    let first = M::up(
         "CREATE TABLE session (one INTEGER PRIMARY KEY CHECK (one = 1), data TEXT NOT NULL, flushed INTEGER NOT NULL DEFAULT 0);
          CREATE TABLE message (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
          CREATE TABLE part (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, message TEXT NOT NULL, data TEXT NOT NULL);",
-    )])
+    );
+    // A flipped bit in a text is no error to SQLite. Older entries stay without a checksum.
+    let checksums = M::up(
+        "ALTER TABLE session ADD COLUMN crc INTEGER;
+         ALTER TABLE message ADD COLUMN crc INTEGER;
+         ALTER TABLE part ADD COLUMN crc INTEGER;",
+    );
+    Migrations::new(vec![first, checksums])
 });
 
 /// The newest session format.
-pub(super) const SESSION_FORMAT: i64 = 1;
+pub(super) const SESSION_FORMAT: i64 = 2;
 
 /// The newest index format.
 pub(super) const INDEX_FORMAT: i64 = 1;

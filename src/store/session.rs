@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 
+use super::lock::Holder;
 use super::{Entry, Error, Record, Stored, migrate};
 use crate::id::SessionId;
 use crate::message::{Message, Part};
@@ -31,8 +32,14 @@ impl File {
         if create {
             crate::environment::private_dir(&dir.join("sessions")).map_err(|e| Error::Unwritable(e.to_string()))?;
             private_file(&path).map_err(|e| Error::Unwritable(e.to_string()))?;
-        } else if !path.is_file() {
-            return Err(Error::NotFound(id.clone()));
+        }
+        Self::open_at(path, id, is_network(dir))
+    }
+
+    /// Opens a file. On a network's file system there is no write-ahead log.
+    pub(super) fn open_at(path: PathBuf, id: &SessionId, network: bool) -> Result<Self, Error> {
+        if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            return Err(damaged(id, &path, "it is no regular file".into()));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let explain = |e: rusqlite::Error| explain(id, &path, &e);
@@ -44,13 +51,19 @@ impl File {
         if found > migrate::SESSION_FORMAT {
             return Err(Error::Newer { id: id.clone(), found, known: migrate::SESSION_FORMAT });
         }
+        let strange = "SELECT count(*) FROM sqlite_schema WHERE tbl_name NOT IN ('session', 'message', 'part')";
+        let strange: i64 = db.query_row(strange, [], |row| row.get(0)).map_err(explain)?;
+        if strange > 0 || found < 0 {
+            return Err(damaged(id, &path, "it is a database of something else".into()));
+        }
         // Where a file system has no WAL, the answer is another mode, which is as safe and slower.
-        let _mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(explain)?;
+        let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
+        let _mode: String = db.query_row(mode, [], |row| row.get(0)).map_err(explain)?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")
             .map_err(explain)?;
         migrate::SESSION.to_latest(&mut db).map_err(|e| match e {
             rusqlite_migration::Error::RusqliteError { err, .. } => explain(err),
-            e => Error::Damaged { id: id.clone(), reason: e.to_string(), path: path.display().to_string() },
+            e => damaged(id, &path, e.to_string()),
         })?;
         // Takes the lock now rather than at the first write.
         db.execute_batch("BEGIN IMMEDIATE; COMMIT;").map_err(explain)?;
@@ -79,21 +92,24 @@ impl File {
                 Entry::Record(record) => {
                     let json = serde_json::to_string(record).unwrap_or_default();
                     tx.prepare_cached(
-                        "INSERT INTO session (one, data) VALUES (1, ?1) ON CONFLICT (one) DO UPDATE SET data = ?1",
+                        "INSERT INTO session (one, data, crc) VALUES (1, ?1, ?2)
+                         ON CONFLICT (one) DO UPDATE SET data = ?1, crc = ?2",
                     )?
-                    .execute(params![json])?;
+                    .execute(params![json, crc(&[&json])])?;
                 }
                 Entry::Message { id, json } => {
                     tx.prepare_cached(
-                        "INSERT INTO message (id, data) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET data = ?2",
+                        "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
+                         ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
                     )?
-                    .execute(params![id, json])?;
+                    .execute(params![id, json, crc(&[id, json])])?;
                 }
                 Entry::Part { id, message, json } => {
                     tx.prepare_cached(
-                        "INSERT INTO part (id, message, data) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO UPDATE SET data = ?3",
+                        "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
+                         ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
                     )?
-                    .execute(params![id, message, json])?;
+                    .execute(params![id, message, json, crc(&[id, message, json])])?;
                 }
             }
         }
@@ -104,24 +120,100 @@ impl File {
         tx.commit()
     }
 
-    /// Reads everything. A row that cannot be read is left out and reported.
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where anything at all is not as it was written.
     pub(super) fn load(&self, fallback: Option<Record>) -> Result<Stored, Error> {
+        let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
-        let mut damage = Vec::new();
-        let kept = self.db.query_row("SELECT data FROM session", [], |row| row.get::<_, String>(0));
-        let record = match kept {
-            Ok(json) => serde_json::from_str(&json).ok(),
-            Err(rusqlite::Error::QueryReturnedNoRows) => None,
-            Err(e) => return Err(explain(e)),
+        let check: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+        if check != "ok" {
+            return Err(damaged(check));
+        }
+        let rows = Rows::read(&self.db).map_err(explain)?;
+        if rows.altered > 0 {
+            return Err(damaged(format!("{} of its entries do not match their checksums", rows.altered)));
+        }
+        rows.assemble(fallback).ok_or_else(|| Error::NotFound(self.id.clone()))
+    }
+}
+
+/// The entries of a file as they lie there.
+#[derive(Default)]
+pub(super) struct Rows {
+    pub(super) record: Option<String>,
+    /// Id and JSON, oldest first.
+    pub(super) messages: Vec<(String, String)>,
+    /// Id, message and JSON, oldest first.
+    pub(super) parts: Vec<(String, String, String)>,
+    /// Entries that are not what was written.
+    pub(super) altered: usize,
+}
+
+impl Rows {
+    /// Reads all of them; fails at the first that cannot be read.
+    pub(super) fn read(db: &Connection) -> rusqlite::Result<Self> {
+        let mut rows = Self::default();
+        let mut query = db.prepare("SELECT data, crc FROM session")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            rows.take_record(row);
+        }
+        let mut query = db.prepare("SELECT seq, id, data, crc FROM message ORDER BY seq")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            rows.take_message(row);
+        }
+        let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
+        let mut found = query.query([])?;
+        while let Some(row) = found.next()? {
+            rows.take_part(row);
+        }
+        Ok(rows)
+    }
+
+    pub(super) fn take_record(&mut self, row: &Row<'_>) {
+        let read = || {
+            let data: String = row.get(0).ok()?;
+            genuine(row.get(1).ok()?, &[&data]).then_some(data)
         };
-        let record = record.or(fallback).ok_or_else(|| Error::NotFound(self.id.clone()))?;
-        let mut messages: Vec<Message> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        let mut query = self.db.prepare("SELECT id, data FROM message ORDER BY seq").map_err(explain)?;
-        let mut rows = query.query([]).map_err(explain)?;
-        while let Some(row) = rows.next().map_err(explain)? {
-            let id: String = row.get(0).map_err(explain)?;
-            let json: String = row.get(1).map_err(explain)?;
+        match read() {
+            Some(data) => self.record = Some(data),
+            None => self.altered += 1,
+        }
+    }
+
+    pub(super) fn take_message(&mut self, row: &Row<'_>) {
+        let read = || {
+            let (id, data): (String, String) = (row.get(1).ok()?, row.get(2).ok()?);
+            genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
+        };
+        match read() {
+            Some(message) => self.messages.push(message),
+            None => self.altered += 1,
+        }
+    }
+
+    pub(super) fn take_part(&mut self, row: &Row<'_>) {
+        let read = || {
+            let (id, message, data): (String, String, String) = (row.get(1).ok()?, row.get(2).ok()?, row.get(3).ok()?);
+            genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
+        };
+        match read() {
+            Some(part) => self.parts.push(part),
+            None => self.altered += 1,
+        }
+    }
+
+    /// The session these entries are. What an older or newer adjutant would read differently is left
+    /// out and said. None where nobody knows what session it is.
+    pub(super) fn assemble(self, fallback: Option<Record>) -> Option<Stored> {
+        let mut damage = Vec::new();
+        let record = self.record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
+        let mut messages: Vec<Message> = Vec::with_capacity(self.messages.len());
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(self.messages.len());
+        for (id, json) in self.messages {
             match serde_json::from_str(&json) {
                 Ok(message) => {
                     places.insert(id, messages.len());
@@ -130,28 +222,30 @@ impl File {
                 Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
             }
         }
-        let mut query = self.db.prepare("SELECT id, message, data FROM part ORDER BY seq").map_err(explain)?;
-        let mut rows = query.query([]).map_err(explain)?;
-        while let Some(row) = rows.next().map_err(explain)? {
-            let id: String = row.get(0).map_err(explain)?;
-            let message: String = row.get(1).map_err(explain)?;
-            let json: String = row.get(2).map_err(explain)?;
-            let part = serde_json::from_str::<Part>(&json);
-            match (part, places.get(&message)) {
+        for (id, message, json) in self.parts {
+            match (serde_json::from_str::<Part>(&json), places.get(&message)) {
                 (Ok(part), Some(place)) => messages[*place].parts.push(part),
                 (Ok(_), None) => damage.push(format!("part {id} belongs to no message")),
                 (Err(e), _) => damage.push(format!("part {id} cannot be read: {e}")),
             }
         }
-        Ok(Stored { record, messages, damage })
+        Some(Stored { record, messages, damage })
     }
 }
 
-/// Reads what is known about a session from a file that nobody may have open, for the index.
-pub(super) fn peek(path: &Path) -> Option<Record> {
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
-    let json: String = db.query_row("SELECT data FROM session", [], |row| row.get(0)).ok()?;
-    serde_json::from_str(&json).ok()
+/// The checksum of an entry.
+fn crc(fields: &[&str]) -> i64 {
+    let mut hasher = crc32fast::Hasher::new();
+    for field in fields {
+        hasher.update(field.as_bytes());
+        hasher.update(&[0xff]); // no letter, so that fields cannot run into each other
+    }
+    i64::from(hasher.finalize())
+}
+
+/// Whether an entry is as it was written. Those of the first format have no checksum.
+fn genuine(kept: Option<i64>, fields: &[&str]) -> bool {
+    kept.is_none_or(|kept| kept == crc(fields))
 }
 
 /// Makes a file readable by its owner alone from its first byte.
@@ -163,13 +257,36 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     options.open(path).map(drop)
 }
 
+/// Whether a directory lies on another machine, where memory cannot be shared with its processes.
+pub(super) fn is_network(dir: &Path) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        /// NFS, SMB, CIFS, SMB2, 9P, AFS, Ceph.
+        const NETWORKS: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x5346_414f, 0x00c3_6400];
+        // The lower half: the type is signed on some machines.
+        rustix::fs::statfs(dir)
+            .is_ok_and(|stat| u32::try_from(stat.f_type & 0xffff_ffff).is_ok_and(|t| NETWORKS.contains(&t)))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = dir;
+        false
+    }
+}
+
+fn damaged(id: &SessionId, path: &Path, reason: String) -> Error {
+    Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
+}
+
 fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
     let reason = e.to_string();
     match e.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked(id.clone()),
-        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::CannotOpen) => {
-            Error::Damaged { id: id.clone(), reason, path: path.display().to_string() }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            Error::Locked { id: id.clone(), holder: Holder::default() }
         }
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::CannotOpen) => damaged(id, path, reason),
+        // A schema that lost a table, or a row that holds something else than text.
+        _ if reason.contains("no such table") || reason.contains("no such column") => damaged(id, path, reason),
         _ => Error::Unwritable(reason),
     }
 }

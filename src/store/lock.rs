@@ -1,0 +1,174 @@
+//! The lock on a session: one process at a time has it open, from the moment it is made. A killed
+//! process leaves nothing behind that would keep others out, because the system holds the lock.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Who has a session open, as far as it said so.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holder {
+    /// Its process number on its machine.
+    pub pid: Option<u32>,
+    /// Where it listens for others who want the session; see `store/takeover.rs`.
+    pub door: Option<String>,
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "another adjutant process (number {pid})"),
+            None => f.write_str("another adjutant process"),
+        }
+    }
+}
+
+impl Holder {
+    fn read(text: &str) -> Self {
+        let mut words = text.split_whitespace();
+        Self { pid: words.next().and_then(|pid| pid.parse().ok()), door: words.next().map(str::to_owned) }
+    }
+}
+
+/// A session that is ours. The lock ends with the value, and with the process.
+#[derive(Debug)]
+pub(super) struct Lock {
+    path: PathBuf,
+    // Held for its lock.
+    _file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is still locked: whoever opened it meanwhile notices, and makes a new one. A file
+        // that stays behind locks nothing.
+        std::fs::remove_file(&self.path).ok();
+    }
+}
+
+/// Why a lock is not to be had.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Held(Holder),
+    Io(std::io::Error),
+}
+
+/// How a file is locked; tests pass something that fails.
+pub(super) type Flock = fn(&File) -> Result<(), TryLockError>;
+
+impl Lock {
+    /// Takes the lock at `path`, and writes there who has it.
+    pub(super) fn take(path: &Path, door: &str) -> Result<Self, Refused> {
+        Self::take_with(path, door, File::try_lock)
+    }
+
+    pub(super) fn take_with(path: &Path, door: &str, flock: Flock) -> Result<Self, Refused> {
+        loop {
+            let mut file = open(path).map_err(Refused::Io)?;
+            match flock(&file) {
+                Ok(()) => {
+                    if !is_at(&file, path) {
+                        // Its last owner removed it between our opening and our locking it.
+                        continue;
+                    }
+                    say(&mut file, door);
+                    return Ok(Self { path: path.to_path_buf(), _file: file });
+                }
+                Err(TryLockError::WouldBlock) => return Err(Refused::Held(holder(&mut file))),
+                Err(TryLockError::Error(e)) => {
+                    drop(file);
+                    return Self::without_locks(path, door, &e);
+                }
+            }
+        }
+    }
+
+    /// On a file system that has no locks, a file that only one process can make stands for one. It
+    /// outlives a killed process, so it counts only while its process is alive here.
+    fn without_locks(path: &Path, door: &str, why: &std::io::Error) -> Result<Self, Refused> {
+        static WARNED: std::sync::Once = std::sync::Once::new();
+        WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
+        let mark = path.with_extension("held");
+        for _ in 0..2 {
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
+                Ok(mut file) => {
+                    std::fs::remove_file(path).ok(); // made by `open`, of no use here
+                    say(&mut file, door);
+                    return Ok(Self { path: mark, _file: file });
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                    let holder = File::open(&mark).map(|mut file| holder(&mut file)).unwrap_or_default();
+                    if alive(&holder) {
+                        return Err(Refused::Held(holder));
+                    }
+                    std::fs::remove_file(&mark).map_err(Refused::Io)?;
+                }
+                Err(e) => return Err(Refused::Io(e)),
+            }
+        }
+        Err(Refused::Held(Holder::default()))
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Whether a file is still the one at its path.
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Says who has the lock. On a full disk nobody is told, and the lock holds all the same.
+fn say(file: &mut File, door: &str) {
+    let text = format!("{} {door}\n", std::process::id());
+    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
+}
+
+fn holder(file: &mut File) -> Holder {
+    let mut text = String::new();
+    file.take(4096).read_to_string(&mut text).ok();
+    Holder::read(&text)
+}
+
+fn alive(holder: &Holder) -> bool {
+    let pid = holder.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
+    // Unknown counts as alive: two writers are worse than one refusal.
+    pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_nothing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.lock");
+        let first = Lock::take(&path, "door").unwrap();
+        let Err(Refused::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
+        assert_eq!((holder.pid, holder.door.as_deref()), (Some(std::process::id()), Some("door")));
+        drop(first);
+        assert!(!path.exists());
+        std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();
+        Lock::take(&path, "next").unwrap();
+    }
+
+    /// FD11: a file system that has no locks.
+    #[test]
+    fn without_locks_a_marker_file_stands_for_one() {
+        let no: Flock = |_| Err(TryLockError::Error(std::io::Error::from_raw_os_error(37)));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.lock");
+        let first = Lock::take_with(&path, "door", no).unwrap();
+        assert!(matches!(Lock::take_with(&path, "other", no), Err(Refused::Held(_))));
+        drop(first);
+        drop(Lock::take_with(&path, "again", no).unwrap());
+        // What a killed process leaves is not taken for a living one.
+        std::fs::write(path.with_extension("held"), format!("{} gone\n", i32::MAX)).unwrap();
+        Lock::take_with(&path, "after a kill", no).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

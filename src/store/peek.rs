@@ -1,0 +1,90 @@
+//! Reading sessions without having them: for the index, for searching, for the command line. Also
+//! of sessions that another process has open: a copy is read, which is whole because the log is
+//! copied after the database and was not begun anew meanwhile.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::session::{self, File, Rows};
+use super::{Error, Record, Stored, migrate, wal};
+use crate::id::SessionId;
+
+/// How often a copy is made again when the original was reorganised meanwhile.
+const TRIES: usize = 5;
+
+/// Reads a session as it is now.
+pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<Stored, Error> {
+    let path = session::path(dir, id);
+    let beside = path.parent().unwrap_or(dir);
+    let unreadable = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => Error::NotFound(id.clone()),
+        _ => Error::Unwritable(e.to_string()),
+    };
+    if !std::fs::symlink_metadata(&path).map_err(unreadable)?.is_file() {
+        return Err(Error::Damaged {
+            id: id.clone(),
+            reason: "it is no regular file".into(),
+            path: path.display().to_string(),
+        });
+    }
+    if let Some(stored) = in_place(&path, known.clone()) {
+        return Ok(stored);
+    }
+    let room = tempfile::TempDir::with_prefix_in("peek-", beside).or_else(|_| tempfile::TempDir::with_prefix("peek-"));
+    let room = room.map_err(unreadable)?;
+    let copy = room.path().join("copy.db");
+    for _ in 0..TRIES {
+        let before = log_header(&path);
+        std::fs::copy(&path, &copy).map_err(unreadable)?;
+        match std::fs::copy(wal::path(&path), wal::path(&copy)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(unreadable(e)),
+            _ => {}
+        }
+        if before == log_header(&path) {
+            break;
+        }
+        std::fs::remove_file(wal::path(&copy)).ok();
+    }
+    File::open_at(copy, id, false)?.load(known).map_err(|e| match e {
+        // The copy's name would mean nothing to anyone.
+        Error::Damaged { id, reason, .. } => Error::Damaged { id, reason, path: path.display().to_string() },
+        e => e,
+    })
+}
+
+/// Reads a file that nobody has open and that needs no repair, as most are; no lock is taken, so it
+/// counts only when nothing has changed meanwhile.
+fn in_place(path: &Path, known: Option<Record>) -> Option<Stored> {
+    let state = || {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.modified().ok()?, meta.len(), wal::path(path).exists()))
+    };
+    let before = state().filter(|(_, _, log)| !log)?;
+    let plain = path.to_str().filter(|path| !path.contains(['%', '?', '#']))?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
+    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
+    let rows = (format == migrate::SESSION_FORMAT).then(|| Rows::read(&db))?.ok()?;
+    let stored = (rows.altered == 0).then(|| rows.assemble(known))??;
+    (state() == Some(before)).then_some(stored)
+}
+
+/// Reads what is known about a session from its file.
+pub(super) fn record(dir: &Path, path: &Path) -> Option<Record> {
+    let id = SessionId::new(path.file_stem()?.to_str()?);
+    if !id.is_well_formed() {
+        return None;
+    }
+    peek(dir, &id, None).ok().map(|stored| stored.record)
+}
+
+/// Changes whenever a log is begun anew.
+fn log_header(path: &Path) -> Vec<u8> {
+    use std::io::Read;
+    let mut header = Vec::new();
+    if let Ok(file) = std::fs::File::open(wal::path(path)) {
+        file.take(32).read_to_end(&mut header).ok();
+    }
+    header
+}

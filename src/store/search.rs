@@ -1,0 +1,102 @@
+//! Finding sessions by their words. The files themselves are read, newest first: there is no second
+//! copy of the words that could say something else.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::{Record, Stored, peek};
+use crate::message::{Content, Message};
+
+/// A session with the words in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// The session.
+    pub record: Record,
+    /// How many of its messages have them; none when only the title does.
+    pub messages: usize,
+    /// The first place, with the words around it.
+    pub excerpt: String,
+}
+
+/// Letters around a hit.
+const AROUND: usize = 60;
+
+/// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
+/// The hits come in the order of `records`; `limit` of them at most.
+pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Vec<Hit> {
+    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+    if words.is_empty() {
+        return Vec::new();
+    }
+    let next = AtomicUsize::new(0);
+    let found: Mutex<Vec<(usize, Hit)>> = Mutex::default();
+    let look = || loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(record) = records.get(at) else { return };
+        if found.lock().unwrap_or_else(PoisonError::into_inner).len() >= limit {
+            return;
+        }
+        let hit = match peek::peek(dir, &record.id, Some(record.clone())) {
+            Ok(stored) => hit(&stored, &words),
+            Err(e) => {
+                tracing::debug!("not searched: {e}");
+                hit(&Stored { record: record.clone(), messages: Vec::new(), damage: Vec::new() }, &words)
+            }
+        };
+        if let Some(hit) = hit {
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, hit));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(look);
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, hit)| hit).take(limit).collect()
+}
+
+fn hit(stored: &Stored, words: &[String]) -> Option<Hit> {
+    let contains = |text: &str| {
+        let text = text.to_lowercase();
+        words.iter().all(|word| text.contains(word.as_str()))
+    };
+    let texts: Vec<String> = stored.messages.iter().map(text).filter(|text| contains(text)).collect();
+    let titled = stored.record.title.as_deref().is_some_and(contains);
+    let excerpt = match texts.first() {
+        Some(text) => excerpt(text, &words[0]),
+        None if titled => String::new(),
+        None => return None,
+    };
+    Some(Hit { record: stored.record.clone(), messages: texts.len(), excerpt })
+}
+
+/// What a person would remember of a message: what was said, and what was done.
+fn text(message: &Message) -> String {
+    let mut all = String::new();
+    for part in &message.parts {
+        let text = match &part.content {
+            Content::Text(text) if !text.synthetic => &text.text,
+            Content::Tool(call) => &call.title,
+            _ => continue,
+        };
+        all.push_str(text);
+        all.push('\n');
+    }
+    all
+}
+
+/// The first place of a word, on one line.
+fn excerpt(text: &str, word: &str) -> String {
+    let lower = text.to_lowercase();
+    // Lower case may be longer or shorter; then the place is near enough.
+    let at = lower.find(word).unwrap_or(0).min(text.len());
+    let start = text.floor_char_boundary(at.saturating_sub(AROUND));
+    let end = text.ceil_char_boundary((at + word.len() + AROUND).min(text.len()));
+    let middle: Vec<&str> = text[start..end].split_whitespace().collect();
+    let (before, after) = (if start > 0 { "…" } else { "" }, if end < text.trim_end().len() { "…" } else { "" });
+    format!("{before}{}{after}", middle.join(" "))
+}

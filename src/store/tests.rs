@@ -1,0 +1,291 @@
+//! The store through its own door.
+
+use super::*;
+use crate::message::{Content, Role, Text, User};
+
+fn record(id: &str, cwd: &str, updated: u64) -> Record {
+    let title = Some(format!("title of {id}"));
+    Record { title, updated: Timestamp(updated), ..Record::new(SessionId::new(id), cwd.into(), Timestamp(1)) }
+}
+
+fn message(id: &str, words: &[&str]) -> Message {
+    let parts = words.iter().enumerate().map(|(n, words)| Part {
+        id: crate::id::PartId::new(format!("{id}-{n}")),
+        content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
+    });
+    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    Message {
+        id: MessageId::new(id),
+        created: Timestamp(1),
+        role: Role::User(User { agent: "build".into(), model, system: None }),
+        parts: parts.collect(),
+    }
+}
+
+async fn write(store: &Store, record: &Record, messages: &[Message]) {
+    for message in messages {
+        store.message(&record.id, message).await;
+        for part in &message.parts {
+            store.part(&record.id, &message.id, part).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_history_comes_back_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = record("ses_00000001", "/w", 5);
+    let messages = [message("b", &["one", "two"]), message("a", &["three"])];
+    {
+        let store = Store::start(dir.path());
+        store.create(&record).await.unwrap();
+        assert_eq!(store.load(&record.id).await.unwrap().messages, []);
+        write(&store, &record, &messages).await;
+        // A part that is written again keeps its place.
+        store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
+        store.flush(&record.id).await.unwrap();
+        store.close(&record.id).await;
+        store.flush(&record.id).await.unwrap();
+    }
+    let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
+    assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+}
+
+#[tokio::test]
+async fn lists_are_paged_and_can_be_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path());
+    for n in 0..5u64 {
+        let cwd = if n == 3 { "/other" } else { "/w" };
+        let record = record(&format!("ses_0000000{n}"), cwd, 10 + n / 2);
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+        store.record(&record).await;
+        store.flush(&record.id).await.unwrap();
+        store.close(&record.id).await;
+    }
+    let ids = |page: &Page| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+    let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
+    assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
+    let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
+    assert_eq!(ids(&second), ["ses_00000001", "ses_00000000"]);
+    assert_eq!(second.next, None);
+    let all = store.list(None, None, 100).await.unwrap();
+    drop(store);
+    std::fs::write(dir.path().join("index.db"), "not a database, but long enough to be looked at").unwrap();
+    let rebuilt = Store::start(dir.path()).list(None, None, 100).await.unwrap();
+    assert_eq!(ids(&rebuilt), ids(&all));
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_says_why_and_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
+    let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
+    let store = Store::start(dir.path());
+    let unknown = store.load(&SessionId::new("ses_nothing1")).await;
+    assert_eq!(unknown, Err(Error::NotFound(SessionId::new("ses_nothing1"))));
+    std::fs::write(file("ses_garbage1"), vec![b'x'; 9000]).unwrap();
+    let damaged = store.load(&SessionId::new("ses_garbage1")).await;
+    assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
+    assert_eq!(std::fs::read(file("ses_garbage1")).unwrap(), vec![b'x'; 9000]);
+    let newer = rusqlite::Connection::open(file("ses_newer001")).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);").unwrap();
+    drop(newer);
+    let newer = store.load(&SessionId::new("ses_newer001")).await;
+    assert!(matches!(newer, Err(Error::Newer { found: 99, .. })), "{newer:?}");
+}
+
+#[tokio::test]
+async fn many_may_start_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
+    let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+    let made = stores.iter().zip(&records).map(|(store, record)| store.create(record));
+    for made in futures_util::future::join_all(made).await {
+        made.unwrap();
+    }
+    let page = stores[0].list(None, None, 100).await.unwrap();
+    assert_eq!(page.sessions.len(), 8);
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("damaged")));
+}
+
+#[tokio::test]
+async fn a_newer_index_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
+    drop(newer);
+    let store = Store::start(dir.path());
+    let listed = store.list(None, None, 10).await;
+    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 1 }));
+    let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
+}
+
+fn file(dir: &Path, id: &str) -> PathBuf {
+    dir.join("sessions").join(format!("{id}.db"))
+}
+
+/// A session of the first format, with every kind of part there was. Whatever changes later, such a
+/// file must open, keep all of it, and be written in the present format.
+#[tokio::test]
+async fn a_store_of_the_first_format_opens() {
+    let dir = tempfile::tempdir().unwrap();
+    let id = SessionId::new("ses_019e2b8fd2c80001abcdefghij");
+    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
+    let old = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
+    old.execute_batch(include_str!("../../editor-tests/fixtures/store/format-1.sql")).unwrap();
+    drop(old);
+    let first = {
+        let store = Store::start(dir.path());
+        let listed = store.list(None, None, 10).await.unwrap();
+        assert_eq!(listed.sessions[0].title.as_deref(), Some("Say hello"));
+        let stored = store.load(&id).await.unwrap();
+        store.stop().await;
+        stored
+    };
+    assert_eq!(first.damage, Vec::<String>::new());
+    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 9, 0]);
+    assert_eq!(first.record.model.as_ref().unwrap().effort.as_deref(), Some("high"));
+    assert_eq!(first.record.todos.len(), 1);
+    let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
+    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(format, migrate::SESSION_FORMAT);
+    // What is read is what was written, but for members that were left out because they are empty.
+    let mut rows = db.prepare("SELECT data FROM part ORDER BY seq").unwrap();
+    let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let parts = first.messages.iter().flat_map(|m| &m.parts);
+    for (row, part) in rows.zip(parts) {
+        let kept: serde_json::Value = serde_json::from_str(&row.unwrap()).unwrap();
+        let mut read = serde_json::to_value(part).unwrap();
+        for member in ["kind", "title"] {
+            if kept.get(member).is_none() {
+                read.as_object_mut().unwrap().remove(member);
+            }
+        }
+        assert_eq!(read, kept);
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_one_process_s_from_its_first_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (Store::start(dir.path()), Store::start(dir.path()));
+    let record = record("ses_00000001", "/w", 1);
+    one.create(&record).await.unwrap();
+    let refused = other.load(&record.id).await;
+    assert!(
+        matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
+        "{refused:?}"
+    );
+    assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+    // It can be read all the same, also what is in no file yet.
+    assert_eq!(other.peek(&record.id).await.unwrap().messages, []);
+    let messages = [message("a", &["one"])];
+    write(&one, &record, &messages).await;
+    one.flush(&record.id).await.unwrap();
+    assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
+    assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
+    one.close(&record.id).await;
+    one.flush(&record.id).await.unwrap();
+    assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
+    assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
+    other.stop().await;
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path().join("sessions")).unwrap().flatten().map(|f| f.file_name()).collect();
+    assert_eq!(left, ["ses_00000001.db"]);
+}
+
+#[tokio::test]
+async fn forks_and_imports_are_sessions_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = crate::environment::Environment::from_vars(std::collections::BTreeMap::from([(
+        "HOME".to_owned(),
+        dir.path().display().to_string(),
+    )]));
+    let store = Store::start(dir.path());
+    let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
+    store.create(&record).await.unwrap();
+    write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
+    let original = store.load(&record.id).await.unwrap();
+    let fork = forked(&original, &environment);
+    store.import(fork.clone()).await.unwrap();
+    assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
+    let read = store.load(&fork.record.id).await.unwrap();
+    assert_eq!(read, fork);
+    assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
+    assert_eq!(read.record.agent.as_deref(), Some("plan"));
+    let texts = |stored: &Stored| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+    assert_eq!(texts(&read), texts(&original));
+    store.rename(&fork.record.id, "Another road").await.unwrap();
+    let listed = store.list(None, None, 10).await.unwrap();
+    assert!(listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == Titled::User));
+    assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
+}
+
+#[tokio::test]
+async fn damage_is_salvaged_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = record("ses_00000001", "/w", 1);
+    let messages: Vec<Message> =
+        (0..200).map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)])).collect();
+    {
+        let store = Store::start(dir.path());
+        store.create(&record).await.unwrap();
+        write(&store, &record, &messages).await;
+        store.record(&record).await;
+        store.stop().await;
+    }
+    let path = file(dir.path(), "ses_00000001");
+    let whole = std::fs::read(&path).unwrap();
+    // The first page, one in the middle, one flipped letter.
+    let flipped = whole.windows(8).position(|w| w == b"word150 ").unwrap();
+    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 190), (flipped, 1, 199)] {
+        let mut bytes = whole.clone();
+        bytes[at..at + length].iter_mut().for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, &bytes).unwrap();
+        let store = Store::start(dir.path());
+        let stored = store.load(&record.id).await.unwrap();
+        assert!(stored.damage[0].contains("damaged file is kept as"), "{:?}", stored.damage);
+        let good = stored.messages.iter().filter(|m| messages.contains(m)).count();
+        assert!(good >= least, "{good} of 200 at {at}");
+        let strange = stored.messages.iter().filter(|m| !m.parts.is_empty() && !messages.contains(m)).count();
+        assert_eq!(strange, 0, "nothing is invented");
+        let n = stored.damage[0].rsplit('-').next().unwrap().trim_end_matches('.').to_owned();
+        assert_eq!(std::fs::read(format!("{}.damaged-{n}", path.display())).unwrap(), bytes, "kept as it was");
+        store.stop().await;
+        let again = Store::start(dir.path());
+        assert_eq!(again.load(&record.id).await.unwrap().damage, Vec::<String>::new(), "and it is whole from now on");
+        again.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn words_are_found_in_whatever_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path());
+    for (n, words) in
+        ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
+    {
+        let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message(&format!("m{n}"), &[words])]).await;
+        store.record(&record).await;
+        store.flush(&record.id).await.unwrap();
+    }
+    let records = store.list(None, None, 10).await.unwrap().sessions;
+    // All of them are open.
+    let found = |words: &str| {
+        let hits = search(dir.path(), records.clone(), words, 10);
+        hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
+    };
+    let both = [
+        ("ses_00000002".to_owned(), "an übersicht of an EMPTY room".to_owned()),
+        ("ses_00000000".to_owned(), "The Übersicht is empty".to_owned()),
+    ];
+    assert_eq!(found("Empty übersicht"), both);
+    assert_eq!(found("title of ses_00000001"), [("ses_00000001".to_owned(), String::new())]);
+    assert_eq!(found("  "), []);
+}
