@@ -198,7 +198,9 @@ impl Laws {
         let kinds: Vec<&str> =
             params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();
         let distinct: BTreeSet<_> = kinds.iter().collect();
-        if distinct.len() != kinds.len() || !kinds.contains(&"allow_once") || !kinds.contains(&"reject_once") {
+        // An answer that is kept is no answer for this once.
+        let yes = kinds.iter().any(|kind| matches!(*kind, "allow_once" | "allow_always"));
+        if distinct.len() != kinds.len() || !yes || !kinds.contains(&"reject_once") {
             self.wrong(format!("one option per kind, and a way to say yes and no: {line}"));
         }
     }

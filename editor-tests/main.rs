@@ -15,6 +15,7 @@
 
 mod conversations;
 mod editor;
+mod files;
 mod laws;
 mod model;
 mod names;
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in conversations::ALL {
         trials.push(test(format!("conversations/{name}"), run));
+    }
+    for (name, run) in files::ALL {
+        trials.push(test(format!("files/{name}"), run));
     }
     for (name, run) in providers::ALL {
         trials.push(test(format!("providers/{name}"), run));

@@ -11,6 +11,7 @@ mod models;
 mod permissions;
 mod place;
 mod run;
+mod trust;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Command {
         #[command(subcommand)]
         verb: Option<permissions::Verb>,
     },
+    /// Show what this project's files would run and loosen, and allow it.
+    Trust(trust::Args),
     /// The agents there are here.
     Agents {
         #[command(subcommand)]
@@ -77,6 +80,7 @@ pub fn main() -> ExitCode {
     let done = match &command {
         Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
+        Command::Trust(args) => Some(trust::trust(args, &environment)),
         Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) => None,
     };
     match done {
@@ -107,7 +111,7 @@ pub fn main() -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),
         },
-        Command::Config { .. } | Command::Agents { .. } => ExitCode::SUCCESS, // done above
+        Command::Config { .. } | Command::Agents { .. } | Command::Trust(_) => ExitCode::SUCCESS, // done above
     };
     // Threads that wait for a disk or a pipe must not keep the process alive.
     runtime.shutdown_background();

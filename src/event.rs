@@ -29,6 +29,8 @@ pub enum Up {
     Read(ReadFile),
     /// A file to be written through the editor.
     Write(WriteFile),
+    /// A question about the session.
+    Choose(Box<Choose>),
     /// Work for a subagent.
     Spawn(Box<Spawn>),
 }
@@ -281,6 +283,26 @@ pub enum Answer {
     Always,
     /// No.
     No(Denial),
+}
+
+/// A question for the user that is about no call of the model's: yes, no, or no answer at all.
+#[derive(Debug)]
+pub struct Choose {
+    /// What the editor shows the question as; it has been announced.
+    pub call: CallId,
+    /// One line.
+    pub title: String,
+    /// The facts of it, an object.
+    pub facts: Value,
+    /// All that the answer depends on.
+    pub text: String,
+    /// What the two answers are called. Yes is kept, so it is never an answer for "this once".
+    pub yes: &'static str,
+    /// The same for no.
+    pub no: &'static str,
+    /// Where the answer goes. Dropping it means that there was none; dropping the receiver withdraws
+    /// the question.
+    pub reply: oneshot::Sender<bool>,
 }
 
 /// A file to be read through the editor, with what is unsaved in it.

@@ -11,6 +11,7 @@ pub mod open;
 pub mod order;
 pub mod replay;
 pub mod title;
+mod trust;
 
 pub use handle::Handle;
 pub use open::Shared;

@@ -18,6 +18,7 @@ use protocol::table::{Cx, Reply, Table};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::editor::ask::YES;
 use crate::editor::server::Server;
 use crate::editor::table::table;
 use crate::environment::Environment;
@@ -283,9 +284,14 @@ impl Client {
     ) -> Reply<v1::RequestPermissionResponse> {
         let client = client.clone();
         Reply::later(async move {
-            let asked = if client.allow {
+            // A question about the session, whose answer is kept: only a person can give it.
+            let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
+            let person = client.format == Format::Text && io::stdin().is_terminal();
+            let asked = if kept && (client.allow || client.deny || !person) {
+                None
+            } else if client.allow {
                 Some(v1::PermissionOptionKind::AllowOnce)
-            } else if client.deny || client.format == Format::Json || !io::stdin().is_terminal() {
+            } else if client.deny || !person {
                 Some(v1::PermissionOptionKind::RejectOnce)
             } else {
                 let (client, request) = (client.clone(), request.clone());
@@ -297,7 +303,8 @@ impl Client {
                 }
             };
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
-            if asked != Some(v1::PermissionOptionKind::AllowOnce)
+            if !kept
+                && asked != Some(v1::PermissionOptionKind::AllowOnce)
                 && asked != Some(v1::PermissionOptionKind::AllowAlways)
             {
                 client.rejected.store(true, Ordering::Relaxed);
@@ -336,9 +343,11 @@ impl Client {
                 _ => {}
             }
         }
+        let once = request.options.iter().any(|option| option.kind == Kind::AllowOnce);
+        let yes = if once { Kind::AllowOnce } else { Kind::AllowAlways };
         for option in &request.options {
             let key = match option.kind {
-                Kind::AllowOnce => 'y',
+                kind if kind == yes => 'y',
                 Kind::AllowAlways => 'a',
                 _ => 'n',
             };
@@ -360,7 +369,7 @@ impl Client {
             spinner.enable_steady_tick(TICK);
         }
         match line.ok()?.trim() {
-            "y" | "yes" => Some(Kind::AllowOnce),
+            "y" | "yes" => Some(yes),
             "a" | "always" => Some(Kind::AllowAlways),
             _ => Some(Kind::RejectOnce),
         }

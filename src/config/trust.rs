@@ -127,15 +127,14 @@ impl Review {
             .map(|(kind, n)| if n == 1 { format!("1 {}", kind.as_str()) } else { format!("{n} {}s", kind.as_str()) })
             .collect();
         Some(format!(
-            "This project is not trusted, so {} of its settings are not active: {}. `adjutant trust` shows them and turns them on.",
-            self.items.len(),
+            "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
         ))
     }
 
     /// The whole list, a line each, for the question.
     pub fn list(&self) -> String {
-        self.items.iter().map(|item| format!("- {item}\n")).collect()
+        self.items.iter().map(|item| format!("- {}\n", crate::text::escaped(&item.to_string()))).collect()
     }
 }
 

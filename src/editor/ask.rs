@@ -7,13 +7,17 @@ use protocol::acp::{Explicit, v1};
 use protocol::rpc::{CallError, Peer};
 
 use super::update::{self, Seen};
-use crate::event::{Answer, Ask};
+use crate::event::{Answer, Ask, CallUpdate, Choose, Kind, Progress};
 use crate::id::SessionId;
 use crate::permission::Denial;
 
 const ONCE: &str = "once";
 const ALWAYS: &str = "always";
 const REJECT: &str = "reject";
+
+/// The answers to a question about the session.
+pub const YES: &str = "yes";
+const NO: &str = "no";
 
 /// Longest name of an option, in characters: some editors lay them out in a row.
 const NAME: usize = 60;
@@ -60,6 +64,47 @@ pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: Ask) {
         Err(e) => {
             tracing::warn!("a question was not answered: {e}");
             Answer::No(Denial::Rejected)
+        }
+    };
+    // Whoever asked may have been cancelled since.
+    reply.send(answer).ok();
+}
+
+/// A question about the session as it goes to the editor.
+pub fn choice(session: &SessionId, choose: &Choose, seen: &Seen) -> v1::RequestPermissionRequest {
+    use v1::PermissionOptionKind::{AllowAlways, RejectOnce};
+    let show = CallUpdate {
+        title: Some(choose.title.clone()),
+        kind: Some(Kind::Other),
+        progress: Some(Progress::Pending),
+        input: Some(choose.facts.clone()),
+        ..CallUpdate::of(&choose.call)
+    };
+    let options = vec![
+        v1::PermissionOption::new(YES, choose.yes, AllowAlways),
+        v1::PermissionOption::new(NO, choose.no, RejectOnce),
+    ];
+    v1::RequestPermissionRequest::new(session.share(), update::question(&show, &choose.text, seen), options)
+}
+
+/// Asks it. Only an answer that was offered is one.
+pub async fn choose(peer: &Peer, request: v1::RequestPermissionRequest, choose: Choose) {
+    let mut reply = choose.reply;
+    let request = Explicit(request);
+    let answer = tokio::select! {
+        answer = peer.call(&request, None) => answer,
+        () = reply.closed() => return,
+    };
+    let answer = match answer.map(|answer| answer.outcome) {
+        Ok(v1::RequestPermissionOutcome::Selected(chosen)) => match &*chosen.option_id.0 {
+            YES => true,
+            NO => false,
+            _ => return,
+        },
+        Ok(_) | Err(CallError::Closed) => return,
+        Err(e) => {
+            tracing::warn!("a question was not answered: {e}");
+            return;
         }
     };
     // Whoever asked may have been cancelled since.

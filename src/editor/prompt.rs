@@ -153,6 +153,10 @@ impl<'a> Door<'a> {
                     let request = ask::question(&self.session.id, &question, &self.seen);
                     self.calls.push(Box::pin(ask::ask(&self.server.peer, request, *question)));
                 }
+                Up::Choose(question) => {
+                    let request = ask::choice(&self.session.id, &question, &self.seen);
+                    self.calls.push(Box::pin(ask::choose(&self.server.peer, request, *question)));
+                }
                 Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
                 Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
                 Up::Spawn(spawn) => {

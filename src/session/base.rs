@@ -10,7 +10,9 @@ use tokio::sync::watch;
 
 use super::commands::Commands;
 use super::open::{Registered, Shared};
+use super::trust::{self, Said};
 use crate::agent::registry::Agents;
+use crate::config::trust::Review;
 use crate::config::{self, Fingerprint, Problem, Settings};
 use crate::environment::Environment;
 use crate::event::{Event, Severity};
@@ -45,6 +47,8 @@ pub(super) struct Read {
     problems: Arc<[Problem]>,
     /// Everything that was looked at.
     fingerprint: Arc<Fingerprint>,
+    /// What the project asks for beyond what an untrusted one may have.
+    trust: Arc<Review>,
     /// What the user should know of it, a sentence each.
     notices: Vec<String>,
 }
@@ -76,7 +80,7 @@ impl Read {
         problems.splice(0..0, loaded.problems);
         let instructions = instruction::load(&loaded.settings, &spot.environment, &spot.worktree, &spot.cwd);
         let worth = problems.iter().filter(|problem| problem.severity >= config::Severity::Warning);
-        let said = worth.map(ToString::to_string).chain(loaded.trust.notice()).chain(instructions.notices.clone());
+        let said = worth.map(ToString::to_string).chain(instructions.notices.clone());
         let notices = said.collect();
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
@@ -86,6 +90,7 @@ impl Read {
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
             problems: problems.into(),
+            trust: Arc::new(loaded.trust),
             fingerprint: Arc::new(fingerprint),
             notices,
         }
@@ -114,6 +119,7 @@ impl Read {
             agents: self.agents.clone(),
             commands: self.commands.clone(),
             problems: self.problems.clone(),
+            trust: self.trust.clone(),
             fingerprint: Arc::new(fingerprint),
             notices: broken.into_iter().chain(instructions.notices.clone()).collect(),
             background: Arc::new(background(spot, &self.settings, instructions)),
@@ -162,13 +168,15 @@ pub(super) struct Present {
     registry: Registered,
     /// The notices that the user has heard.
     told: HashSet<String>,
+    /// What the user was asked to trust, or told that it is off.
+    asked: Option<String>,
 }
 
 impl Present {
     pub(super) fn new(shared: Arc<Shared>, spot: Spot, read: Read, models: Models, registry: Registered) -> Self {
         let now = watch::channel(Arc::new(read.base(models))).0;
         let told = read.notices.iter().cloned().collect();
-        Self { shared, spot, read: Arc::new(read), now, registry, told }
+        Self { shared, spot, read: Arc::new(read), now, registry, told, asked: None }
     }
 
     /// Where others see what holds.
@@ -190,9 +198,25 @@ impl Present {
         scope.background = base.background.clone();
     }
 
-    /// Looks whether a file has changed, reads again what has, and tells the user what follows from
-    /// it. `scope` is the turn that is about to begin.
+    /// Looks whether a file has changed, reads again what has, asks for trust where something needs
+    /// it, and tells the user what follows. `scope` is the turn that is about to begin.
     pub(super) async fn refresh(&mut self, scope: &mut Scope, choice: &watch::Sender<Choice>) {
+        self.look(scope, choice).await;
+        let review = self.read.trust.clone();
+        if !review.is_withheld() || self.asked.as_ref() == Some(&review.digest) {
+            return;
+        }
+        self.asked = Some(review.digest.clone());
+        match trust::trust(&review, scope).await {
+            // The answer is one of the files that were looked at.
+            Said::Trusted => self.look(scope, choice).await,
+            Said::Withheld(Some(text)) => scope.outlet.event(notice(text)).await,
+            Said::Withheld(None) => {}
+        }
+    }
+
+    /// Reads again what has changed.
+    async fn look(&mut self, scope: &mut Scope, choice: &watch::Sender<Choice>) {
         let (read, spot) = (self.read.clone(), self.spot.clone());
         let again = tokio::task::spawn_blocking(move || read.again(&spot)).await;
         match again {

@@ -1,0 +1,76 @@
+//! Asks the user whether a project is trusted: once for exactly what its files would run or loosen.
+//! Whatever is no clear answer leaves things as they are, without them.
+
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::config::trust::{Decision, Review, Store};
+use crate::event::{CallUpdate, Choose, Event, Kind, Progress, Up};
+use crate::turn::Scope;
+
+const TITLE: &str = "Trust this project?";
+
+/// What came of it.
+pub(super) enum Said {
+    /// These things are to be in force.
+    Trusted,
+    /// They stay off; the user should hear this.
+    Withheld(Option<String>),
+}
+
+/// Asks if it has not been asked, and keeps the answer.
+pub(super) async fn trust(review: &Review, scope: &Scope) -> Said {
+    if review.decision != Decision::Unasked {
+        return Said::Withheld(review.notice());
+    }
+    let yes = match ask(review, scope).await {
+        Some(yes) => yes,
+        None => return Said::Withheld(review.notice()),
+    };
+    let (environment, root, kept) = (scope.environment.clone(), scope.worktree.root.clone(), review.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        Store::open(&environment).decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())
+    });
+    match (written.await.unwrap_or_else(|e| Err(e.to_string())), yes) {
+        (Ok(()), true) => Said::Trusted,
+        (Ok(()), false) => Said::Withheld(review.notice()),
+        (Err(e), true) => Said::Withheld(Some(format!(
+            "Your answer cannot be kept ({e}), so the project is not trusted: its settings stay off."
+        ))),
+        (Err(e), false) => {
+            tracing::warn!("the answer about a project cannot be kept: {e}");
+            Said::Withheld(review.notice())
+        }
+    }
+}
+
+/// Shows the question as a call of its own, for the editors that show questions with calls only.
+async fn ask(review: &Review, scope: &Scope) -> Option<bool> {
+    let call = scope.call_id();
+    let text = format!(
+        "The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. The answer is kept for exactly this list; `adjutant trust --revoke` takes it back.",
+        scope.worktree.root.display(),
+        review.list(),
+    );
+    let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
+    let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
+    let facts = json!({ "project": scope.worktree.root, "wants": items });
+    let (title, kind, input) = (Some(TITLE.into()), Some(Kind::Other), Some(facts.clone()));
+    tell(CallUpdate { title, kind, input, ..CallUpdate::of(&call) }).await;
+    let (reply, answer) = oneshot::channel();
+    let (call_id, title) = (call.clone(), TITLE.to_owned());
+    let question = Choose { call: call_id, title, facts, text, yes: "Trust", no: "Not now", reply };
+    if !scope.outlet.send(Up::Choose(Box::new(question))).await {
+        return None;
+    }
+    let answer = tokio::select! {
+        answer = answer => answer.ok(),
+        () = scope.cancelled.cancelled() => None,
+    };
+    let (progress, title) = match answer {
+        Some(true) => (Progress::Completed, "This project is trusted"),
+        _ => (Progress::Failed, "This project is not trusted"),
+    };
+    tell(CallUpdate { title: Some(title.into()), progress: Some(progress), ..CallUpdate::of(&call) }).await;
+    answer
+}
