@@ -40,7 +40,7 @@ impl Walk<'_> {
                     let target = target.as_ref().and_then(Arg::text).unwrap_or_default().to_owned();
                     match variable_danger(&target) {
                         Some(reason) => unit.opaque(&format!("{target} {reason}")),
-                        None if target.is_empty() || code(&args[..2]) => {
+                        None if target.is_empty() || code(args.get(..2).unwrap_or(args)) => {
                             unit.opaque("it sets a variable that is computed")
                         }
                         None => state.set(&target, Value::Foreign),
