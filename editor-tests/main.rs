@@ -22,6 +22,7 @@ mod names;
 mod project;
 mod providers;
 mod spoil;
+mod terminal;
 mod transcript;
 mod wire;
 

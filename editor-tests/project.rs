@@ -81,6 +81,29 @@ impl Project {
         fs::write(path, text).unwrap();
     }
 
+    /// Copies a folder of `fixtures/` into the project; `dot-x` in it becomes `.x`.
+    pub fn fixture(&self, name: &str) {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("editor-tests/fixtures").join(name);
+        let mut folders = vec![(from, self.cwd())];
+        while let Some((from, to)) = folders.pop() {
+            fs::create_dir_all(&to).unwrap();
+            for entry in fs::read_dir(&from).unwrap().flatten() {
+                let name = entry.file_name().into_string().unwrap();
+                let to = to.join(name.strip_prefix("dot-").map_or(name.clone(), |rest| format!(".{rest}")));
+                if entry.path().is_dir() {
+                    folders.push((entry.path(), to));
+                } else {
+                    fs::copy(entry.path(), to).unwrap();
+                }
+            }
+        }
+    }
+
+    /// A variable of the environment.
+    pub fn variable(&self, name: &str) -> &str {
+        self.vars.get(name).map_or("", String::as_str)
+    }
+
     /// Sets a variable of the environment, or removes it.
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         match value {

@@ -2,11 +2,13 @@
 //!
 //! | block | what it is |
 //! |---|---|
+//! | `fixture` | a folder of `fixtures/` is copied into the project |
 //! | `files` | files of the project; `=== path` begins each (`~/path` for the home). `files git` commits them |
 //! | `config` | `opencode.json` of the project; `config home` is merged into the user's |
 //! | `environment` | `NAME=value`, or `NAME` alone to take it away |
 //! | `model` | what the pretended provider says (see `model.rs`); without one, adjutant is on its own |
 //! | `editor` | what the editor says: JSON, one message per line, and actions, which begin with `#` |
+//! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
 //! | `agent` | what must come out, one message per line; `agent unordered` where calls run side by side |
 //!
 //! JSON lines are literal, but that `"jsonrpc":"2.0"` is left out on both sides (a line that begins
@@ -39,6 +41,7 @@ use crate::laws::Laws;
 use crate::model::{self, Model};
 use crate::names::Names;
 use crate::project::Project;
+use crate::terminal;
 
 /// What may come at any time: updates that say something about the session, not the turn; reads of
 /// buffers, of which there may be as many as it takes; withdrawn questions.
@@ -109,6 +112,7 @@ impl Transcript {
                         project.git();
                     }
                 }
+                "fixture" => project.fixture(body.trim()),
                 "config" => project.write("opencode.json", body),
                 "config home" => user = serde_json::from_str(body).map_err(|e| format!("line {line}: {e}"))?,
                 "environment" => {
@@ -149,6 +153,13 @@ impl Transcript {
                         run.agent_block(body, unordered).map_err(place)?;
                     }
                 }
+                "terminal" => {
+                    run.settled().map_err(place)?;
+                    let text = terminal::run(body, &run.project, &mut run.names, bless).map_err(place)?;
+                    if bless {
+                        blessed.push(text);
+                    }
+                }
                 _ => {}
             }
         }
@@ -166,7 +177,7 @@ impl Transcript {
             match piece {
                 Piece::Prose(line) => writeln!(text, "{line}").unwrap(),
                 Piece::Block { info, body, .. } => {
-                    let new = if info.starts_with("agent") { blessed.next() } else { None };
+                    let new = if info.starts_with("agent") || info == "terminal" { blessed.next() } else { None };
                     let body = new.as_ref().unwrap_or(body);
                     let end = if body.is_empty() || body.ends_with('\n') { "" } else { "\n" };
                     write!(text, "```{info}\n{body}{end}```\n").unwrap();

@@ -5,6 +5,7 @@
 pub mod declare;
 mod decode;
 pub mod disk;
+mod examples;
 pub mod file;
 mod jsonc;
 mod layers;
@@ -83,6 +84,17 @@ impl Loaded {
             problem.severity == Severity::Error && !before.iter().any(same)
         };
         self.problems.iter().filter(told)
+    }
+
+    /// What is odd about the rules, over all layers; what each file alone shows is among `problems`.
+    pub fn odd_rules(&self, environment: &Environment) -> Vec<Problem> {
+        let told = |problem: &Problem| {
+            let same = |old: &Problem| old.key == problem.key && old.message.contains("never decides");
+            problem.message.contains("never decides") && self.problems.iter().any(same)
+        };
+        let mut odd = rules::odd(&self.tree, environment.home.as_deref());
+        odd.retain(|problem| !told(problem));
+        odd
     }
 
     /// Models the settings name that do not exist. `known` are all there are, as `provider/model`;

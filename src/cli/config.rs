@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::place::Here;
-use crate::config;
+use crate::config::{self, Severity};
 use crate::environment::Environment;
+use crate::session::models::Sources;
 
 /// What to do with the settings.
 #[derive(Debug, clap::Subcommand)]
@@ -26,8 +27,15 @@ pub(super) fn config(verb: &Verb, environment: &Environment) -> anyhow::Result<u
     let here = Here::read(Path::new("."), environment)?;
     match verb {
         Verb::Check => {
-            super::say(&config::check(&here.loaded, &here.problems));
-            Ok(u8::from(here.loaded.has_errors()))
+            let mut more = here.problems;
+            more.extend(here.loaded.odd_rules(environment));
+            // Models of providers without a key exist as well: only names nobody knows are wrong.
+            let registry = Sources::new(environment).everyone(&here.loaded.settings);
+            let known: Vec<String> = registry.models().iter().map(|model| model.id.to_string()).collect();
+            more.extend(here.loaded.unknown_models(&|model| registry.find(model).is_ok(), &known));
+            super::say(&config::check(&here.loaded, &more));
+            let wrong = more.iter().any(|problem| problem.severity == Severity::Error);
+            Ok(u8::from(wrong || here.loaded.has_errors()))
         }
         Verb::Show | Verb::Schema => {
             super::say(&config::show(&here.loaded));

@@ -184,6 +184,30 @@ pub(crate) enum Mode {
     All,
 }
 
+/// The keys of a permission object that we know, and what they are about. MCP servers bring more.
+pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
+    ("*", "Every tool that has no rule of its own."),
+    ("read", "Reading a file; patterns are paths relative to the project."),
+    ("edit", "Changing files with edit, multiedit, write and apply_patch; patterns are paths."),
+    ("list", "Listing a directory; patterns are paths."),
+    ("glob", "Finding files by name; patterns are globs."),
+    ("grep", "Searching in files; patterns are the expressions searched for."),
+    ("bash", "Running commands; patterns are command lines, judged one command at a time."),
+    ("task", "Starting a subagent; patterns are agent names."),
+    ("skill", "Loading a skill; patterns are skill names."),
+    ("webfetch", "Fetching a page; patterns are addresses."),
+    ("websearch", "Searching the web; patterns are queries."),
+    ("codesearch", "Searching public code; patterns are queries."),
+    ("lsp", "Asking a language server."),
+    ("todowrite", "Keeping the plan."),
+    ("todoread", "Reading the plan."),
+    ("question", "Asking you a question."),
+    ("plan_enter", "Proposing to switch to planning."),
+    ("plan_exit", "Proposing to leave planning."),
+    ("external_directory", "Touching anything outside the project; patterns are directories."),
+    ("doom_loop", "Going on when the model repeats itself."),
+];
+
 /// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
 /// Kept as a tree, because the order counts; see `config/rules.rs`.
 #[derive(Debug, Default)]
@@ -210,36 +234,28 @@ impl JsonSchema for Permission {
             "description": "An action, or actions by pattern; the last pattern that fits counts, `*` is the default wherever it stands.",
             "anyOf": [action, { "type": "object", "additionalProperties": action }],
         });
-        let known = [
-            ("*", "Every tool that has no rule of its own."),
-            ("read", "Reading a file; patterns are paths relative to the project."),
-            ("edit", "Changing files with edit, multiedit, write and apply_patch; patterns are paths."),
-            ("list", "Listing a directory; patterns are paths."),
-            ("glob", "Finding files by name; patterns are globs."),
-            ("grep", "Searching in files; patterns are the expressions searched for."),
-            ("bash", "Running commands; patterns are command lines, judged one command at a time."),
-            ("task", "Starting a subagent; patterns are agent names."),
-            ("skill", "Loading a skill; patterns are skill names."),
-            ("webfetch", "Fetching a page; patterns are addresses."),
-            ("websearch", "Searching the web; patterns are queries."),
-            ("codesearch", "Searching public code; patterns are queries."),
-            ("lsp", "Asking a language server."),
-            ("todowrite", "Keeping the plan."),
-            ("todoread", "Reading the plan."),
-            ("question", "Asking you a question."),
-            ("plan_enter", "Proposing to switch to planning."),
-            ("plan_exit", "Proposing to leave planning."),
-            ("external_directory", "Touching anything outside the project; patterns are directories."),
-            ("doom_loop", "Going on when the model repeats itself."),
-        ];
-        let known: Map<String, Value> = known
-            .into_iter()
+        let mut known: Map<String, Value> = PERMISSIONS
+            .iter()
             .map(|(key, description)| {
                 let mut rule = rule.clone();
-                rule.insert("description".into(), description.into());
-                (key.into(), rule.to_value())
+                rule.insert("description".into(), (*description).into());
+                ((*key).into(), rule.to_value())
             })
             .collect();
+        let cases = |verdict: &str| {
+            json_schema!({
+                "description": format!("What these rules {verdict}."),
+                "type": "array",
+                "items": { "anyOf": [{ "type": "string" }, { "type": "object", "additionalProperties": { "type": "string" } }] },
+            })
+        };
+        let examples = json_schema!({
+            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: where one is wrong, nothing that the file allows counts.",
+            "type": "object",
+            "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
+            "additionalProperties": false,
+        });
+        known.insert(super::examples::KEY.into(), examples.to_value());
         json_schema!({
             "anyOf": [action, { "type": "object", "properties": known, "additionalProperties": rule }],
         })

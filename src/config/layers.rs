@@ -21,7 +21,7 @@ use super::node::{Entry, Layer, Node, Origin, Place, Value};
 use super::problem::{Problem, Severity};
 use super::resolve::{Declarations, on};
 use super::settings::Directory;
-use super::{legacy, markdown, rules, substitute};
+use super::{examples, legacy, markdown, rules, substitute};
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
@@ -181,6 +181,7 @@ impl Layers<'_, '_> {
         self.declared.settings.check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         rules::unreachable_in(&node, &mut self.disk.problems);
+        examples::in_file(&mut node, self.disk);
         if origin.project && node.take("trust").is_some() {
             let text = "a project cannot say that it is trusted; it is ignored";
             self.disk.problems.push(Problem::warning(&node.at, "trust", text));
@@ -196,6 +197,7 @@ impl Layers<'_, '_> {
         let mut node = Node { value: Value::Map(vec![entry]), at };
         self.declared.settings.check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
+        examples::in_file(&mut node, self.disk);
         self.told.push(Told { origin: origin.clone(), node });
     }
 

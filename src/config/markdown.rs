@@ -74,6 +74,7 @@ pub(crate) fn agent(
     if let Some(permission) = node.get("permission") {
         super::rules::unreachable(permission, "permission", &mut disk.problems);
     }
+    super::examples::in_agent(&mut node, disk);
     let own =
         node.take("name").and_then(|entry| entry.node.as_text().map(str::to_owned)).filter(|name| !name.is_empty());
     if !body.is_empty() {

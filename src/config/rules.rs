@@ -3,17 +3,23 @@
 
 use std::path::Path;
 
-use super::node::{Entry, Node, Value};
-use super::problem::Problem;
-use crate::permission::{Action, Rule, Rules, wildcard};
+use super::node::{Entry, Node, Place, Value};
+use super::problem::{Problem, Severity, nearest};
+use crate::permission::{Action, Rule, Rules, lint, wildcard};
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
+    Rules(placed(node, home).into_iter().map(|(rule, _)| rule).collect())
+}
+
+/// The rules of a `permission` value, each with its place.
+fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, Place)> {
     let mut rules = Vec::new();
     let mut push = |permission: &str, pattern: &str, node: &Node| {
         if let Some(action) = node.as_text().and_then(action) {
             let pattern = expand(pattern, home);
-            rules.push(Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() });
+            let rule = Rule { permission: permission.to_owned(), pattern, action, source: node.at.short() };
+            rules.push((rule, node.at.clone()));
         }
     };
     match &node.value {
@@ -32,7 +38,40 @@ pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
         }
         _ => {}
     }
-    Rules(rules)
+    rules
+}
+
+/// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
+/// lift nothing, that match nothing, that say more than they seem to.
+pub(crate) fn odd(tree: &Node, home: Option<&Path>) -> Vec<Problem> {
+    let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
+    let agents = tree
+        .get("agent")
+        .map(Node::entries)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|agent| Some((format!("agent.{}.permission", agent.key), agent.node.get("permission")?)));
+    let mut problems = Vec::new();
+    for (way, node) in general.into_iter().chain(agents) {
+        for entry in node.entries() {
+            let known = || super::file::PERMISSIONS.iter().map(|(key, _)| *key);
+            let near = nearest(&entry.key, known()).filter(|near| *near != entry.key);
+            if let Some(near) = near.filter(|_| !known().any(|key| key == entry.key) && !entry.key.contains('*')) {
+                let text = format!("no tool of ours asks for \"{}\"", entry.key);
+                let problem = Problem::warning(&entry.at, format!("{way}.{}", entry.key), text);
+                problems.push(problem.hint(format!("did you mean \"{near}\"?")));
+            }
+        }
+        let placed = placed(node, home);
+        let rules = Rules(placed.iter().map(|(rule, _)| rule.clone()).collect());
+        for told in lint::lint(&rules) {
+            let Some((rule, at)) = placed.get(told.at) else { continue };
+            let severity = if told.works { Severity::Note } else { Severity::Warning };
+            let key = format!("{way}.{}.{}", rule.permission, rule.pattern);
+            problems.push(Problem::new(severity, at, key, told.message));
+        }
+    }
+    problems
 }
 
 fn default_first(entries: &[Entry]) -> impl Iterator<Item = &Entry> {

@@ -10,6 +10,8 @@ pub struct Lint {
     pub at: usize,
     /// Where it was written.
     pub source: String,
+    /// It does what it says, but may say more than was meant.
+    pub works: bool,
     /// What is odd, and what to do.
     pub message: String,
 }
@@ -19,7 +21,7 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
     let mut lints = vec![];
     let written = rules.0.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
-        let told = |message: String| Lint { at, source: rule.source.clone(), message };
+        let told = |message: String| Lint { at, source: rule.source.clone(), works: false, message };
         let name = format!("{} \"{}\": {}", rule.permission, rule.pattern, super::explain::word(rule.action));
         let covers = |other: &super::Rule| {
             wildcard::covers(&other.permission, &rule.permission) && wildcard::covers(&other.pattern, &rule.pattern)
@@ -35,7 +37,9 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
                 && rule.broader_than(other)
                 && other.pattern != "*"
         });
-        if let Some(other) = later {
+        if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
+            lints.push(told(format!("{name} matches nothing: its pattern is empty; \"*\" matches everything")));
+        } else if let Some(other) = later {
             lints.push(told(format!("{name} never decides: \"{}\" comes later and covers it", other.pattern)));
         } else if let Some(deny) = standing.filter(|_| rule.pattern != "*") {
             lints.push(told(format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern)));
@@ -46,9 +50,10 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
             && !word.starts_with('*')
             && word.ends_with(|c: char| c.is_alphanumeric())
         {
-            lints.push(told(format!(
+            let message = format!(
                 "{name} also speaks about every longer word that starts like that; \"{word} *\" keeps to the word"
-            )));
+            );
+            lints.push(Lint { works: true, ..told(message) });
         }
     }
     lints
@@ -68,7 +73,9 @@ mod tests {
     fn odd_rules() {
         use Action::{Allow, Ask, Deny};
         type Row = (&'static [(&'static str, Action)], &'static [&'static str]);
-        let table: [Row; 6] = [
+        let table: [Row; 8] = [
+            (&[("", Allow)], &["matches nothing"]),
+            (&[(" ", Deny), ("ls *", Ask)], &["matches nothing"]),
             (&[("rm *", Deny), ("*", Allow)], &[]),
             (&[("git push *", Ask), ("git *", Allow)], &["never decides"]),
             (&[("git push *", Deny), ("git *", Allow)], &["does not lift"]),
