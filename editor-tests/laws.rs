@@ -26,6 +26,7 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
         ("-> session/new", validator::<v1::NewSessionResponse>()),
         ("-> session/load", validator::<v1::LoadSessionResponse>()),
         ("-> session/resume", validator::<v1::ResumeSessionResponse>()),
+        ("-> logout", validator::<v1::LogoutResponse>()),
         ("-> session/list", validator::<v1::ListSessionsResponse>()),
         ("-> session/close", validator::<v1::CloseSessionResponse>()),
         ("-> session/delete", validator::<v1::DeleteSessionResponse>()),

@@ -5,6 +5,7 @@
 
 mod acp;
 mod agents;
+mod auth;
 mod config;
 mod log;
 mod models;
@@ -28,6 +29,9 @@ use crate::environment::Environment;
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
+    /// Log in at a terminal instead of doing anything else: editors append it to their command.
+    #[arg(long, global = true, hide = true)]
+    login: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -54,6 +58,11 @@ enum Command {
         #[command(subcommand)]
         verb: Option<agents::Verb>,
     },
+    /// The keys and logins there are, and how to get more.
+    Auth {
+        #[command(subcommand)]
+        verb: Option<auth::Verb>,
+    },
     /// The models there are here: limits, prices per million tokens, abilities, keys.
     Models(models::Args),
 }
@@ -69,6 +78,7 @@ pub fn main() -> ExitCode {
         }
     };
     let command = match cli.command {
+        _ if cli.login => Command::Auth { verb: Some(auth::Verb::Login { provider: None, key: false, device: false }) },
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp,
         None => {
@@ -81,7 +91,9 @@ pub fn main() -> ExitCode {
         Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
         Command::Trust(args) => Some(trust::trust(args, &environment)),
-        Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) => None,
+        Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) | Command::Auth { .. } => {
+            None
+        }
     };
     match done {
         Some(Ok(code)) => return ExitCode::from(code),
@@ -107,6 +119,10 @@ pub fn main() -> ExitCode {
                 Err(e) => complain(&format!("{e:#}")),
             }
         }
+        Command::Auth { verb } => match runtime.block_on(auth::auth(verb.unwrap_or(auth::Verb::List), &environment)) {
+            Ok(code) => ExitCode::from(code),
+            Err(e) => complain(&format!("{e:#}")),
+        },
         Command::Models(args) => match runtime.block_on(models::models(&args, &environment)) {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),

@@ -16,6 +16,7 @@ pub mod family;
 pub mod gemini;
 pub mod http;
 pub mod local;
+pub mod oauth;
 pub mod offline;
 pub mod platform;
 pub mod registry;

@@ -177,7 +177,7 @@ pub enum Support {
 pub const METHODS: &[(&str, bool, Support)] = &[
     ("initialize", true, Support::Served),
     ("authenticate", true, Support::Served),
-    ("logout", true, Support::NotYet),
+    ("logout", true, Support::Served),
     ("session/new", true, Support::Served),
     ("session/load", true, Support::Served),
     ("session/resume", true, Support::Served),

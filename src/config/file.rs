@@ -276,6 +276,8 @@ pub(crate) struct Provider {
     pub api: Option<String>,
     /// Environment variables that may hold its key.
     pub env: Option<Vec<String>>,
+    /// Where `adjutant auth login` logs in, for a provider behind an OAuth server.
+    pub login: Option<Login>,
     /// If set, only these of its models are offered.
     pub whitelist: Option<Vec<String>>,
     /// Models that are not offered.
@@ -284,6 +286,22 @@ pub(crate) struct Provider {
     pub options: Option<ProviderOptions>,
     /// Its models by id: new ones, and changes to known ones.
     pub models: Option<Ordered<Model>>,
+}
+
+/// An OAuth server, with a browser (PKCE) or with codes.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Login {
+    /// The id adjutant is registered with there.
+    pub client_id: String,
+    /// Where a browser is sent.
+    pub authorize_url: Option<String>,
+    /// Where codes and refresh tokens are exchanged.
+    pub token_url: String,
+    /// Where codes to be typed come from.
+    pub device_url: Option<String>,
+    /// What is asked for.
+    pub scopes: Vec<String>,
 }
 
 /// Options for every request to a provider.

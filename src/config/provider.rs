@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What is said about a provider.
@@ -22,6 +23,8 @@ pub struct Provider {
     pub api_key: Option<Secret>,
     /// Variables that may hold the key.
     pub env: Vec<String>,
+    /// Where one logs in, instead of having a key.
+    pub login: Option<Login>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
     /// How long to wait.
@@ -85,6 +88,22 @@ pub struct Model {
     pub efforts: Option<Vec<String>>,
     /// Named bags of options; none takes one away.
     pub variants: Vec<(String, Option<Map<String, Value>>)>,
+}
+
+/// Where one logs in: an OAuth server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Login {
+    /// The id this program is registered with there.
+    pub client_id: String,
+    /// Where a browser is sent; none if there are only codes.
+    pub authorize_url: Option<String>,
+    /// Where codes and refresh tokens are exchanged.
+    pub token_url: String,
+    /// Where codes to be typed come from.
+    pub device_url: Option<String>,
+    /// What is asked for.
+    pub scopes: Vec<String>,
 }
 
 /// How long to wait for what. None waits for ever.
@@ -176,6 +195,7 @@ impl Provider {
         lay(&mut self.npm, &over.npm);
         lay(&mut self.base_url, &over.base_url);
         lay(&mut self.api_key, &over.api_key);
+        lay(&mut self.login, &over.login);
         lay(&mut self.cache_key, &over.cache_key);
         lay(&mut self.whitelist, &over.whitelist);
         if !over.env.is_empty() {

@@ -9,8 +9,8 @@ use super::node::{Node, Value};
 use super::problem::Problem;
 use super::rules;
 use super::settings::{
-    AgentEntry, Command, Instruction, Mcp, Mode, Model, Price, Provider, Rates, Reference, Secret, Settings, Switch,
-    Transport,
+    AgentEntry, Command, Instruction, Login, Mcp, Mode, Model, Price, Provider, Rates, Reference, Secret, Settings,
+    Switch, Transport,
 };
 use crate::environment::Environment;
 use crate::message::ModelRef;
@@ -196,6 +196,13 @@ impl Told<'_> {
             base_url: options.base_url.filter(|url| !url.is_empty()).or(provider.api),
             api_key: options.api_key.filter(|key| !key.is_empty()).map(Secret::new),
             env: provider.env.unwrap_or_default(),
+            login: provider.login.map(|login| Login {
+                client_id: login.client_id,
+                authorize_url: login.authorize_url,
+                token_url: login.token_url,
+                device_url: login.device_url,
+                scopes: login.scopes,
+            }),
             headers: options.headers.unwrap_or_default().0,
             cache_key: options.set_cache_key,
             whitelist: provider.whitelist,

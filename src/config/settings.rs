@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 pub use super::file::{Formatter, LanguageServer, OAuth, Ordered};
 use super::node::Place;
-pub use super::provider::{Limits, Model, Price, Provider, Rates, Secret};
+pub use super::provider::{Limits, Login, Model, Price, Provider, Rates, Secret};
 use crate::message::ModelRef;
 use crate::permission::Rules;
 

@@ -416,7 +416,7 @@ fn hex(bytes: &[u8]) -> String {
 /// The parts of a provider that decide where requests go and with which key.
 fn provider_ways(provider: &Node) -> Vec<Vec<String>> {
     let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
-    let mut ways: Vec<Vec<String>> = [&["api"][..], &["env"], &["npm"]].into_iter().map(way).collect();
+    let mut ways: Vec<Vec<String>> = [&["api"][..], &["env"], &["login"], &["npm"]].into_iter().map(way).collect();
     for key in ["apiKey", "baseURL", "enterpriseUrl", "headers"] {
         ways.push(way(&["options", key]));
     }

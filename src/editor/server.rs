@@ -49,6 +49,8 @@ pub struct Capabilities {
     pub files: Files,
     /// What it can show.
     pub shows: Shows,
+    /// Runs logins in a terminal in the way of before the protocol knew of it.
+    pub runs_logins: bool,
 }
 
 impl Server {

@@ -13,6 +13,7 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .gate(Server::gate)
         .request(initialize::initialize)
         .request(initialize::authenticate)
+        .request(initialize::logout)
         .request(sessions::new)
         .request(sessions::load)
         .request(sessions::resume)

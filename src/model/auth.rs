@@ -6,8 +6,30 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::wire::Secret;
+use crate::config::settings::{Login, Secret};
 use crate::environment::{Environment, private_dir};
+
+/// What is kept for a provider.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kept {
+    /// A key that stays.
+    Key(Secret),
+    /// Tokens that run out.
+    Tokens(Tokens),
+}
+
+/// What a login gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tokens {
+    /// Sent with every request.
+    pub access: Secret,
+    /// Exchanged for the next one.
+    pub refresh: Option<Secret>,
+    /// When the first one runs out, in milliseconds since 1970.
+    pub expires: Option<u64>,
+    /// Where it came from.
+    pub login: Login,
+}
 
 /// What is known of the user's accounts, by provider.
 #[derive(Clone, Default)]
@@ -26,15 +48,18 @@ impl Auth {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
             return Self::parse(text);
         }
-        let theirs = environment.var("XDG_DATA_HOME").map(PathBuf::from);
-        let theirs = theirs.or_else(|| Some(environment.home.as_ref()?.join(".local/share")));
-        let theirs = theirs.map(|data| data.join("opencode/auth.json"));
         let mut all = Self::default();
-        for path in theirs.into_iter().chain([Self::path(environment)]) {
+        for path in Self::their_path(environment).into_iter().chain([Self::path(environment)]) {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             all.0.extend(Self::parse(&text).0);
         }
         all
+    }
+
+    fn their_path(environment: &Environment) -> Option<PathBuf> {
+        let data = environment.var("XDG_DATA_HOME").map(PathBuf::from);
+        let data = data.or_else(|| Some(environment.home.as_ref()?.join(".local/share")))?;
+        Some(data.join("opencode/auth.json"))
     }
 
     /// Where ours is.
@@ -54,14 +79,52 @@ impl Auth {
         let field = match entry.get("type")?.as_str()? {
             "api" => "key",
             "wellknown" => "token",
+            // GitHub's own token is what Copilot wants; OpenCode keeps it under this name.
+            "oauth" if provider.starts_with("github-copilot") => "refresh",
             _ => return None,
         };
         entry.get(field)?.as_str().filter(|key| !key.trim().is_empty()).map(|key| Secret::new(key.trim()))
     }
 
+    /// The tokens of a login of ours.
+    pub fn tokens(&self, provider: &str) -> Option<Tokens> {
+        let entry = self.0.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
+        let of = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
+        Some(Tokens {
+            access: Secret::new(of("access")?),
+            refresh: of("refresh").map(Secret::new),
+            expires: entry.get("expires").and_then(Value::as_u64).filter(|at| *at > 0),
+            login,
+        })
+    }
+
     /// Whether there is a key, or something that gives one.
     pub fn has(&self, provider: &str) -> bool {
-        self.key(provider).is_some()
+        self.key(provider).is_some() || self.tokens(provider).is_some()
+    }
+
+    /// Our file, for people.
+    pub const OURS: &str = "in adjutant's auth.json";
+    /// OpenCode's.
+    pub const THEIRS: &str = "in OpenCode's auth.json";
+    /// The variable that stands for both.
+    pub const VARIABLE: &str = "in AUTH_CONTENT";
+
+    /// Provider, kind (`key` or `login`) and place of everything that is kept and can be used, ours first.
+    pub fn places(environment: &Environment) -> Vec<(String, &'static str, &'static str)> {
+        let of = |auth: Self, place: &'static str| -> Vec<_> {
+            let usable = auth.0.keys().filter(|id| auth.has(id));
+            let kind = |id: &String| if auth.key(id).is_some() { "key" } else { "login" };
+            usable.map(|id| (id.clone(), kind(id), place)).collect()
+        };
+        if let Some(text) = environment.setting("AUTH_CONTENT") {
+            return of(Self::parse(text), Self::VARIABLE);
+        }
+        let read = |path: PathBuf| Self::parse(&std::fs::read_to_string(path).unwrap_or_default());
+        let mut all = of(read(Self::path(environment)), Self::OURS);
+        all.extend(Self::their_path(environment).into_iter().flat_map(|path| of(read(path), Self::THEIRS)));
+        all
     }
 
     /// The providers something is known for, and of what kind it is: `api`, `oauth`, `wellknown`.
@@ -69,22 +132,44 @@ impl Auth {
         self.0.iter().map(|(id, entry)| (id.as_str(), entry.get("type").and_then(Value::as_str).unwrap_or("unknown")))
     }
 
-    /// Keeps a key in our file; none forgets it. What else is in the file stays.
+    /// Keeps a key or a login in our file; none forgets it. What else is in the file stays, whatever
+    /// other processes do to it at the same moment.
     ///
     /// # Errors
     /// The system's, where the file cannot be written; it is then as it was.
-    pub fn keep(path: &Path, provider: &str, key: Option<&Secret>) -> io::Result<()> {
+    pub fn keep(path: &Path, provider: &str, kept: Option<&Kept>) -> io::Result<()> {
+        let entry = kept.map(|kept| match kept {
+            Kept::Key(key) => json!({"type": "api", "key": key.expose()}),
+            Kept::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
+                "refresh": tokens.refresh.as_ref().map_or("", Secret::expose), "expires": tokens.expires.unwrap_or(0),
+                "login": tokens.login}),
+        });
+        Self::change(path, |map| match entry {
+            Some(entry) => drop(map.insert(provider.to_owned(), entry)),
+            None => drop(map.shift_remove(provider)),
+        })
+    }
+
+    /// Forgets everything in our file.
+    ///
+    /// # Errors
+    /// As [`Auth::keep`].
+    pub fn forget_all(environment: &Environment) -> io::Result<()> {
+        let path = Self::path(environment);
+        if path.exists() { Self::change(&path, Map::clear) } else { Ok(()) }
+    }
+
+    fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        private_dir(dir)?;
+        let lock = std::fs::File::create(dir.join("auth.lock"))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
         let mut map: Map<String, Value> = match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(io::Error::other)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => Map::new(),
             Err(e) => return Err(e),
         };
-        match key {
-            Some(key) => map.insert(provider.to_owned(), json!({"type": "api", "key": key.expose()})),
-            None => map.shift_remove(provider),
-        };
-        let dir = path.parent().unwrap_or(Path::new("."));
-        private_dir(dir)?;
+        change(&mut map);
         // A temporary file is made with mode 0600, and takes the old one's place in one step.
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(&serde_json::to_vec_pretty(&map)?)?;
@@ -117,8 +202,8 @@ mod tests {
     fn a_key_is_kept_for_its_owner_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data/auth.json");
-        Auth::keep(&path, "a", Some(&Secret::new("k"))).unwrap();
-        Auth::keep(&path, "b", Some(&Secret::new("l"))).unwrap();
+        Auth::keep(&path, "a", Some(&Kept::Key(Secret::new("k")))).unwrap();
+        Auth::keep(&path, "b", Some(&Kept::Key(Secret::new("l")))).unwrap();
         Auth::keep(&path, "a", None).unwrap();
         let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
         assert_eq!(auth.entries().collect::<Vec<_>>(), [("b", "api")]);

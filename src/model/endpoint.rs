@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
 use super::http::{Client, Limits};
+use super::oauth::Keeper;
 use super::wire::{Knobs, Secret, Target, Wire, merge};
 use super::{Answer, Error, Model, Provider, Request, family};
 
@@ -19,6 +21,8 @@ pub struct Endpoint {
     pub target: Target,
     /// The key, wherever in the target it is: it must not be shown.
     pub secret: Option<Secret>,
+    /// The login that gives the key, where there is no key.
+    pub login: Option<Keeper>,
     /// How long to wait.
     pub limits: Limits,
     /// What the provider's and the model's settings say.
@@ -60,26 +64,52 @@ impl Endpoint {
     }
 }
 
-impl Provider for Endpoint {
-    fn ask(&self, request: Arc<Request>) -> Answer {
-        let refuse = |e: Error| -> Answer { Box::pin(futures_util::stream::iter([Err(e)])) };
-        if let Some(why) = &self.unusable {
-            return refuse(why.clone());
-        }
-        match self.wire.encode(&request, &self.target, &self.knobs(&request)) {
+impl Endpoint {
+    fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> Answer {
+        match self.wire.encode(request, target, &self.knobs(request)) {
             Err(e) => refuse(e),
             Ok(call) => {
-                let decoder = self.wire.decoder(&self.target);
-                let answer = self.client.ask(self.target.name.as_str().into(), call, decoder, self.limits);
-                without_key(answer, self.secret.clone())
+                let decoder = self.wire.decoder(target);
+                let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits);
+                without_key(answer, secret)
             }
         }
     }
 }
 
+fn refuse(e: Error) -> Answer {
+    Box::pin(futures_util::stream::iter([Err(e)]))
+}
+
+impl Provider for Arc<Endpoint> {
+    fn ask(&self, request: Arc<Request>) -> Answer {
+        if let Some(why) = &self.unusable {
+            return refuse(why.clone());
+        }
+        if self.login.is_none() {
+            return self.ask_at(&self.target, &request, self.secret.clone());
+        }
+        // The token is asked for when it is needed, not before.
+        let endpoint = Arc::clone(self);
+        let begin = async move {
+            let token = match &endpoint.login {
+                Some(login) => login.token().await,
+                None => return refuse(Error::Auth("There is no login.".into())),
+            };
+            match token {
+                Err(e) => refuse(e),
+                Ok(token) => {
+                    let target = Target { key: Some(token.clone()), ..endpoint.target.clone() };
+                    endpoint.ask_at(&target, &request, Some(token))
+                }
+            }
+        };
+        Box::pin(futures_util::stream::once(begin).flatten())
+    }
+}
+
 /// Some providers repeat the key in what they complain about it.
 fn without_key(answer: Answer, key: Option<Secret>) -> Answer {
-    use futures_util::StreamExt;
     let Some(key) = key.filter(|key| key.expose().len() >= 6) else { return answer };
     Box::pin(answer.map(move |item| item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))))
 }

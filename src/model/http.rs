@@ -94,6 +94,27 @@ impl Client {
         Err(classify::reply(who, status.as_u16(), &replied, &text, self.environment.now()))
     }
 
+    /// Sends a small request and gathers what comes, whatever its status says.
+    ///
+    /// # Errors
+    /// Where nothing comes.
+    pub async fn exchange(
+        &self,
+        who: &str,
+        method: &reqwest::Method,
+        url: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        most: usize,
+    ) -> Result<(reqwest::StatusCode, HeaderMap, Bytes), Error> {
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let sent = self.of(url)?.request(method.clone(), url).headers(headers).body(body).send();
+        let response = within(Some(PATIENCE), sent).await?.map_err(|e| broken(who, &e))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = within(Some(PATIENCE), gather(who, response, most)).await??;
+        Ok((status, headers, body))
+    }
+
     /// Reads the certificates, which takes some milliseconds of whoever first needs them.
     pub fn warm(&self) {
         self.of("https://localhost").ok();

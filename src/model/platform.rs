@@ -34,7 +34,6 @@ const NOT_SPOKEN: &[(&str, &str)] = &[
     ("@jerome-benoit/sap-ai-provider", "SAP's login is not supported"),
     ("watsonx-ai-provider", "watsonx's login is not supported"),
     ("@qvac/ai-sdk-provider", "it runs inside a JavaScript process"),
-    ("github-copilot", "Copilot's login is not supported"),
 ];
 
 fn not_spoken(id: &str, npm: Option<&str>) -> Option<&'static str> {
@@ -60,7 +59,7 @@ pub fn place(
 ) -> Result<Place, Error> {
     let id = settings.id.as_str();
     // Who configures an address of his own knows what is spoken there.
-    if let Some(why) = not_spoken(id, npm).filter(|_| base_url.is_none() || id == "github-copilot") {
+    if let Some(why) = not_spoken(id, npm).filter(|_| base_url.is_none()) {
         return Err(Error::BadRequest(format!("The provider \"{id}\" cannot be asked: {why}.")));
     }
     let at = |usual: &str| base_url.map_or_else(|| usual.to_owned(), str::to_owned);
@@ -234,6 +233,7 @@ pub fn needs_key(npm: Option<&str>, settings: &said::Provider, key: Option<&Secr
 /// Headers a provider wants for itself.
 pub fn headers(settings: &said::Provider) -> Vec<(String, String)> {
     match settings.id.as_str() {
+        id if id.starts_with("github-copilot") => vec![("openai-intent".into(), "conversation-edits".into())],
         "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
         _ => Vec::new(),
     }

@@ -10,6 +10,7 @@ use super::auth::Auth;
 use super::catalog::Catalog;
 use super::endpoint::Endpoint;
 use super::http::Client;
+use super::oauth::Keeper;
 use super::wire::Target;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
@@ -312,6 +313,7 @@ impl Maker {
         let configured = settings.api_key.clone().map(|key| (key, Access::Configured));
         match configured.or_else(kept).or_else(variable).or_else(token) {
             Some((key, access)) => (Some(key), access),
+            None if self.auth.tokens(&settings.id).is_some() => (None, Access::Kept),
             None => {
                 let name = settings.name.as_deref().unwrap_or(&settings.id);
                 let missing = platform::needs_key(npm, settings, None, name);
@@ -348,8 +350,8 @@ impl Maker {
             Ok(place) => (place.wire, place.base_url, None),
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
-        let missing = match access {
-            Access::Missing(why) => Some(Error::Auth(why)),
+        let missing = match &access {
+            Access::Missing(why) => Some(Error::Auth(why.clone())),
             _ => None,
         };
         let unusable = unusable.or(missing);
@@ -364,6 +366,8 @@ impl Maker {
             reasoning_field: model.interleaved.clone(),
         };
         target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
+        let tokens = self.auth.tokens(&settings.id).filter(|_| access == Access::Kept && target.key.is_none());
+        let login = tokens.map(|tokens| Keeper::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
         let secret = target.key.clone();
         platform::sign(npm, settings, &self.environment, &mut target);
 
@@ -381,9 +385,10 @@ impl Maker {
         let mut options = platform::body_options(&settings.options);
         options.extend(model.options.clone());
         let client = Arc::clone(&self.client);
-        let endpoint = Endpoint { client, wire, target, secret, limits: settings.limits, options, variants, unusable };
+        let endpoint =
+            Endpoint { client, wire, target, secret, login, limits: settings.limits, options, variants, unusable };
         let released = model.released.clone().unwrap_or_default();
-        Entry { model: Arc::new(facts), provider: Arc::new(endpoint), released, usable }
+        Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, usable }
     }
 }
 

@@ -1,0 +1,200 @@
+//! `adjutant auth`: keys and logins that are kept. `adjutant acp --login`, which editors run in a
+//! terminal, is the same login with a question for the provider before it.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+
+use super::place::Here;
+use crate::config::settings::{Provider, Secret, Settings};
+use crate::environment::Environment;
+use crate::model::auth::{Auth, Kept};
+use crate::model::catalog::Catalog;
+use crate::model::http::Client;
+use crate::model::oauth::{Service, Step};
+use crate::model::platform;
+
+/// What to do with the keys.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// List where there is a key or a login, and whether it is ours, OpenCode's or a variable's
+    /// (also without a word).
+    List,
+    /// Keep a key, or log in where that is possible.
+    Login {
+        /// The provider's id, such as `anthropic`; asked for without one.
+        provider: Option<String>,
+        /// Keep a key even where one could log in with a browser.
+        #[arg(long)]
+        key: bool,
+        /// Log in with a code that is typed on any machine, instead of a browser on this one.
+        #[arg(long, conflicts_with = "key")]
+        device: bool,
+    },
+    /// Forget what adjutant keeps for a provider.
+    Logout {
+        /// The provider's id.
+        provider: String,
+    },
+}
+
+pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
+    match verb {
+        Verb::List => list(environment),
+        Verb::Login { provider, key, device } => login(provider, key, device, environment).await,
+        Verb::Logout { provider } => logout(&provider, environment),
+    }
+}
+
+fn list(environment: &Environment) -> anyhow::Result<u8> {
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let mut lines = Vec::new();
+    for (id, kind, place) in Auth::places(environment) {
+        lines.push(format!("{id}: {kind}, {place}"));
+    }
+    let catalog = Catalog::load(environment);
+    for (id, env) in catalog.ids() {
+        if let Some((name, _)) = platform::key_variable(env, environment) {
+            lines.push(format!("{id}: key, from {name}"));
+        }
+    }
+    for provider in settings.providers.iter().filter(|provider| provider.api_key.is_some()) {
+        lines.push(format!("{}: key, from {}", provider.id, provider.source));
+    }
+    if lines.is_empty() {
+        lines.push("There are no keys. `adjutant auth login PROVIDER` keeps one.".to_owned());
+    }
+    super::say(&lines.join("\n"));
+    Ok(0)
+}
+
+/// Logs in.
+pub(super) async fn login(
+    provider: Option<String>,
+    key: bool,
+    device: bool,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let catalog = Catalog::load(environment);
+    let terminal = std::io::stdin().is_terminal();
+    let id = match provider {
+        Some(id) => id,
+        None if terminal => ask("Provider (such as anthropic, openai, google, openrouter): ", true)?,
+        None => bail!("name a provider: `adjutant auth login PROVIDER`"),
+    };
+    let provider = find(&id, &settings, &catalog)?;
+    let name = provider.name.as_deref().unwrap_or(&id).to_owned();
+    let service = Service::of(&provider).filter(|_| !key);
+    let kept = match service {
+        None if device => bail!("{name} has no login with a code; `adjutant auth login {id}` takes its key"),
+        None => {
+            let text = if terminal { ask(&format!("Key for {name}: "), false)? } else { line()? };
+            if text.is_empty() {
+                bail!("no key was given; nothing was changed");
+            }
+            Kept::Key(Secret::new(text))
+        }
+        Some(service) => {
+            let client = Arc::new(Client::new(environment));
+            let device = device || !service.has_browser();
+            if device {
+                service.type_code(&client, environment, show).await
+            } else {
+                service.browse(&client, environment, show).await
+            }?
+        }
+    };
+    let path = Auth::path(environment);
+    Auth::keep(&path, &id, Some(&kept)).with_context(|| format!("{} cannot be written", path.display()))?;
+    super::say(&format!("{name}: kept in {}, for you alone.", path.display()));
+    if !Auth::read(environment).has(&id) {
+        super::say("OPENCODE_AUTH_CONTENT or ADJUTANT_AUTH_CONTENT is set and replaces what is kept.");
+    }
+    Ok(0)
+}
+
+fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let path = Auth::path(environment);
+    let places = Auth::places(environment);
+    let of = |place: &str| places.iter().any(|(known, _, found)| known == id && *found == place);
+    if of(Auth::OURS) {
+        Auth::keep(&path, id, None).with_context(|| format!("{} cannot be written", path.display()))?;
+        super::say(&format!("{id}: forgotten."));
+    }
+    if of(Auth::THEIRS) {
+        super::say(&format!(
+            "OpenCode keeps a key for {id} too, which is used and not touched: `opencode auth logout`."
+        ));
+    } else if !of(Auth::OURS) {
+        bail!("nothing is kept for \"{id}\"; `adjutant auth list` shows where keys come from");
+    }
+    Ok(0)
+}
+
+fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Provider> {
+    let own = settings.providers.iter().find(|provider| provider.id == id);
+    let known = catalog.find(own.and_then(|own| own.known_as.as_deref()).unwrap_or(id));
+    match (own, known) {
+        (Some(own), Some(known)) => Ok(Provider { id: id.into(), ..known.under(own) }),
+        (Some(own), None) => Ok(own.clone()),
+        (None, Some(known)) => Ok(known),
+        (None, None) => {
+            let ids =
+                settings.providers.iter().map(|provider| &provider.id).chain(catalog.ids().iter().map(|(id, _)| id));
+            let near = crate::config::nearest(id, ids.map(String::as_str));
+            let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+            bail!("there is no provider \"{id}\" in the settings or the catalogue.{near}")
+        }
+    }
+}
+
+fn show(step: Step) {
+    super::say(&match step {
+        Step::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
+        Step::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
+    });
+}
+
+/// A line from somebody at the terminal; without an echo where it is secret.
+fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
+    let mut terminal = std::io::stderr().lock();
+    write!(terminal, "{question}").and_then(|()| terminal.flush()).ok();
+    let quiet = if echo { None } else { Quiet::new() };
+    let answer = line();
+    if quiet.is_some() {
+        drop(quiet);
+        writeln!(terminal).ok();
+    }
+    answer
+}
+
+fn line() -> anyhow::Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    Ok(line.trim().to_owned())
+}
+
+/// A terminal that shows nothing of what is typed, until dropped.
+struct Quiet(rustix::termios::Termios);
+
+impl Quiet {
+    fn new() -> Option<Self> {
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let before = tcgetattr(std::io::stdin()).ok()?;
+        let mut quiet = before.clone();
+        quiet.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &quiet).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        use rustix::termios::{OptionalActions, tcsetattr};
+        // A terminal that is gone needs no echo.
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
+    }
+}
