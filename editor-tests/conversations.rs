@@ -41,13 +41,13 @@ impl Talk {
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
     }
 
-    fn say(&mut self, message: &Value) {
+    pub fn say(&mut self, message: &Value) {
         let line = message.to_string();
         self.laws.editor_says(&line);
         self.editor.say(&line);
     }
 
-    fn hear(&mut self) -> Value {
+    pub fn hear(&mut self) -> Value {
         let line = self.editor.hear(PATIENCE).expect("the agent says nothing any more");
         self.laws.agent_says(&line).expect("a line of JSON")
     }

@@ -15,6 +15,7 @@
 //! finish length                the finish reason, where it is not the usual one
 //! status 429 retry-after 1 {}  an HTTP error with its body, instead of an answer
 //! raw data: {"odd":true}       a line of the stream as it is
+//! whole text/html <html>       a body of this type with status 200, instead of a stream
 //! pause                        waits until the editor says "# let the model go on"
 //! cut                          the connection breaks here
 //! hang                         nothing more comes, ever
@@ -54,6 +55,7 @@ enum Move {
     Finish(String),
     Status(u16, Option<String>, String),
     Raw(String),
+    Whole(String, String),
     Pause,
     Cut,
     Hang,
@@ -103,6 +105,10 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
                 }
             }
             "raw" => Move::Raw(rest.into()),
+            "whole" => {
+                let (kind, body) = rest.split_once(' ').unwrap_or((rest, ""));
+                Move::Whole(kind.into(), body.into())
+            }
             "pause" => Move::Pause,
             "cut" => Move::Cut,
             "hang" => Move::Hang,
@@ -288,6 +294,11 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize) -> s
     if let Some(Move::Status(code, retry_after, body)) = answer.moves.first() {
         return respond(stream, *code, retry_after.as_deref(), body);
     }
+    if let Some(Move::Whole(kind, body)) = answer.moves.first() {
+        let length = body.len();
+        let head = format!("content-type: {kind}\r\nconnection: close\r\ncontent-length: {length}");
+        return write!(&mut &*stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}");
+    }
     let mut out = stream;
     write!(
         out,
@@ -330,7 +341,7 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize) -> s
             Move::Pause => shared.pause(),
             Move::Cut => return stream.shutdown(Shutdown::Both),
             Move::Hang => return wait_for_hang_up(stream),
-            Move::Status(..) => {}
+            Move::Status(..) | Move::Whole(..) => {}
         }
     }
     let usual = if calls > 0 { "tool_calls" } else { "stop" };

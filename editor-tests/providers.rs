@@ -15,7 +15,7 @@ use crate::editor::PATIENCE;
 use crate::project::Project;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 8] = [
+pub const ALL: [(&str, fn()); 12] = [
     ("models are listed with prices and keys", models_are_listed),
     ("the catalogue is fetched once and asked for by its mark", the_catalogue_is_refreshed),
     ("a newer catalogue is fetched beside the conversation", refreshed_beside_the_conversation),
@@ -24,6 +24,10 @@ pub const ALL: [(&str, fn()); 8] = [
     ("a login with a code that is typed elsewhere", login_with_a_code),
     ("a login at OpenRouter gives a key", login_for_a_key),
     ("logout forgets what adjutant keeps", logout),
+    ("traffic is recorded without keys and played back", recorded_and_replayed),
+    ("a choice holds for the project", a_choice_holds),
+    ("an authority of one's own is trusted, and nobody else's", certificates),
+    ("proxies are used, and their refusals told", proxies),
 ];
 
 /// A request as it came.
@@ -485,4 +489,236 @@ fn logout() {
     assert!(error["data"]["details"].as_str().unwrap().starts_with(fix), "{error}");
     let project = talk.leave();
     assert_eq!(std::fs::read_to_string(project.path("~/.local/share/adjutant/auth.json")).unwrap(), "{}");
+}
+
+/// A model that answers every request with these words; the key is `secret-key-1`.
+fn words(words: &'static str) -> Server {
+    Server::start(move |heard| {
+        if heard.header("authorization") != Some("Bearer secret-key-1") {
+            return (
+                401,
+                String::new(),
+                json!({ "error": { "message": "Incorrect API key provided: wrong-key-22" } }).to_string(),
+            );
+        }
+        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": words }, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": 1_000_000, "completion_tokens": 0 } });
+        (
+            200,
+            "content-type: text/event-stream\r\nx-secret: secret-key-1\r\n".into(),
+            format!("data: {chunk}\n\ndata: [DONE]\n\n"),
+        )
+    })
+}
+
+fn one_provider(project: &Project, base: &str, key: &str) {
+    let settings = json!({ "model": "own/m", "small_model": "own/m", "provider": { "own": { "name": "Own", "npm": "@ai-sdk/openai-compatible",
+        "options": { "baseURL": base, "apiKey": key }, "models": { "m": { "cost": { "input": 2, "output": 1 } } } } } });
+    project.write("~/.config/opencode/opencode.json", &settings.to_string());
+}
+
+fn recorded_and_replayed() {
+    let server = words("Remember me.");
+    let mut project = Project::new();
+    let tapes = project.path("tmp:tapes").display().to_string();
+    one_provider(&project, &format!("{}/v1?key=secret-key-1", server.base()), "secret-key-1");
+    project.set("ADJUTANT_RECORD", Some(&tapes));
+    assert_eq!(says(&project, &["run", "Hello"]), "Remember me.\n");
+    one_provider(&project, &format!("{}/v1", server.base()), "wrong-key-22");
+    let refused = complains(&project, &["run", "Hello again"]);
+    project.set("ADJUTANT_RECORD", None);
+    drop(server);
+
+    let mut all = String::new();
+    for entry in std::fs::read_dir(&tapes).unwrap().flatten() {
+        all.push_str(&std::fs::read_to_string(entry.path()).unwrap());
+    }
+    assert!(!all.contains("secret-key-1") && !all.contains("wrong-key-22"), "{all}");
+    assert!(all.contains("Hello") && all.contains("Remember me.") && all.contains("[key]"), "{all}");
+
+    // Without the server and without a key: the same words, the same refusal, in their order.
+    std::fs::remove_file(project.path("~/.config/opencode/opencode.json")).unwrap();
+    let model = format!("replay:{tapes}");
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.request(2, "session/set_config_option", &json!({ "sessionId": session, "configId": "model", "value": model }));
+    assert!(talk.answer(2).0.get("error").is_none());
+    talk.prompt(3, &session, "Hello");
+    let (answer, updates) = talk.answer(3);
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+    let updates = json!(updates).to_string();
+    assert!(updates.contains("Remember me.") && updates.contains(r#""cost":{"amount":2.0"#), "{updates}");
+    talk.prompt(4, &session, "Hello again");
+    let again = talk.answer(4).0["error"]["data"]["details"].as_str().unwrap().to_owned();
+    assert!(again.contains("401") && refused.contains("401"), "{again}");
+    talk.prompt(5, &session, "And now?");
+    let over = talk.answer(5).0["error"]["message"].as_str().unwrap().to_owned();
+    assert!(over.starts_with(&format!("Everything has been played in {tapes}.")), "{over}");
+    talk.leave();
+}
+
+fn a_choice_holds() {
+    let project = Project::new();
+    let of = |id: &str, names: &[&str]| {
+        let models: serde_json::Map<String, Value> =
+            names.iter().map(|name| ((*name).to_owned(), json!({ "reasoning": true }))).collect();
+        json!({ "name": id.to_uppercase(), "npm": "@ai-sdk/openai-compatible", "options": { "baseURL": "http://127.0.0.1:9/v1" }, "models": models })
+    };
+    let letters = ["a", "b", "c", "d", "e", "f", "g"];
+    let settings = json!({ "provider": { "one": of("one", &letters), "two": of("two", &letters) } });
+    project.write("~/.config/opencode/opencode.json", &settings.to_string());
+    let option = |options: &Value, id: &str| {
+        options.as_array().unwrap().iter().find(|option| option["id"] == id).cloned().unwrap_or_default()
+    };
+    let open = |talk: &mut Talk, id: u64, cwd: &std::path::Path| {
+        talk.request(id, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
+        let result = talk.answer(id).0["result"].clone();
+        (result["sessionId"].as_str().unwrap().to_owned(), result["configOptions"].clone())
+    };
+    let mut talk = Talk::new(project);
+    let cwd = talk.project.cwd();
+    let (session, first) = open(&mut talk, 1, &cwd);
+    let groups = |options: &Value| -> Vec<String> {
+        let model = option(options, "model");
+        let groups = model["options"].as_array().unwrap().iter();
+        groups
+            .map(|group| format!("{}: {}", group["name"].as_str().unwrap(), group["options"].as_array().unwrap().len()))
+            .collect()
+    };
+    assert_eq!(groups(&first), ["ONE: 7", "TWO: 7", "adjutant: 1"]);
+    for (id, (option, value)) in (2..).zip([("model", "two/c"), ("model", "one/d"), ("effort", "high")]) {
+        talk.request(
+            id,
+            "session/set_config_option",
+            &json!({ "sessionId": session, "configId": option, "value": value }),
+        );
+        assert!(talk.answer(id).0.get("error").is_none());
+    }
+    // A session that was opened hears of choices when it does something; closing waits for it.
+    talk.request(5, "session/close", &json!({ "sessionId": session }));
+    talk.answer(5);
+    let (_, next) = open(&mut talk, 6, &cwd);
+    assert_eq!(groups(&next), ["Recently used: 2", "ONE: 6", "TWO: 6", "adjutant: 1"]);
+    assert_eq!(
+        (&option(&next, "model")["currentValue"], &option(&next, "effort")["currentValue"]),
+        (&json!("one/d"), &json!("high"))
+    );
+    assert_eq!(option(&next, "model")["options"][0]["options"][1]["name"], "TWO/c");
+    // Another project begins afresh.
+    std::fs::create_dir_all(talk.project.path("~/elsewhere")).unwrap();
+    let elsewhere = talk.project.path("~/elsewhere");
+    assert_eq!(groups(&open(&mut talk, 7, &elsewhere).1), groups(&first));
+    talk.leave();
+}
+
+/// A TLS server that answers every request with the same chat answer.
+fn guarded_by(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> (SocketAddr, Arc<AtomicBool>) {
+    let chain = vec![certificate.der().clone()];
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let over = stopped.clone();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            socket.set_read_timeout(Some(PATIENCE)).ok();
+            let mut tls = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+                head.push(byte[0]);
+            }
+            let chunk =
+                json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
+            let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).ok();
+            stream.flush().ok();
+        }
+    });
+    (address, stopped)
+}
+
+fn certificates() {
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(authority, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let (address, stopped) = guarded_by(&certificate, &key);
+
+    let mut project = Project::new();
+    project.write("~/authority.pem", &authority_pem);
+    let pem = project.path("~/authority.pem").display().to_string();
+    one_provider(&project, &format!("https://localhost:{}/v1", address.port()), "a-key");
+    // Nobody vouches for it: told at once, not tried again.
+    let said = complains(&project, &["run", "Hello"]);
+    assert!(
+        said.contains("Own could not prove who it is") && said.contains("SSL_CERT_FILE or NODE_EXTRA_CA_CERTS"),
+        "{said}"
+    );
+    for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
+        project.set(variable, Some(&pem));
+        assert_eq!(says(&project, &["run", "Hello"]), "Trusted.\n", "{variable}");
+        project.set(variable, None);
+    }
+    // For another name it is not good.
+    project.set("SSL_CERT_FILE", Some(&pem));
+    one_provider(&project, &format!("https://127.0.0.1:{}/v1", address.port()), "a-key");
+    assert!(complains(&project, &["run", "Hello"]).contains("Own could not prove who it is"));
+    stopped.store(true, Ordering::Relaxed);
+    TcpStream::connect(address).ok();
+}
+
+fn proxies() {
+    let proxy = Server::start(|heard| match heard.head[0].split(' ').next() {
+        Some("CONNECT") => (403, String::new(), "Not through here.".into()),
+        _ => {
+            let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Through the proxy." }, "finish_reason": "stop" }] });
+            (200, "content-type: text/event-stream\r\n".into(), format!("data: {chunk}\n\ndata: [DONE]\n\n"))
+        }
+    });
+    let mut project = Project::new();
+    project.set("http_proxy", Some(&proxy.base()));
+    project.set("https_proxy", Some(&proxy.base()));
+    one_provider(&project, "http://gateway.example/v1", "a-key");
+    assert_eq!(says(&project, &["run", "Hello"]), "Through the proxy.\n");
+    assert_eq!(proxy.heard()[0].path(), "http://gateway.example/v1/chat/completions");
+    // Who is excepted is asked directly.
+    let direct = words("Directly.");
+    one_provider(&project, &format!("{}/v1", direct.base()), "secret-key-1");
+    assert_eq!(says(&project, &["run", "Hello"]), "Directly.\n");
+    // A proxy that says no is told as what it is, at the first attempt.
+    one_provider(&project, "https://gateway.example/v1", "a-key");
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Hello");
+    let heard = loop {
+        let update = talk.hear();
+        if update["params"]["update"]["sessionUpdate"] == "agent_thought_chunk" {
+            break update.to_string();
+        }
+    };
+    assert!(heard.contains("The proxy on the way to Own (gateway.example) did not let us through"), "{heard}");
+    talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+    assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
+    talk.leave();
 }

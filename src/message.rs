@@ -25,8 +25,14 @@ pub struct ModelRef {
 }
 
 impl ModelRef {
-    /// Reads `provider/model`; the model's part may have more slashes.
+    /// The provider of recordings; its models are directories.
+    pub const REPLAY: &str = "replay";
+
+    /// Reads `provider/model`; the model's part may have more slashes. `replay:directory` is one too.
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(dir) = text.strip_prefix("replay:").filter(|dir| !dir.is_empty()) {
+            return Some(Self { provider: Self::REPLAY.into(), model: dir.into(), effort: None });
+        }
         let (provider, model) = text.split_once('/')?;
         let ok = !provider.is_empty() && !model.is_empty();
         ok.then(|| Self { provider: provider.into(), model: model.into(), effort: None })
@@ -35,7 +41,8 @@ impl ModelRef {
 
 impl std::fmt::Display for ModelRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.provider, self.model)
+        let between = if self.provider == Self::REPLAY { ':' } else { '/' };
+        write!(f, "{}{between}{}", self.provider, self.model)
     }
 }
 

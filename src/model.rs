@@ -24,6 +24,7 @@ pub mod request;
 pub mod responses;
 pub mod scripted;
 pub mod sse;
+pub mod tape;
 pub mod wire;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod handle;
 pub mod models;
 pub mod open;
 pub mod order;
+pub mod recent;
 pub mod replay;
 pub mod title;
 mod trust;

@@ -10,6 +10,7 @@ use super::modes;
 use super::server::Server;
 use super::update;
 use crate::message::ModelRef;
+use crate::model::Model;
 use crate::session::Handle;
 
 const MODE: &str = "mode";
@@ -37,7 +38,8 @@ pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -
     let efforts = session.base().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
     if !efforts.is_empty() {
         let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
-        let values = names.map(|name| v1::SessionConfigSelectOption::new(name.clone(), capitalised(&name))).collect();
+        let value = |name: String| v1::SessionConfigSelectOption::new(name.clone(), capitalised(&name));
+        let values: Vec<_> = names.map(value).collect();
         let now = model.effort.as_deref().unwrap_or(DEFAULT);
         out.push(select(EFFORT, "Effort", v1::SessionConfigOptionCategory::ThoughtLevel, now, values));
     }
@@ -49,7 +51,7 @@ fn select(
     name: &str,
     category: v1::SessionConfigOptionCategory,
     now: &str,
-    values: Vec<v1::SessionConfigSelectOption>,
+    values: impl Into<v1::SessionConfigSelectOptions>,
 ) -> v1::SessionConfigOption {
     let kind = v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now.to_owned(), values));
     v1::SessionConfigOption::new(id.to_owned(), name, kind).category(category)
@@ -66,23 +68,36 @@ fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
     session.base().agents.modes().iter().map(one).collect()
 }
 
-/// The models there are; the current one is among them even when it cannot be found any more.
-fn model_values(session: &Handle, now: &ModelRef) -> Vec<v1::SessionConfigSelectOption> {
-    let mut values: Vec<_> = session
-        .base()
-        .models
-        .all()
-        .iter()
-        .map(|model| {
-            let name = format!("{}/{}", model.provider_name, model.name);
-            v1::SessionConfigSelectOption::new(model.id.to_string(), name)
-        })
-        .collect();
+/// The models there are: what was chosen here before, then the others by provider; the current one
+/// is among them even when it cannot be found any more. A few are one list, many are in groups.
+fn model_values(session: &Handle, now: &ModelRef) -> v1::SessionConfigSelectOptions {
+    const A_FEW: usize = 12;
+    let models = session.base().models.clone();
+    let recent = models.recent();
+    let place = |model: &Model| {
+        recent.iter().position(|known| (&known.provider, &known.model) == (&model.id.provider, &model.id.model))
+    };
+    let (mut before, others): (Vec<_>, Vec<_>) = models.all().into_iter().partition(|model| place(model).is_some());
+    before.sort_by_key(|model| place(model));
+    let value = |id: String, name: String| v1::SessionConfigSelectOption::new(id, name);
+    let whole = |model: &Arc<Model>| value(model.id.to_string(), format!("{}/{}", model.provider_name, model.name));
     let now = now.to_string();
-    if !values.iter().any(|value| *value.value.0 == *now) {
-        values.insert(0, v1::SessionConfigSelectOption::new(now.clone(), now));
+    let missing = before.iter().chain(&others).all(|model| model.id.to_string() != now);
+    let missing = missing.then(|| value(now.clone(), now));
+    if before.len() + others.len() <= A_FEW {
+        return missing.into_iter().chain(before.iter().chain(&others).map(whole)).collect::<Vec<_>>().into();
     }
-    values
+    let first: Vec<_> = missing.into_iter().chain(before.iter().map(whole)).collect();
+    let mut groups = Vec::new();
+    if !first.is_empty() {
+        groups.push(v1::SessionConfigSelectGroup::new("recent".to_owned(), "Recently used", first));
+    }
+    for of_one in others.chunk_by(|a, b| a.id.provider == b.id.provider) {
+        let Some(one) = of_one.first() else { continue };
+        let values = of_one.iter().map(|model| value(model.id.to_string(), model.name.clone())).collect();
+        groups.push(v1::SessionConfigSelectGroup::new(one.id.provider.clone(), one.provider_name.clone(), values));
+    }
+    groups.into()
 }
 
 /// session/set_config_option.

@@ -16,6 +16,10 @@ use super::{Error, Model, Request};
 pub struct Messages;
 
 impl Wire for Messages {
+    fn name(&self) -> &'static str {
+        "messages"
+    }
+
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
         encode::call(request, target, knobs)
     }

@@ -18,6 +18,10 @@ use super::{Error, Model, Request};
 pub struct Chat;
 
 impl Wire for Chat {
+    fn name(&self) -> &'static str {
+        "chat"
+    }
+
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
         encode::call(request, target, knobs)
     }

@@ -70,7 +70,8 @@ impl Endpoint {
             Err(e) => refuse(e),
             Ok(call) => {
                 let decoder = self.wire.decoder(target);
-                let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits);
+                let tape = self.client.record(self.wire.name(), &target.name, &request.model, &call, secret.as_ref());
+                let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits, tape);
                 without_key(answer, secret)
             }
         }

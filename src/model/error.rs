@@ -46,7 +46,7 @@ pub enum Error {
     #[error("{0}")]
     Network(String),
     /// Nothing came for too long.
-    #[error("the model sent nothing for {} seconds", .0.as_secs())]
+    #[error("The model sent nothing for {}.", seconds(*.0))]
     Stalled(Duration),
     /// What came could not be understood, or the end was missing.
     #[error("{0}")]
@@ -100,6 +100,9 @@ impl Error {
             Self::Quota(_) => {
                 (FaultKind::Provider, "Check the account's plan and billing at the provider, or choose another model.")
             }
+            Self::RateLimited { after: Some(after), .. } if *after > Duration::from_secs(60) => {
+                (FaultKind::Provider, "Send the prompt again when that time is over, or choose another model.")
+            }
             Self::RateLimited { .. } => {
                 (FaultKind::Provider, "Wait a moment and send the prompt again, or choose another model.")
             }
@@ -121,6 +124,15 @@ impl Error {
             }
         };
         Fault { kind, message: self.to_string(), advice: Some(advice.into()) }
+    }
+}
+
+/// `1 second`, `0.3 seconds`, `90 seconds`.
+fn seconds(time: Duration) -> String {
+    let text = format!("{:.1}", time.as_secs_f64());
+    match text.trim_end_matches(".0") {
+        "1" => "1 second".to_owned(),
+        text => format!("{text} seconds"),
     }
 }
 

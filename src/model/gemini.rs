@@ -17,6 +17,10 @@ use super::{Error, Model, Request};
 pub struct Gemini;
 
 impl Wire for Gemini {
+    fn name(&self) -> &'static str {
+        "gemini"
+    }
+
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
         encode::call(request, target, knobs)
     }

@@ -17,9 +17,11 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::sse::{BadEvent, Flow, LONGEST_EVENT, Parser};
+use super::tape::Tape;
 use super::wire::{Call, Decoder};
-use super::{Answer, Delta, Error, classify};
+use super::{Answer, Delta, Error, Model, classify};
 pub use crate::config::settings::Limits;
+use crate::config::settings::Secret;
 use crate::environment::Environment;
 
 /// Bytes that say nothing (comments, to keep the connection open) are not progress for ever: this
@@ -40,21 +42,37 @@ impl Client {
         Self { environment: environment.clone(), outside: OnceLock::new(), loopback: OnceLock::new() }
     }
 
-    /// Posts a call and reads the answer with the decoder. `who` is the provider's name for people.
-    pub fn ask(self: &Arc<Self>, who: Arc<str>, call: Call, decoder: Box<dyn Decoder>, limits: Limits) -> Answer {
+    /// Posts a call and reads the answer with the decoder. `who` is the provider's name for people;
+    /// the tape, if there is one, gets all that comes.
+    pub fn ask(
+        self: &Arc<Self>,
+        who: Arc<str>,
+        call: Call,
+        decoder: Box<dyn Decoder>,
+        limits: Limits,
+        tape: Option<Arc<Tape>>,
+    ) -> Answer {
         let client = Arc::clone(self);
         let begin = async move {
             let deadline = limits.total.map(|total| Instant::now() + total);
-            let response = client.post(&who, call, limits.first).await?;
+            let response = client.post(&who, call, limits.first, tape.as_deref()).await?;
             let body = response.bytes_stream();
             let name = Arc::clone(&who);
-            let bytes = body.map(move |item| item.map_err(|e| broken(&name, &e)));
-            Ok(Reading::new(who, Box::pin(bytes), decoder, limits, deadline))
+            let mut bytes = body.map(move |item| item.map_err(|e| broken(&name, &e))).boxed();
+            if let Some(tape) = tape {
+                bytes = recorded(bytes, tape);
+            }
+            Ok(Reading::new(who, bytes, decoder, limits, deadline))
         };
         Box::pin(futures_util::stream::once(begin).flat_map(|begun: Result<Reading<_>, Error>| match begun {
             Ok(reading) => reading.answer(),
             Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
         }))
+    }
+
+    /// A tape for this call, where the user wants its traffic recorded.
+    pub fn record(&self, wire: &str, who: &str, model: &Model, call: &Call, key: Option<&Secret>) -> Option<Arc<Tape>> {
+        Tape::begin(&self.environment, wire, who, model, call, key)
     }
 
     /// Fetches a small JSON document.
@@ -120,13 +138,27 @@ impl Client {
         self.of("https://localhost").ok();
     }
 
-    async fn post(&self, who: &str, call: Call, first: Option<Duration>) -> Result<reqwest::Response, Error> {
+    async fn post(
+        &self,
+        who: &str,
+        call: Call,
+        first: Option<Duration>,
+        tape: Option<&Tape>,
+    ) -> Result<reqwest::Response, Error> {
         let mut headers = header_map(&call.headers)?;
         headers.insert("content-type", HeaderValue::from_static("application/json"));
         headers.entry("accept").or_insert(HeaderValue::from_static("text/event-stream, application/json"));
         let sent = self.of(&call.url)?.post(&call.url).headers(headers).body(call.body).send();
-        let response = within(first, sent).await?.map_err(|e| broken(who, &e))?;
+        let response = within(first, sent).await.and_then(|sent| sent.map_err(|e| broken(who, &e)));
+        let response = response.inspect_err(|e| {
+            if let Some(tape) = tape {
+                tape.broke(e);
+            }
+        })?;
         let status = response.status();
+        if let Some(tape) = tape {
+            tape.came(status.as_u16(), response.headers());
+        }
         if status.is_success() {
             return Ok(response);
         }
@@ -134,6 +166,10 @@ impl Client {
         // What went wrong is known by the status; the words are worth a short wait, no more.
         let body = timeout(Duration::from_secs(10), gather(who, response, 64 << 10)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
+        if let Some(tape) = tape {
+            tape.piece(&body);
+            tape.ended();
+        }
         let body = String::from_utf8_lossy(&body);
         Err(classify::reply(who, status.as_u16(), &headers, &body, self.environment.now()))
     }
@@ -286,6 +322,28 @@ async fn give_way() {
     })
     .await;
 }
+
+/// Bytes that were kept, read as if they came from a connection.
+pub fn read(who: Arc<str>, bytes: BytesStream, decoder: Box<dyn Decoder>, limits: Limits) -> Answer {
+    Reading::new(who, bytes, decoder, limits, None).answer()
+}
+
+/// The same bytes, written down as they pass.
+fn recorded(bytes: BytesStream, tape: Arc<Tape>) -> BytesStream {
+    let ended = Arc::clone(&tape);
+    let pieces = bytes.inspect(move |item| match item {
+        Ok(bytes) => tape.piece(bytes),
+        Err(e) => tape.broke(e),
+    });
+    let end = futures_util::stream::poll_fn(move |_| {
+        ended.ended();
+        Poll::Ready(None)
+    });
+    pieces.chain(end).boxed()
+}
+
+/// A body as it comes.
+type BytesStream = futures_util::stream::BoxStream<'static, Result<Bytes, Error>>;
 
 /// An answer that is being read.
 struct Reading<S> {

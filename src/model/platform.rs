@@ -18,6 +18,12 @@ use crate::environment::Environment;
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;
 
+/// The wire of this name.
+pub fn wire(name: &str) -> Option<&'static dyn Wire> {
+    let all: [&'static dyn Wire; 4] = [&Messages, &Responses, CHAT, &Gemini];
+    all.into_iter().find(|wire| wire.name() == name)
+}
+
 /// A wire and where it is spoken.
 pub struct Place {
     /// The dialect.

@@ -2,7 +2,8 @@
 //! environment and the kept keys say together. Made anew whenever one of them changes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Map;
 
@@ -11,6 +12,7 @@ use super::catalog::Catalog;
 use super::endpoint::Endpoint;
 use super::http::Client;
 use super::oauth::Keeper;
+use super::tape::Replay;
 use super::wire::Target;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
@@ -49,6 +51,8 @@ pub struct Registry {
     configured: Vec<String>,
     facts: Vec<Facts>,
     make: Maker,
+    // Directories of recordings that are being played. A leaf lock around a map.
+    replays: Mutex<BTreeMap<String, Arc<Replay>>>,
 }
 
 /// A provider, for people.
@@ -130,8 +134,14 @@ impl Registry {
             auth: sources.auth.clone(),
             client: Arc::clone(&sources.client),
         };
-        let mut registry =
-            Self { entries: BTreeMap::new(), open: BTreeMap::new(), configured: Vec::new(), facts: Vec::new(), make };
+        let mut registry = Self {
+            entries: BTreeMap::new(),
+            open: BTreeMap::new(),
+            configured: Vec::new(),
+            facts: Vec::new(),
+            make,
+            replays: Mutex::default(),
+        };
         for settings in &sources.configured {
             if allowed(&settings.id) {
                 let known = sources.catalog.find(settings.known_as.as_ref().unwrap_or(&settings.id));
@@ -194,6 +204,11 @@ impl Registry {
     /// # Errors
     /// [`NotFound`], with the nearest names.
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
+        if wanted.provider == ModelRef::REPLAY {
+            let mut replays = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
+            let replay = replays.entry(wanted.model.clone()).or_insert_with(|| Replay::new(Path::new(&wanted.model)));
+            return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
+        }
         let made;
         let entry = match self.entries.get(&(wanted.provider.clone(), wanted.model.clone())) {
             Some(entry) => entry,

@@ -16,6 +16,10 @@ use super::{Error, Model, Request};
 pub struct Responses;
 
 impl Wire for Responses {
+    fn name(&self) -> &'static str {
+        "responses"
+    }
+
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
         encode::call(request, target, knobs)
     }

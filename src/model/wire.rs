@@ -15,6 +15,9 @@ use crate::prompts;
 
 /// A dialect that models are asked in.
 pub trait Wire: Send + Sync {
+    /// What it is called in recordings.
+    fn name(&self) -> &'static str;
+
     /// The call that asks this. The same request gives the same bytes.
     ///
     /// # Errors

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::base::Present;
 use super::handle::{Cancel, Ended, Mail, Prompt, Work};
 use super::order::{self, Desk};
+use super::recent::Recent;
 use super::title;
 use crate::event::{Event, Outlet};
-use crate::message::{Content, Message, Role, User};
+use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Store};
 use crate::turn::frame;
 use crate::turn::run;
@@ -32,6 +33,9 @@ pub(super) struct Actor {
     /// Cancels that may be about prompts still in the mailbox.
     pub(super) cancelled: Vec<Cancel>,
     pub(super) choice: watch::Sender<Choice>,
+    /// What was chosen in this project, and of that what this session has told it.
+    pub(super) recent: Recent,
+    pub(super) remembered: Option<ModelRef>,
     /// Ends when the process does.
     pub(super) ended: CancellationToken,
     /// Prompts that came while a turn was running.
@@ -193,6 +197,7 @@ impl Actor {
 
     /// What is to be done after a turn: the title after the first one, the record.
     async fn close_turn(&mut self, outlet: &Outlet) {
+        self.remember().await;
         let choice = self.choice.borrow().clone();
         self.record.updated = self.scope.now();
         self.record.agent = Some(choice.agent);
@@ -211,8 +216,21 @@ impl Actor {
         self.store.record(&self.record).await;
     }
 
+    /// Remembers a model that was chosen, for the next session of this project.
+    async fn remember(&mut self) {
+        let chosen = self.choice.borrow().model.clone();
+        let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else { return };
+        self.remembered = Some(model.clone());
+        let recent = self.recent.clone();
+        let kept = tokio::task::spawn_blocking(move || recent.chosen(&model)).await;
+        if let Ok(Err(e)) = kept {
+            tracing::warn!("the choice of a model could not be remembered: {e}");
+        }
+    }
+
     async fn choose(&mut self, mail: Mail) {
         choose(&self.choice, mail);
+        self.remember().await;
         let choice = self.choice.borrow().clone();
         self.record.agent = Some(choice.agent);
         self.record.model = choice.model;

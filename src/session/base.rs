@@ -268,7 +268,7 @@ impl Present {
             }
             Err(e) => tracing::error!("bringing the providers together failed: {e}"),
         }
-        Models::new(self.registry.subscribe(), settings.model.clone())
+        Models::new(self.registry.subscribe(), settings.model.clone(), old.models.recent().clone())
     }
 }
 

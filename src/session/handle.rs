@@ -2,8 +2,8 @@
 //! that two lines from the editor keep their order.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -36,6 +36,8 @@ pub struct Handle {
     pub(super) cancels: mpsc::UnboundedSender<Cancel>,
     pub(super) mailbox: mpsc::Sender<Mail>,
     pub(super) choice: watch::Receiver<Choice>,
+    // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
+    pub(super) said: Arc<Mutex<Option<ModelRef>>>,
 }
 
 /// What a session can be asked to do.
@@ -167,7 +169,9 @@ impl Handle {
     /// # Errors
     /// [`Busy`].
     pub fn choose_model(&self, model: ModelRef) -> Result<(), Busy> {
-        self.send(Mail::Model(model))
+        self.send(Mail::Model(model.clone()))?;
+        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(model);
+        Ok(())
     }
 
     /// Cancels what runs, lets go of the store, ends the session's task.
@@ -190,9 +194,13 @@ impl Handle {
         self.base.borrow().clone()
     }
 
-    /// What is chosen now. Mail that is still on its way is not in it.
+    /// What is chosen now. An agent whose mail is still on its way is not in it.
     pub fn choice(&self) -> Choice {
-        self.choice.borrow().clone()
+        let mut choice = self.choice.borrow().clone();
+        if let Some(model) = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            choice.model = Some(model);
+        }
+        choice
     }
 
     fn send(&self, mail: Mail) -> Result<(), Busy> {

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
+use super::recent::Recent;
 use super::{models, replay};
 use crate::config::Settings;
 use crate::environment::Environment;
@@ -185,11 +186,13 @@ impl Shared {
         }
         let spot = Spot::find(environment, &place.cwd, &place.extra);
         let read = Read::new(&spot).await;
-        let (models, registry, local) = self.models(&read.settings);
+        let recent = Recent::of(environment, &spot.worktree.root);
+        let (models, registry, local) = self.models(&read.settings, recent.read().into());
         let grants = self.grants(&spot.worktree.root.display().to_string()).await;
         let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
+        let chosen_before = model.clone();
         let (choice, chosen) = watch::channel(Choice { agent, model });
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
         // Unbounded, but only as long as the editor's cancels during one turn.
@@ -235,6 +238,7 @@ impl Shared {
             cancels,
             mailbox,
             choice: chosen,
+            said: Arc::default(),
         };
         let replay = self.replay(&scope, &history, &record.todos);
         let actor = Actor {
@@ -247,6 +251,8 @@ impl Shared {
             cancels: cancel,
             cancelled: Vec::new(),
             choice,
+            recent,
+            remembered: chosen_before,
             ended: self.ended.clone(),
             waiting: VecDeque::new(),
             local,
@@ -257,7 +263,11 @@ impl Shared {
 
     /// The models of a session, and the way to change them. When the settings name none, the usual
     /// local servers are looked for in the background; the task ends when the answer is in.
-    fn models(self: &Arc<Self>, settings: &Arc<Settings>) -> (Models, Registered, Option<JoinHandle<()>>) {
+    fn models(
+        self: &Arc<Self>,
+        settings: &Arc<Settings>,
+        recent: Arc<[ModelRef]>,
+    ) -> (Models, Registered, Option<JoinHandle<()>>) {
         let configured = self.registry(settings);
         let bare = configured.is_bare();
         self.refresh(&configured);
@@ -272,7 +282,7 @@ impl Shared {
                 }
             })
         });
-        (Models::new(current, settings.model.clone()), registry, local)
+        (Models::new(current, settings.model.clone(), recent), registry, local)
     }
 
     /// Everyone who can be asked by these settings. Reads files.

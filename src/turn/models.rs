@@ -14,12 +14,19 @@ use crate::model::{Model, Provider};
 pub struct Models {
     registry: watch::Receiver<Arc<Registry>>,
     preferred: Option<ModelRef>,
+    recent: Arc<[ModelRef]>,
 }
 
 impl Models {
-    /// Models from a registry, with the default the settings name.
-    pub fn new(registry: watch::Receiver<Arc<Registry>>, preferred: Option<ModelRef>) -> Self {
-        Self { registry, preferred }
+    /// Models from a registry, with the default the settings name and what was chosen in this
+    /// project before, the newest first.
+    pub fn new(registry: watch::Receiver<Arc<Registry>>, preferred: Option<ModelRef>, recent: Arc<[ModelRef]>) -> Self {
+        Self { registry, preferred, recent }
+    }
+
+    /// What was chosen in this project before, the newest first.
+    pub fn recent(&self) -> &Arc<[ModelRef]> {
+        &self.recent
     }
 
     /// A model and how to ask it.
@@ -40,8 +47,11 @@ impl Models {
         self.registry.changed().await.is_ok()
     }
 
-    /// The model for those who did not choose: the settings', else the best there is.
+    /// The model for those who did not choose: the settings', else the one chosen last in this
+    /// project that is still there, else the best there is.
     pub fn default_model(&self) -> ModelRef {
-        self.preferred.clone().unwrap_or_else(|| self.registry.borrow().default_model().id.clone())
+        let chosen = || self.recent.iter().find(|model| self.find(model).is_ok()).cloned();
+        let best = || self.registry.borrow().default_model().id.clone();
+        self.preferred.clone().or_else(chosen).unwrap_or_else(best)
     }
 }

@@ -113,8 +113,10 @@ async fn ask(
                 let said = message.parts[first..].iter().any(|part| !matches!(part.content, Content::Reasoning(_)));
                 empty += 1;
                 if said || end.finish == Finish::Refusal || end.finish == Finish::Length || empty > 1 {
-                    if !said && end.finish == Finish::Stop {
-                        silence(scope, message).await;
+                    match end.finish {
+                        Finish::Stop if !said => remark(scope, message, EMPTY).await,
+                        Finish::Refusal if !said => remark(scope, message, REFUSED).await,
+                        _ => {}
                     }
                     return Ok(end);
                 }
@@ -141,9 +143,12 @@ async fn ask(
     }
 }
 
-/// A turn never ends without a word: an answer that stays empty is said to be so.
-async fn silence(scope: &Scope, message: &mut Message) {
-    let text = "(The model gave an empty answer.)".to_owned();
+const EMPTY: &str = "(The model gave an empty answer.)";
+const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
+
+/// A turn never ends without a word: an answer without any is said to be so.
+async fn remark(scope: &Scope, message: &mut Message, text: &str) {
+    let text = text.to_owned();
     let part = scope.part(Content::Text(Text { text: text.clone(), ..Text::default() }));
     scope.outlet.event(Event::Text { part: part.id.clone(), delta: text }).await;
     scope.record.part(&message.id, &part).await;

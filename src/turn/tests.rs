@@ -103,7 +103,7 @@ impl Stage {
             roots: Arc::new([]),
             settings: settings.clone(),
             agents: Arc::new(agents),
-            models: Models::new(watch::channel(Arc::new(registry)).1, None),
+            models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
             tools: Arc::new(tool::registry::Registry::built_in()),
             grants: Grants::open("project", &environment, &store).await,
             background: Arc::new(Background {

@@ -110,6 +110,8 @@ impl Chunks {
                 let block = self.block();
                 self.open = Some((block, kind));
                 if kind == Kind::Refusal {
+                    // The first piece says what the block is: words.
+                    out.push(Delta::Text { index: block, text: String::new() });
                     out.push(Delta::Provider { index: block, data: entry("refusal", true) });
                 }
                 block

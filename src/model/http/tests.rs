@@ -109,7 +109,7 @@ async fn ask(client: &Arc<Client>, address: SocketAddr, limits: Limits) -> Vec<R
     let call =
         Call { url: format!("http://{address}/v1/x"), headers: vec![("x-key".into(), "k".into())], body: "{}".into() };
     let target = Target { name: "Acme".into(), ..Target::default() };
-    client.ask("Acme".into(), call, Chat.decoder(&target), limits).collect().await
+    client.ask("Acme".into(), call, Chat.decoder(&target), limits, None).collect().await
 }
 
 fn text(answer: &[Result<Delta, Error>]) -> String {
@@ -290,7 +290,7 @@ async fn certificates_that_cannot_be_read_are_named() {
 async fn dropping_the_answer_hangs_up() {
     let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&words("x"))))]]).await;
     let call = Call { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
-    let mut answer = client().ask("Acme".into(), call, Chat.decoder(&Target::default()), Limits::default());
+    let mut answer = client().ask("Acme".into(), call, Chat.decoder(&Target::default()), Limits::default(), None);
     assert!(answer.next().await.unwrap().is_ok());
     drop(answer);
     // The server's last read ends when the connection does.

@@ -50,7 +50,11 @@ impl Items {
         let index = self.blocks.len();
         self.blocks.push(Block { output, kind, came: false, part: None });
         match kind {
-            Kind::Refusal => out.push(Delta::Provider { index, data: entry("refusal", true) }),
+            // The first piece says what the block is: words.
+            Kind::Refusal => out.extend([
+                Delta::Text { index, text: String::new() },
+                Delta::Provider { index, data: entry("refusal", true) },
+            ]),
             Kind::Reasoning => out.push(Delta::Reasoning { index, text: String::new() }),
             Kind::Text | Kind::Call => {}
         }

@@ -1,0 +1,138 @@
+//! What comes from a model, and what goes to it: bytes into deltas, a long history into a body.
+
+use std::sync::Arc;
+
+use adjutant::message::ModelRef;
+use adjutant::model::anthropic::Messages;
+use adjutant::model::chat::Chat;
+use adjutant::model::gemini::Gemini;
+use adjutant::model::request::{CallResult, Input, Message, Output, Params, Tool};
+use adjutant::model::responses::Responses;
+use adjutant::model::sse::Parser;
+use adjutant::model::wire::{Knobs, Target, Wire};
+use adjutant::model::{Error, Model, Request};
+use divan::counter::BytesCount;
+use divan::{Bencher, black_box};
+use serde_json::{Map, json};
+
+const WIRES: [&str; 4] = ["chat", "messages", "responses", "gemini"];
+
+fn wire(name: &str) -> &'static dyn Wire {
+    match name {
+        "chat" => &Chat,
+        "messages" => &Messages,
+        "responses" => &Responses,
+        _ => &Gemini,
+    }
+}
+
+/// An answer of words, as this provider streams it: pieces of a few words each.
+fn stream(name: &str) -> String {
+    let words = "the quick brown fox jumps over the lazy dog, and then again; ".repeat(2);
+    let one = |event: &str, data: serde_json::Value| match event {
+        "" => format!("data: {data}\n\n"),
+        event => format!("event: {event}\ndata: {data}\n\n"),
+    };
+    let piece = match name {
+        "chat" => one(
+            "",
+            json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m",
+            "choices": [{"index": 0, "delta": {"content": words}, "finish_reason": null}]}),
+        ),
+        "messages" => one(
+            "content_block_delta",
+            json!({"type": "content_block_delta", "index": 0,
+            "delta": {"type": "text_delta", "text": words}}),
+        ),
+        "responses" => one(
+            "response.output_text.delta",
+            json!({"type": "response.output_text.delta", "item_id": "msg_1",
+            "output_index": 0, "content_index": 0, "delta": words, "sequence_number": 7}),
+        ),
+        _ => one(
+            "",
+            json!({"candidates": [{"content": {"parts": [{"text": words}], "role": "model"}, "index": 0}],
+            "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 2, "totalTokenCount": 7}, "modelVersion": "m"}),
+        ),
+    };
+    let begin = match name {
+        "messages" => one(
+            "content_block_start",
+            json!({"type": "content_block_start", "index": 0,
+            "content_block": {"type": "text", "text": ""}}),
+        ),
+        _ => String::new(),
+    };
+    begin + &piece.repeat((4 << 20) / piece.len())
+}
+
+#[divan::bench(args = WIRES, sample_count = 20)]
+fn decode(bencher: Bencher, name: &str) {
+    let text = stream(name);
+    bencher.counter(BytesCount::new(text.len())).bench_local(|| {
+        let mut parser = Parser::default();
+        let mut decoder = wire(name).decoder(&Target::default());
+        let mut deltas = Vec::new();
+        let mut pieces = 0;
+        for packet in text.as_bytes().chunks(16 << 10) {
+            parser.push::<Error>(packet, |event, data| decoder.decode(event, data, &mut deltas)).ok();
+            pieces += deltas.len();
+            deltas.clear();
+        }
+        black_box(pieces)
+    });
+}
+
+/// A thousand messages: questions, answers, calls and results of 2 KB.
+fn history() -> Request {
+    let code = "    let found = rows.iter().find(|row| row.id == id)?;\n".repeat(40);
+    let messages = (0..250).flat_map(|turn| {
+        let id = format!("call_{turn}");
+        [
+            Message::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
+            Message::Assistant(vec![
+                Output::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
+                Output::Call {
+                    id: id.clone(),
+                    provider_id: None,
+                    name: "read".into(),
+                    arguments: json!({"filePath": "/a/b.rs"}),
+                    provider: Map::new(),
+                },
+            ]),
+            Message::Results(vec![CallResult {
+                id,
+                provider_id: None,
+                name: "read".into(),
+                text: code.clone(),
+                failed: false,
+                attachments: Vec::new(),
+            }]),
+            Message::Assistant(vec![Output::Text {
+                text: format!("Here is why. {}", &code[..500]),
+                provider: Map::new(),
+            }]),
+        ]
+    });
+    let tool = |name: &str| Tool {
+        name: name.into(),
+        description: "Does something with a file. ".repeat(20),
+        schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]}),
+    };
+    Request {
+        model: Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: "m".into(), effort: None })),
+        system: vec!["You are an agent. ".repeat(500)],
+        messages: messages.collect(),
+        tools: ["bash", "edit", "glob", "grep", "read", "write"].map(tool).to_vec(),
+        must_call: false,
+        params: Params::default(),
+        session: "ses_1".into(),
+    }
+}
+
+#[divan::bench(args = WIRES, sample_count = 50)]
+fn encode_a_thousand_messages(bencher: Bencher, name: &str) {
+    let request = history();
+    let target = Target { base_url: "http://127.0.0.1:9/v1".into(), ..Target::default() };
+    bencher.bench_local(|| wire(name).encode(&request, &target, &Knobs::default()).map(|call| call.body.len()));
+}
