@@ -15,7 +15,7 @@ use crate::editor::PATIENCE;
 use crate::project::Project;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 12] = [
+pub const ALL: [(&str, fn()); 13] = [
     ("models are listed with prices and keys", models_are_listed),
     ("the catalogue is fetched once and asked for by its mark", the_catalogue_is_refreshed),
     ("a newer catalogue is fetched beside the conversation", refreshed_beside_the_conversation),
@@ -27,6 +27,7 @@ pub const ALL: [(&str, fn()); 12] = [
     ("traffic is recorded without keys and played back", recorded_and_replayed),
     ("a choice holds for the project", a_choice_holds),
     ("an authority of one's own is trusted, and nobody else's", certificates),
+    ("one connection serves all steps", one_connection),
     ("proxies are used, and their refusals told", proxies),
 ];
 
@@ -721,4 +722,55 @@ fn proxies() {
     talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
     assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
     talk.leave();
+}
+
+/// A model on a connection that stays open: three calls, then words. Gives back how many connections
+/// were made and how many requests came over them.
+fn one_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let counted = Arc::new((Mutex::new((0, 0)), AtomicBool::new(false)));
+    let shared = counted.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if shared.1.load(Ordering::Relaxed) {
+                return;
+            }
+            shared.0.lock().unwrap().0 += 1;
+            let shared = shared.clone();
+            std::thread::spawn(move || {
+                while let Some(request) = hear(&stream) {
+                    shared.0.lock().unwrap().1 += 1;
+                    let results = request.body.matches("\"role\":\"tool\"").count();
+                    let delta = if results < 3 {
+                        let function = json!({ "name": "glob", "arguments": json!({ "pattern": format!("*{results}") }).to_string() });
+                        json!({ "tool_calls": [{ "index": 0, "id": format!("c{results}"), "function": function }] })
+                    } else {
+                        json!({ "content": "Three times the same." })
+                    };
+                    let why = if results < 3 { "tool_calls" } else { "stop" };
+                    let chunk = json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": why }] });
+                    let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{body}",
+                        body.len()
+                    );
+                    if (&stream).write_all(answer.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let project = Project::new();
+    one_provider(&project, &format!("http://{address}/v1"), "a-key");
+    let mut settings: Value =
+        serde_json::from_str(&std::fs::read_to_string(project.path("~/.config/opencode/opencode.json")).unwrap())
+            .unwrap();
+    settings["permission"] = json!({ "*": "allow" });
+    project.write("~/.config/opencode/opencode.json", &settings.to_string());
+    assert_eq!(says(&project, &["run", "Look three times"]), "Three times the same.\n");
+    assert_eq!(*counted.0.lock().unwrap(), (1, 4));
+    counted.1.store(true, Ordering::Relaxed);
+    TcpStream::connect(address).ok();
 }

@@ -28,6 +28,8 @@ pub mod tape;
 pub mod wire;
 
 #[cfg(test)]
+mod bad_input;
+#[cfg(test)]
 mod conversations;
 
 use std::pin::Pin;

@@ -49,6 +49,30 @@ fn results(ids: &[(&str, Option<&str>)]) -> Message {
     Message::Results(ids.iter().map(result).collect())
 }
 
+fn file(mime: &str) -> Input {
+    Input::File(Attachment { mime: mime.into(), data: "AAAA".into(), name: Some("a file".into()) })
+}
+
+fn failed(id: &str, wire: Option<&str>) -> CallResult {
+    CallResult {
+        id: id.into(),
+        provider_id: wire.map(str::to_owned),
+        name: "read".into(),
+        text: "[Tool execution was interrupted]".into(),
+        failed: true,
+        attachments: Vec::new(),
+    }
+}
+
+fn long() -> Vec<Message> {
+    let turn = |n: usize| {
+        let (id, wire) = (format!("call_{n}"), format!("w{}", n % 7));
+        let one = [(id.as_str(), Some(wire.as_str()))];
+        [user("more"), calls(&one), results(&one), said("so")]
+    };
+    (0..250).flat_map(turn).collect()
+}
+
 /// A name and a conversation.
 type Row = (&'static str, Vec<Message>);
 
@@ -84,6 +108,62 @@ fn conversations() -> Vec<Row> {
                 user("c"),
             ],
         ),
+        (
+            "images and PDF from the user",
+            vec![Message::User(vec![Input::Text("look".into()), file("image/png"), file("application/pdf")])],
+        ),
+        (
+            "calls that were interrupted or failed",
+            vec![
+                user("a"),
+                calls(&[("call_a", Some("wa")), ("call_b", None)]),
+                Message::Results(vec![failed("call_a", Some("wa")), failed("call_b", None)]),
+                user("go on"),
+            ],
+        ),
+        (
+            "words and calls in one answer, and nothing after the results",
+            vec![
+                user("a"),
+                Message::Assistant(vec![
+                    Output::Text { text: "I look.".into(), provider: Map::new() },
+                    Output::Call {
+                        id: "call_w".into(),
+                        provider_id: Some("w".into()),
+                        name: "read".into(),
+                        arguments: json!({}),
+                        provider: Map::new(),
+                    },
+                ]),
+                results(&[("call_w", Some("w"))]),
+            ],
+        ),
+        (
+            "a refusal",
+            vec![
+                user("a"),
+                Message::Assistant(vec![Output::Text {
+                    text: "I will not.".into(),
+                    provider: Map::from_iter([("refusal".to_owned(), true.into())]),
+                }]),
+                user("and now?"),
+            ],
+        ),
+        (
+            "another model's signatures",
+            vec![
+                user("a"),
+                Message::Assistant(vec![
+                    Output::Reasoning {
+                        text: "hm".into(),
+                        provider: Map::from_iter([("unknown".to_owned(), json!({"x": [1]}))]),
+                    },
+                    Output::Text { text: "b".into(), provider: Map::from_iter([("unknown".to_owned(), json!(1))]) },
+                ]),
+                user("c"),
+            ],
+        ),
+        ("a long history", long()),
         (
             "a file nobody reads",
             vec![Message::User(vec![Input::File(Attachment {

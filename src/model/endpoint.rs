@@ -29,6 +29,8 @@ pub struct Endpoint {
     pub options: Map<String, Value>,
     /// The options of the named variants.
     pub variants: Vec<(String, Map<String, Value>)>,
+    /// The names of the provider's models, to be suggested where this one is not there.
+    pub siblings: Arc<[String]>,
     /// Why it cannot be asked, if it cannot.
     pub unusable: Option<Error>,
 }
@@ -72,7 +74,8 @@ impl Endpoint {
                 let decoder = self.wire.decoder(target);
                 let tape = self.client.record(self.wire.name(), &target.name, &request.model, &call, secret.as_ref());
                 let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits, tape);
-                without_key(answer, secret)
+                let asked = request.model.id.to_string();
+                suggesting(without_key(answer, secret), asked, Arc::clone(&self.siblings))
             }
         }
     }
@@ -113,4 +116,26 @@ impl Provider for Arc<Endpoint> {
 fn without_key(answer: Answer, key: Option<Secret>) -> Answer {
     let Some(key) = key.filter(|key| key.expose().len() >= 6) else { return answer };
     Box::pin(answer.map(move |item| item.map_err(|e| e.reworded(|text| text.replace(key.expose(), "[key]")))))
+}
+
+/// A model that the provider does not have is usually misspelt, or has a successor.
+fn suggesting(answer: Answer, asked: String, siblings: Arc<[String]>) -> Answer {
+    let is_missing = |text: &str| {
+        let text = text.to_lowercase();
+        let gone =
+            ["not found", "does not exist", "not exist", "unknown", "no such", "404", "not supported", "invalid model"];
+        text.contains("model") && gone.iter().any(|words| text.contains(words))
+    };
+    Box::pin(answer.map(move |item| {
+        item.map_err(|e| match e {
+            Error::BadRequest(text) if is_missing(&text) => {
+                let others = siblings.iter().map(String::as_str).filter(|name| *name != asked);
+                match crate::config::nearest(&asked, others) {
+                    Some(near) => Error::BadRequest(format!("{text} Did you mean {near}?")),
+                    None => Error::BadRequest(text),
+                }
+            }
+            other => other,
+        })
+    }))
 }

@@ -177,6 +177,8 @@ impl Registry {
 
     fn add(&mut self, settings: said::Provider, known: bool) {
         let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
+        let names: Arc<[String]> =
+            settings.models.iter().map(|model| format!("{}/{}", settings.id, model.key)).collect();
         for model in &settings.models {
             let hidden = match model.status.as_deref() {
                 Some("deprecated") => true,
@@ -187,7 +189,7 @@ impl Registry {
             if hidden || !listed || settings.blacklist.contains(&model.key) {
                 continue;
             }
-            let entry = self.make.entry(&settings, model);
+            let entry = self.make.entry(&settings, model, &names);
             self.entries.insert((settings.id.clone(), model.key.clone()), entry);
         }
         let open = settings.models.is_empty();
@@ -214,7 +216,11 @@ impl Registry {
             Some(entry) => entry,
             None => match self.open.get(&wanted.provider) {
                 Some(settings) => {
-                    made = self.make.entry(settings, &said::Model { key: wanted.model.clone(), ..Default::default() });
+                    made = self.make.entry(
+                        settings,
+                        &said::Model { key: wanted.model.clone(), ..Default::default() },
+                        &Arc::default(),
+                    );
                     &made
                 }
                 None => {
@@ -337,7 +343,7 @@ impl Maker {
         }
     }
 
-    fn entry(&self, settings: &said::Provider, model: &said::Model) -> Entry {
+    fn entry(&self, settings: &said::Provider, model: &said::Model, names: &Arc<[String]>) -> Entry {
         let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
@@ -400,8 +406,18 @@ impl Maker {
         let mut options = platform::body_options(&settings.options);
         options.extend(model.options.clone());
         let client = Arc::clone(&self.client);
-        let endpoint =
-            Endpoint { client, wire, target, secret, login, limits: settings.limits, options, variants, unusable };
+        let endpoint = Endpoint {
+            siblings: Arc::clone(names),
+            client,
+            wire,
+            target,
+            secret,
+            login,
+            limits: settings.limits,
+            options,
+            variants,
+            unusable,
+        };
         let released = model.released.clone().unwrap_or_default();
         Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, usable }
     }

@@ -43,7 +43,8 @@ impl Parts {
             self.called = true;
             let index = self.block();
             out.push(Delta::Call { index, id: call.id.filter(|id| !id.is_empty()), name: call.name });
-            out.push(Delta::Arguments { index, json: Value::Object(call.args.unwrap_or_default()).to_string() });
+            let args = call.args.unwrap_or_else(|| Value::Object(Map::new()));
+            out.push(Delta::Arguments { index, json: args.to_string() });
             out.extend(signed.map(|data| Delta::Provider { index, data }));
             return;
         }
@@ -204,7 +205,7 @@ struct Call {
     #[serde(default)]
     name: String,
     #[serde(default)]
-    args: Option<Map<String, Value>>,
+    args: Option<Value>,
 }
 
 #[derive(Deserialize)]

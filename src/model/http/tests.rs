@@ -24,6 +24,7 @@ fn chunk(text: &str) -> String {
 #[derive(Clone)]
 enum Act {
     Say(String),
+    Bytes(Vec<u8>),
     SayByByte(String),
     ChunkByByte(String),
     Wait(u64),
@@ -48,6 +49,7 @@ async fn serve(answers: Vec<Vec<Act>>) -> (SocketAddr, tokio::task::JoinHandle<V
                 for act in acts {
                     match act {
                         Say(text) => socket.write_all(text.as_bytes()).await.unwrap(),
+                        Act::Bytes(bytes) => socket.write_all(&bytes).await.unwrap(),
                         SayByByte(text) => {
                             for byte in text.as_bytes() {
                                 let _ = socket.write_all(&[*byte]).await;
@@ -350,4 +352,42 @@ async fn a_flood_is_read() {
     let took = begun.elapsed();
     println!("{deltas} deltas, {size} bytes in {took:?}: {:.0} MB/s", size as f64 / took.as_secs_f64() / 1e6);
     assert_eq!(letters, 20_000 * "00000 some words here".len());
+}
+
+/// Some gateways compress what they pass on, whatever was asked for.
+#[tokio::test]
+async fn a_compressed_answer_is_read() {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(format!("{}{END}", words("Grüße, packed 🦀")).as_bytes()).unwrap();
+    let packed = packed.finish().unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n",
+        packed.len()
+    );
+    let (half, rest) = packed.split_at(packed.len() / 2);
+    let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
+    assert_eq!(text(&one(acts, Limits::default()).await), "Grüße, packed 🦀");
+    // What only says that it is compressed is no answer.
+    let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
+    let answer = one(acts, Limits::default()).await;
+    assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_found_is_told_as_that() {
+    struct Nobody;
+    impl reqwest::dns::Resolve for Nobody {
+        fn resolve(&self, _: reqwest::dns::Name) -> reqwest::dns::Resolving {
+            Box::pin(async { Err("failed to lookup address information: Name or service not known".into()) })
+        }
+    }
+    let client =
+        build(reqwest::Client::builder().no_proxy().tls_certs_only([]).dns_resolver(Arc::new(Nobody))).unwrap();
+    let failed = client.get("http://models.example/v1?key=secret").send().await.unwrap_err();
+    let error = broken("Acme", &failed);
+    let text = error.to_string();
+    assert!(text.starts_with("The host of Acme (models.example) was not found: "), "{text}");
+    assert!(!text.contains("secret") && error.is_transient(), "{text}");
+    assert!(error.fault().advice.unwrap().contains("HTTPS_PROXY"));
 }
