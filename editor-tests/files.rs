@@ -1,14 +1,27 @@
 //! What stands in files, and what is fetched because a file says so: seen through the commands, and
 //! through conversations with servers of these tests.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
+
 use serde_json::{Value, json};
 
+use crate::conversations::Talk;
+use crate::editor::PATIENCE;
+use crate::model::{self, Model};
 use crate::project::Project;
-use crate::providers::{adjutant, says};
+use crate::providers::{Server, adjutant, says};
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 2] =
-    [("a project is trusted and forgotten", trusted), ("a run without a terminal trusts nothing", untrusted_run)];
+pub const ALL: [(&str, fn()); 6] = [
+    ("a project is trusted and forgotten", trusted),
+    ("a run without a terminal trusts nothing", untrusted_run),
+    ("an instruction page is fetched before the first turn", page_fetched),
+    ("an instruction page that cannot be had is told", page_missing),
+    ("an organisation's defaults come in beside the conversation", defaults_fetched),
+    ("an organisation that does not answer keeps nobody waiting", defaults_missing),
+];
 
 const ROOT: &str = "the project";
 
@@ -60,4 +73,102 @@ fn untrusted_run() {
     let lines: Vec<Value> =
         String::from_utf8(output.stdout).unwrap().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     assert!(lines.iter().any(|line| line["method"] == json!("session/request_permission")));
+}
+
+/// What the updates of a turn say, as one text.
+fn told(updates: &[Value]) -> String {
+    updates.iter().filter_map(|update| update["content"]["text"].as_str()).collect()
+}
+
+fn page_fetched() {
+    let status = Arc::new(AtomicU16::new(200));
+    let own = status.clone();
+    let server = Server::start(move |_| (own.load(Ordering::Relaxed), String::new(), "Speak of the weather.".into()));
+    let script = "sees: Speak of the weather.\ntext: It rains.\n---\nsees: Speak of the weather.\ntext: It snows.\n";
+    let model = Model::start(model::script(script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "instructions": [format!("{}/rules.md", server.base())] }));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Hello.");
+    assert_eq!(told(&talk.answer(2).1), "It rains.");
+    let project = talk.leave();
+    // Another day, without the server: what was fetched holds.
+    status.store(500, Ordering::Relaxed);
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Hello again.");
+    assert!(told(&talk.answer(2).1).contains("It snows."));
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn page_missing() {
+    let server = Server::start(|_| (404, String::new(), "no".into()));
+    let project = Project::new();
+    let address = format!("{}/rules.md", server.base());
+    project.write("~/.config/adjutant/adjutant.json", &json!({ "instructions": [address] }).to_string());
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "hello");
+    let words = told(&talk.answer(2).1);
+    assert!(
+        words.contains(&format!("The instructions at {address} could not be fetched, so they are missing")),
+        "{words}"
+    );
+    talk.prompt(3, &session, "hello");
+    let words = told(&talk.answer(3).1);
+    assert!(!words.contains("could not be fetched"), "told once: {words}");
+    talk.leave();
+}
+
+/// A project of somebody who is logged in to an organisation.
+fn member(server: &Server) -> Project {
+    let project = Project::new();
+    let login = json!({ server.base(): { "type": "wellknown", "key": "ORG_TOKEN", "token": "t0ken" } });
+    project.write("~/.local/share/adjutant/auth.json", &login.to_string());
+    project
+}
+
+fn defaults_fetched() {
+    let server = Server::start(|heard| {
+        let base = format!("http://{}", heard.header("host").unwrap_or_default());
+        let body = match heard.path() {
+            "/.well-known/opencode" => json!({ "config": { "username": "nobody" },
+                "remote_config": { "url": format!("{base}/more"), "headers": { "x-token": "{env:ORG_TOKEN}{env:HOME}" } } }),
+            _ => json!({ "agent": { "auditor": { "mode": "primary", "description": "Audits for {env:ORG_TOKEN}." } } }),
+        };
+        (200, String::new(), body.to_string())
+    });
+    let mut talk = Talk::new(member(&server));
+    let session = talk.open();
+    // The session is there at once; a turn some time later knows the agent, without a restart.
+    let begun = Instant::now();
+    let found = (2..).find(|id| {
+        talk.prompt(*id, &session, "hello");
+        let updates = talk.answer(*id).1;
+        let options: Vec<_> = updates.iter().filter(|u| u["sessionUpdate"] == "config_option_update").collect();
+        options.iter().any(|update| update.to_string().contains("Audits for t0ken.")) || begun.elapsed() > PATIENCE
+    });
+    assert!(begun.elapsed() <= PATIENCE, "not there after {found:?} turns");
+    let asked: Vec<_> = server.heard().iter().map(|heard| heard.path().to_owned()).collect();
+    assert_eq!(asked, ["/.well-known/opencode", "/more"]);
+    assert_eq!(server.heard()[1].header("x-token"), Some("t0ken{env:HOME}"));
+    let project = talk.leave();
+    assert!(says(&project, &["agents"]).contains("auditor"));
+}
+
+fn defaults_missing() {
+    let server = Server::start(|_| (200, String::new(), "<html>log in</html>".into()));
+    let mut talk = Talk::new(member(&server));
+    let session = talk.open();
+    let begun = Instant::now();
+    let found = (2..).find(|id| {
+        talk.prompt(*id, &session, "hello");
+        let words = told(&talk.answer(*id).1);
+        words.contains("could not be fetched, so they do not hold: the server answered with a web page")
+            || begun.elapsed() > PATIENCE
+    });
+    assert!(begun.elapsed() <= PATIENCE, "not told after {found:?} turns");
+    talk.leave();
 }

@@ -133,6 +133,9 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
 
     let items = trust::review(&told, &disk.uses, &user, worktree, home);
     let digest = trust::digest(&items);
+    for file in items.iter().flat_map(|item| &item.named.files) {
+        disk.look(file).ok();
+    }
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
         || environment.setting("TRUST").is_some_and(|value| value == "all");
     let store = trust::Store::path(environment);

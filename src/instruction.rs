@@ -44,8 +44,10 @@ impl Entry {
 pub struct Instructions {
     /// In order: the user's, the project's (nearest first), those the settings name.
     pub entries: Vec<Entry>,
-    /// Addresses the settings name, to be fetched: at most 5 s, kept for the session, failures told.
+    /// Addresses the settings name. Somebody else fetches them; here what was last fetched is read.
     pub addresses: Vec<String>,
+    /// Those of them that were never fetched.
+    pub missing: Vec<String>,
     /// For the user: what was not read and why, what was taken out. One sentence each.
     pub notices: Vec<String>,
     /// What was looked at, to notice a change.
@@ -95,7 +97,17 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
     for instruction in &settings.instructions {
         reader.named(instruction, cwd, project);
     }
+    for address in reader.found.addresses.clone() {
+        reader.page(address);
+    }
     reader.found
+}
+
+/// Where the page at an address is kept once it was fetched.
+pub fn kept(environment: &Environment, address: &str) -> PathBuf {
+    let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
+    let name: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    environment.dirs.cache.join("instructions").join(format!("{name}.md"))
 }
 
 /// The instruction files beside a file that is read, nearest first: one for each directory from the
@@ -182,34 +194,41 @@ impl Reader<'_> {
         }
         match read_start(path) {
             Ok((bytes, whole)) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let (mut text, removed) = visible(text.trim());
-                if removed > 0 {
-                    let characters = if removed == 1 {
-                        "1 invisible character".to_owned()
-                    } else {
-                        format!("{removed} invisible characters")
-                    };
-                    self.found.notices.push(format!("{characters} taken out of {shown}"));
-                }
-                if !whole {
-                    text.push_str("\n\n(The rest of this file is left out: it is too long.)");
-                    let most = LARGEST >> 10;
-                    self.found.notices.push(format!("{shown} is too long: only its first {most} KiB are used"));
-                }
-                if !text.is_empty() {
-                    self.found.entries.push(Entry {
-                        source: path.display().to_string(),
-                        path: Some(path.to_path_buf()),
-                        text,
-                    });
-                }
+                self.add(shown, path.display().to_string(), Some(path.to_path_buf()), &bytes, whole);
                 true
             }
             Err(e) => {
                 self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
                 false
             }
+        }
+    }
+
+    /// Reads what was last fetched from an address.
+    fn page(&mut self, address: String) {
+        let path = kept(self.environment, &address);
+        let there = self.found.fingerprint.look(&path).ok().flatten().is_some();
+        match read_start(&path).ok().filter(|_| there) {
+            Some((bytes, whole)) => self.add(address.clone(), address, None, &bytes, whole),
+            None => self.found.missing.push(address),
+        }
+    }
+
+    /// Adds a text, with what nobody can see taken out.
+    fn add(&mut self, shown: String, source: String, path: Option<PathBuf>, bytes: &[u8], whole: bool) {
+        let text = String::from_utf8_lossy(bytes);
+        let (mut text, removed) = visible(text.trim());
+        if removed > 0 {
+            let characters = crate::text::count(removed, "invisible character");
+            self.found.notices.push(format!("{characters} taken out of {shown}"));
+        }
+        if !whole {
+            text.push_str("\n\n(The rest of this file is left out: it is too long.)");
+            let most = LARGEST >> 10;
+            self.found.notices.push(format!("{shown} is too long: only its first {most} KiB are used"));
+        }
+        if !text.is_empty() {
+            self.found.entries.push(Entry { source, path, text });
         }
     }
 

@@ -5,6 +5,7 @@ pub mod actor;
 pub mod base;
 pub mod commands;
 pub mod diff;
+mod fetch;
 pub mod handle;
 pub mod models;
 pub mod open;

@@ -10,7 +10,7 @@
 //!    from the project's root down to the session's directory, then the ones that
 //!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name — an inner one wins over an outer one;
 //! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`;
-//! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant`;
+//! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: [`administered`]);
 //! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are laid over `permission`.
 
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
     let ours = environment.dirs.config.clone();
     let theirs = ours.with_file_name("opencode");
 
+    for path in super::remote::logins(environment) {
+        // Somebody may log in later: that is a change like any other.
+        layers.disk.look(&path).ok();
+    }
     let remotes = super::remote::wanted(environment);
     layers.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
     for remote in remotes {
@@ -107,7 +111,7 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
     }
     let managed = environment.setting("TEST_MANAGED_CONFIG_DIR").map(PathBuf::from);
     let managed =
-        managed.map_or_else(|| vec![PathBuf::from("/etc/opencode"), PathBuf::from("/etc/adjutant")], |dir| vec![dir]);
+        managed.map_or_else(|| administered(std::env::consts::OS, environment.var("ProgramData")), |dir| vec![dir]);
     for dir in managed {
         for name in ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"] {
             layers.file(&dir.join(name), Layer::Managed, false);
@@ -119,6 +123,16 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
         }
     }
     (layers.told, directories)
+}
+
+/// Where an administrator's settings are on a system, lowest first.
+pub(crate) fn administered(system: &str, program_data: Option<&str>) -> Vec<PathBuf> {
+    let parent = match system {
+        "macos" => PathBuf::from("/Library/Application Support"),
+        "windows" => PathBuf::from(program_data.unwrap_or("C:\\ProgramData")),
+        _ => PathBuf::from("/etc"),
+    };
+    ["opencode", "adjutant"].map(|name| parent.join(name)).into()
 }
 
 /// The directories from `root` down to `cwd`, both included. A cwd elsewhere stands alone.
@@ -254,6 +268,26 @@ impl Layers<'_, '_> {
                     self.told.push(Told { origin, node });
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_system_has_its_place_for_administrators() {
+        let table = [
+            ("linux", None, "/etc"),
+            ("freebsd", Some("ignored"), "/etc"),
+            ("macos", None, "/Library/Application Support"),
+            ("windows", Some("D:\\Data"), "D:\\Data"),
+            ("windows", None, "C:\\ProgramData"),
+        ];
+        for (system, data, parent) in table {
+            let wanted = ["opencode", "adjutant"].map(|name| Path::new(parent).join(name));
+            assert_eq!(administered(system, data), wanted, "{system}");
         }
     }
 }

@@ -4,6 +4,58 @@
 use super::node::{Entry, Node, Place, Value};
 use super::problem::{Problem, Severity};
 
+/// Keys of the second format that stand elsewhere in this one.
+const MOVED: &[(&[&str], &[&str])] = &[
+    (&["mcp", "servers"], &["mcp"]),
+    (&["mcp", "timeout"], &["experimental", "mcp_timeout"]),
+    (&["snapshots"], &["snapshot"]),
+    (&["media"], &["attachment"]),
+    (&["compaction", "keep"], &["compaction", "tail_turns"]),
+    (&["compaction", "buffer"], &["compaction", "reserved"]),
+    (&["experimental", "subagent_depth"], &["subagent_depth"]),
+];
+
+/// Keys of the second format that nothing here answers to.
+const UNUSED: &[&str] = &["plugins", "websearch", "warming"];
+
+/// Whether a value is the second format's: a server may well be called "servers".
+fn is_later(way: &[&str], node: &Node) -> bool {
+    match way {
+        ["mcp", "servers"] => {
+            !node.entries().is_empty()
+                && !["type", "command", "url", "enabled"].iter().any(|key| node.get(key).is_some())
+        }
+        ["mcp", "timeout"] | ["compaction", _] => matches!(node.value, Value::Number(_)),
+        _ => true,
+    }
+}
+
+fn remove(node: &mut Node, way: &[&str]) {
+    match way {
+        [] => {}
+        [key] => {
+            node.take(key);
+        }
+        [key, rest @ ..] => {
+            if let Some(inner) = node.entries_mut().and_then(|all| all.iter_mut().find(|entry| entry.key == *key)) {
+                remove(&mut inner.node, rest);
+            }
+        }
+    }
+}
+
+/// Puts a value where nothing is said yet.
+fn put(node: &mut Node, way: &[&str], value: Node) {
+    let Some((key, rest)) = way.split_first() else { return };
+    if node.get(key).is_none() {
+        let at = value.at.clone();
+        node.set(key, at.clone(), if rest.is_empty() { value.clone() } else { Node::empty(at) });
+    }
+    if let Some(inner) = node.entries_mut().and_then(|all| all.iter_mut().find(|entry| entry.key == *key)) {
+        put(&mut inner.node, rest, value);
+    }
+}
+
 /// Keys of OpenCode's coming second format, rewritten before the tree is checked.
 pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
     for (new, old) in [("agents", "agent"), ("commands", "command"), ("providers", "provider")] {
@@ -18,6 +70,28 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
                 }
             }
             node.set(old, entry.at, entry.node);
+        }
+    }
+    let note = |node: &Node, new: &str, old: &str| {
+        let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
+        Problem::new(Severity::Note, &node.at, new, text)
+    };
+    for (new, old) in MOVED {
+        let Some(found) = node.at(new).filter(|found| is_later(new, found)).cloned() else { continue };
+        remove(node, new);
+        problems.push(note(&found, &new.join("."), &old.join(".")));
+        if *new == ["mcp", "servers"] {
+            for server in found.entries() {
+                put(node, &["mcp", &server.key], server.node.clone());
+            }
+        } else {
+            put(node, old, found);
+        }
+    }
+    for key in UNUSED {
+        if let Some(entry) = node.take(key) {
+            let text = format!("\"{key}\" belongs to a later format of OpenCode; it is not used");
+            problems.push(Problem::new(Severity::Note, &entry.at, *key, text));
         }
     }
     if let Some(skills) = node.get("skills").filter(|skills| matches!(skills.value, Value::List(_))).cloned() {
@@ -165,6 +239,39 @@ fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
                 }
             }
             None => entries.push(Entry { key, at, node }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::node::{Layer, Origin};
+    use super::*;
+
+    #[test]
+    fn the_second_format_is_read_as_the_first() {
+        let table = [
+            (r#"{"mcp":{"servers":{"db":{"type":"local"}}}}"#, r#"{"mcp":{"db":{"type":"local"}}}"#, 1),
+            (r#"{"mcp":{"servers":{"type":"local"}}}"#, r#"{"mcp":{"servers":{"type":"local"}}}"#, 0),
+            (r#"{"mcp":{"timeout":5}}"#, r#"{"mcp":{},"experimental":{"mcp_timeout":5}}"#, 1),
+            (r#"{"snapshots":false}"#, r#"{"snapshot":false}"#, 1),
+            (r#"{"snapshots":false,"snapshot":true}"#, r#"{"snapshot":true}"#, 1),
+            (r#"{"media":{"image":{}}}"#, r#"{"attachment":{"image":{}}}"#, 1),
+            (r#"{"compaction":{"keep":3,"buffer":9}}"#, r#"{"compaction":{"tail_turns":3,"reserved":9}}"#, 2),
+            (r#"{"compaction":{"keep":{"a":1}}}"#, r#"{"compaction":{"keep":{"a":1}}}"#, 0),
+            (r#"{"experimental":{"subagent_depth":2}}"#, r#"{"experimental":{},"subagent_depth":2}"#, 1),
+            (r#"{"websearch":{},"warming":1,"plugins":[]}"#, "{}", 3),
+        ];
+        let origin = Arc::new(Origin { name: "x".into(), path: None, layer: Layer::Inline, project: false });
+        for (text, wanted, notes) in table {
+            let mut problems = Vec::new();
+            let mut node = super::super::jsonc::parse(text, &origin, &mut problems).unwrap();
+            renamed(&mut node, &mut problems);
+            let wanted: serde_json::Value = serde_json::from_str(wanted).unwrap();
+            assert_eq!((node.to_json(), problems.len()), (wanted, notes), "{text}");
+            assert!(problems.iter().all(|problem| problem.severity == Severity::Note));
         }
     }
 }

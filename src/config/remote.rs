@@ -18,18 +18,22 @@ pub struct Remote {
     pub file: PathBuf,
 }
 
+/// The files that keep logins; the later one wins.
+pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
+    let data = &environment.dirs.data;
+    [data.with_file_name("opencode").join("auth.json"), data.join("auth.json")]
+}
+
 /// The organisations that the user logged in to: entries of type `wellknown` in `auth.json`.
 pub fn wanted(environment: &Environment) -> Vec<Remote> {
-    let ours = environment.dirs.data.join("auth.json");
-    let theirs = environment.dirs.data.with_file_name("opencode").join("auth.json");
     let mut found: Vec<Remote> = Vec::new();
-    for path in [theirs, ours] {
+    for path in logins(environment) {
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let Ok(Value::Object(entries)) = serde_json::from_str(&text) else { continue };
         for (url, entry) in entries {
             let known = entry.get("type").and_then(Value::as_str) == Some("wellknown");
             let base = url.trim_end_matches('/');
-            if !known || !(base.starts_with("https://") || base.starts_with("http://localhost")) {
+            if !known || !is_private(base) {
                 continue;
             }
             let word = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -44,6 +48,25 @@ pub fn wanted(environment: &Environment) -> Vec<Remote> {
         }
     }
     found
+}
+
+impl Remote {
+    /// A header of the organisation's with its own token in it. No other variable is filled in: what
+    /// is sent to a server must not be that server's choice.
+    pub fn filled(&self, value: &str) -> String {
+        match &self.token {
+            Some((name, token)) => value.replace(&format!("{{env:{name}}}"), token),
+            None => value.to_owned(),
+        }
+    }
+}
+
+/// Whether nobody on the way can read along: `https`, or this machine.
+pub fn is_private(address: &str) -> bool {
+    let Some(rest) = address.strip_prefix("http://") else { return address.starts_with("https://") };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let port = |port: &str| port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
 /// What a server answered.
@@ -98,4 +121,30 @@ pub fn joined(first: &Answer, further: Option<&Answer>) -> Value {
         lay(&mut config, over);
     }
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_travel_unseen_and_alone() {
+        let table = [
+            ("https://org.example", true),
+            ("http://org.example", false),
+            ("http://localhost", true),
+            ("http://localhost:8080/x", true),
+            ("http://127.0.0.1:1", true),
+            ("http://[::1]:1/", true),
+            ("http://localhost.evil.example", false),
+            ("http://localhost:1@evil.example/", false),
+            ("ftp://org.example", false),
+        ];
+        for (address, private) in table {
+            assert_eq!(is_private(address), private, "{address}");
+        }
+        let token = Some(("TOKEN".to_owned(), "secret".to_owned()));
+        let remote = Remote { address: String::new(), token, file: PathBuf::new() };
+        assert_eq!(remote.filled("Bearer {env:TOKEN} {env:HOME}"), "Bearer secret {env:HOME}");
+    }
 }

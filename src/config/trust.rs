@@ -71,7 +71,14 @@ pub struct Item {
     pub detail: String,
     /// Where it is written.
     pub place: Place,
-    /// A digest of the project's own files that the command line names.
+    /// The project's own files that the command line names.
+    pub(crate) named: Named,
+}
+
+/// Files of the project: which, and a digest of what is in them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Named {
+    pub(crate) files: Vec<PathBuf>,
     content: String,
 }
 
@@ -158,52 +165,52 @@ pub(crate) fn review(told: &[Told], uses: &[Use], user: &Rules, worktree: &Workt
             key: used.key.clone(),
             detail: used.what.clone(),
             place: used.at.clone(),
-            content: String::new(),
+            named: Named::default(),
         });
     }
     found
 }
 
 fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, found: &mut dyn FnMut(Item)) {
-    let mut push = |kind: Kind, key: String, detail: String, place: &Place, content: String| {
-        found(Item { kind, key, detail, place: place.clone(), content });
+    let mut push = |kind: Kind, key: String, detail: String, place: &Place, named: Named| {
+        found(Item { kind, key, detail, place: place.clone(), named });
     };
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_only_off(&entry.node) {
             let command = command_line(&entry.node, "command");
             let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
             let detail = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
-            let content = named_files(&entry.node, "command", worktree);
-            push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, content);
+            let named = named_files(&entry.node, "command", worktree);
+            push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, named);
         }
     }
     for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer)] {
         let Some(tools) = node.get(key) else { continue };
         if tools.as_bool() == Some(true) {
-            push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, String::new());
+            push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Named::default());
         }
         for entry in tools.entries() {
             if entry.node.get("disabled").and_then(Node::as_bool) != Some(true) {
                 let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-                let content = named_files(&entry.node, "command", worktree);
-                push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, content);
+                let named = named_files(&entry.node, "command", worktree);
+                push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, named);
             }
         }
     }
     if let Some(shell) = node.get("shell") {
-        push(Kind::Shell, "shell".into(), shell.as_text().unwrap_or_default().into(), &shell.at, String::new());
+        push(Kind::Shell, "shell".into(), shell.as_text().unwrap_or_default().into(), &shell.at, Named::default());
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
-            push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, String::new());
+            push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, Named::default());
         }
     }
     for rule in node.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default().0 {
         if loosens(&rule.permission, rule.action, user) {
             let detail = format!("{} {}: allow", rule.permission, rule.pattern);
             let at = node.get("permission").map_or(&node.at, |node| &node.at);
-            push(Kind::Permission, format!("permission.{}", rule.permission), detail, at, String::new());
+            push(Kind::Permission, format!("permission.{}", rule.permission), detail, at, Named::default());
         }
     }
     for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
@@ -218,7 +225,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
                     format!("agent.{}.permission", agent.key),
                     detail,
                     &permission.at,
-                    String::new(),
+                    Named::default(),
                 );
             }
         }
@@ -234,7 +241,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
                 format!("provider.{}.{}", provider.key, way.join(".")),
                 detail,
                 &value.at,
-                String::new(),
+                Named::default(),
             );
         }
     }
@@ -242,7 +249,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
         let Some(Value::List(list)) = node.at(way).map(|node| &node.value) else { return };
         for item in list {
             if let Some(text) = item.as_text().filter(|text| is_elsewhere(text, worktree)) {
-                push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, String::new());
+                push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, Named::default());
             }
         }
     };
@@ -258,7 +265,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
                 format!("references.{}", entry.key),
                 format!("read {detail}"),
                 &entry.at,
-                String::new(),
+                Named::default(),
             );
         }
     }
@@ -388,10 +395,10 @@ fn described(mut detail: String, node: &Node) -> String {
     detail
 }
 
-/// A digest of the project's files that a command line names: what runs is in them.
-fn named_files(node: &Node, key: &str, worktree: &Worktree) -> String {
-    let Some(Value::List(words)) = node.get(key).map(|node| &node.value) else { return String::new() };
-    let mut content = String::new();
+/// The project's files that a command line names: what runs is in them.
+fn named_files(node: &Node, key: &str, worktree: &Worktree) -> Named {
+    let mut named = Named::default();
+    let Some(Value::List(words)) = node.get(key).map(|node| &node.value) else { return named };
     for word in words.iter().filter_map(Node::as_text).take(32) {
         let path = worktree.root.join(word);
         let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= 4 << 20);
@@ -399,10 +406,11 @@ fn named_files(node: &Node, key: &str, worktree: &Worktree) -> String {
             && path.starts_with(&worktree.root)
             && let Ok(bytes) = std::fs::read(&path)
         {
-            content.push_str(&hex(&bytes));
+            named.content.push_str(&hex(&bytes));
+            named.files.push(path);
         }
     }
-    content
+    named
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -466,7 +474,7 @@ pub fn shell_inserts(template: &str) -> Vec<&str> {
 pub(crate) fn digest(items: &[Item]) -> String {
     let mut lines: Vec<String> = items
         .iter()
-        .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.content))
+        .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.named.content))
         .collect();
     lines.sort();
     lines.dedup();

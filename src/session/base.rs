@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::commands::Commands;
 use super::open::{Registered, Shared};
@@ -43,6 +44,9 @@ pub(super) struct Read {
     pub(super) agents: Arc<Agents>,
     commands: Arc<Commands>,
     background: Arc<Background>,
+    /// Instruction pages on the web, and those of them that were never fetched.
+    addresses: Vec<String>,
+    missing: Vec<String>,
     /// What is wrong with the settings.
     problems: Arc<[Problem]>,
     /// Everything that was looked at.
@@ -86,6 +90,8 @@ impl Read {
         fingerprint.extend(instructions.fingerprint.clone());
         Self {
             commands: Arc::new(Commands::new(&loaded.settings)),
+            addresses: instructions.addresses.clone(),
+            missing: instructions.missing.clone(),
             background: Arc::new(background(spot, &loaded.settings, instructions)),
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
@@ -122,6 +128,8 @@ impl Read {
             trust: self.trust.clone(),
             fingerprint: Arc::new(fingerprint),
             notices: broken.into_iter().chain(instructions.notices.clone()).collect(),
+            addresses: instructions.addresses.clone(),
+            missing: instructions.missing.clone(),
             background: Arc::new(background(spot, &self.settings, instructions)),
         })
     }
@@ -170,13 +178,22 @@ pub(super) struct Present {
     told: HashSet<String>,
     /// What the user was asked to trust, or told that it is off.
     asked: Option<String>,
+    /// Instruction pages that were asked for.
+    wanted: HashSet<String>,
+    /// What is being fetched: pages by their addresses, and the organisations' defaults. Each ends
+    /// with what the user should know.
+    fetching: Vec<(Option<String>, JoinHandle<Vec<String>>)>,
 }
 
 impl Present {
     pub(super) fn new(shared: Arc<Shared>, spot: Spot, read: Read, models: Models, registry: Registered) -> Self {
         let now = watch::channel(Arc::new(read.base(models))).0;
         let told = read.notices.iter().cloned().collect();
-        Self { shared, spot, read: Arc::new(read), now, registry, told, asked: None }
+        let fetching = shared.defaults().map(|task| (None, task)).into_iter().collect();
+        let (read, wanted) = (Arc::new(read), HashSet::new());
+        let mut present = Self { shared, spot, read, now, registry, told, asked: None, wanted, fetching };
+        present.want();
+        present
     }
 
     /// Where others see what holds.
@@ -202,6 +219,9 @@ impl Present {
     /// it, and tells the user what follows. `scope` is the turn that is about to begin.
     pub(super) async fn refresh(&mut self, scope: &mut Scope, choice: &watch::Sender<Choice>) {
         self.look(scope, choice).await;
+        if self.fetched(scope).await {
+            self.look(scope, choice).await;
+        }
         let review = self.read.trust.clone();
         if !review.is_withheld() || self.asked.as_ref() == Some(&review.digest) {
             return;
@@ -209,10 +229,49 @@ impl Present {
         self.asked = Some(review.digest.clone());
         match trust::trust(&review, scope).await {
             // The answer is one of the files that were looked at.
-            Said::Trusted => self.look(scope, choice).await,
+            Said::Trusted => {
+                self.look(scope, choice).await;
+                if self.fetched(scope).await {
+                    self.look(scope, choice).await;
+                }
+            }
             Said::Withheld(Some(text)) => scope.outlet.event(notice(text)).await,
             Said::Withheld(None) => {}
         }
+    }
+
+    /// Has pages fetched that were not asked for yet.
+    fn want(&mut self) {
+        for address in &self.read.addresses {
+            if self.wanted.insert(address.clone()) {
+                self.fetching.push((Some(address.clone()), self.shared.page(address.clone())));
+            }
+        }
+    }
+
+    /// Tells what came of what was fetched. A page that never was before is waited for, a few
+    /// seconds at most: without it the model would not know the rules. Says whether one was.
+    async fn fetched(&mut self, scope: &Scope) -> bool {
+        self.want();
+        let mut waited = false;
+        let mut at = 0;
+        while let Some((address, task)) = self.fetching.get_mut(at) {
+            let missing = address.as_ref().is_some_and(|address| self.read.missing.contains(address));
+            if !missing && !task.is_finished() {
+                at += 1;
+                continue;
+            }
+            waited |= missing;
+            let notices = tokio::select! {
+                notices = task => notices.unwrap_or_default(),
+                () = scope.cancelled.cancelled() => return false,
+            };
+            self.fetching.remove(at);
+            for text in notices {
+                scope.outlet.event(notice(text)).await;
+            }
+        }
+        waited
     }
 
     /// Reads again what has changed.

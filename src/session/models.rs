@@ -29,6 +29,11 @@ impl Sources {
         Self { environment: environment.clone(), client, catalog: Mutex::default() }
     }
 
+    /// The way out.
+    pub fn client(&self) -> Arc<Client> {
+        self.client.clone()
+    }
+
     /// Everyone the settings, the kept keys and the environment name. Reads files.
     pub fn configured(&self, settings: &Settings) -> Registry {
         self.with(settings, Vec::new(), false)

@@ -14,7 +14,7 @@ use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
-use super::{models, replay};
+use super::{fetch, models, replay};
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
@@ -44,6 +44,8 @@ pub struct Shared {
     cleaned: AtomicBool,
     /// A newer catalogue of models has been looked for.
     refreshed: AtomicBool,
+    /// The organisations' defaults have been asked for.
+    defaulted: AtomicBool,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -99,6 +101,7 @@ impl Shared {
             models: models::Sources::new(&environment),
             cleaned: AtomicBool::new(false),
             refreshed: AtomicBool::new(false),
+            defaulted: AtomicBool::new(false),
             grants: Mutex::default(),
             tasks: TaskTracker::new(),
             ended,
@@ -283,6 +286,31 @@ impl Shared {
             })
         });
         (Models::new(current, settings.model.clone(), recent), registry, local)
+    }
+
+    /// Has the defaults of the user's organisations fetched, once in a process.
+    pub(super) fn defaults(&self) -> Option<JoinHandle<Vec<String>>> {
+        if self.defaulted.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        Some(self.beside(fetch::defaults(self.models.client(), self.environment.clone())))
+    }
+
+    /// Has an instruction page fetched.
+    pub(super) fn page(&self, address: String) -> JoinHandle<Vec<String>> {
+        let page = fetch::page(self.models.client(), self.environment.clone(), address);
+        self.beside(async move { page.await.into_iter().collect() })
+    }
+
+    /// Does something beside the conversation; the end of the process does not wait for it.
+    fn beside(&self, work: impl Future<Output = Vec<String>> + Send + 'static) -> JoinHandle<Vec<String>> {
+        let ended = self.ended.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                notices = work => notices,
+                () = ended.cancelled() => Vec::new(),
+            }
+        })
     }
 
     /// Everyone who can be asked by these settings. Reads files.
