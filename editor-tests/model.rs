@@ -7,6 +7,8 @@
 //! ```text
 //! sees: words                  the request must contain these words somewhere …
 //! sees not: words              … or must not
+//! has: "a":"b"                 the request's JSON must contain this
+//! has not: "a"                 … or must not
 //! without tools                the request must offer none
 //! text: Hello                  a piece of text; in quotes it is a JSON string ("a\n")
 //! reasoning: Let me see        a piece of reasoning
@@ -42,6 +44,7 @@ const TITLE: &str = "A pretended title";
 #[derive(Debug, Default)]
 pub struct Answer {
     sees: Vec<(bool, String)>,
+    has: Vec<(bool, String)>,
     without_tools: bool,
     moves: Vec<Move>,
 }
@@ -74,6 +77,14 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
             }
             "sees:" => {
                 answer.sees.push((true, string(rest)?));
+                continue;
+            }
+            "has:" => {
+                answer.has.push((true, rest.to_owned()));
+                continue;
+            }
+            "has" if rest.starts_with("not: ") => {
+                answer.has.push((false, rest[5..].to_owned()));
                 continue;
             }
             "sees" if rest.starts_with("not: ") => {
@@ -278,6 +289,15 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
             state.problems.push(format!("request {number} offers tools, and should not"));
         }
         let text = all_text(&body);
+        let whole = body.to_string();
+        for (wanted, words) in &answer.has {
+            if whole.contains(words.as_str()) != *wanted {
+                state.problems.push(format!(
+                    "request {number}: {words:?} must {}be in {whole}",
+                    if *wanted { "" } else { "not " }
+                ));
+            }
+        }
         for (wanted, words) in &answer.sees {
             if text.contains(words.as_str()) != *wanted {
                 let what = if *wanted { "does not contain" } else { "contains" };

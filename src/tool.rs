@@ -21,6 +21,7 @@ pub mod todoread;
 pub mod todowrite;
 pub mod write;
 
+pub mod claims;
 pub mod disk;
 pub mod document;
 pub mod patch;
@@ -112,6 +113,8 @@ pub struct Context {
     pub seen: Arc<seen::Seen>,
     /// The plan.
     pub todos: Arc<todos::Todos>,
+    /// The instruction files the model has in front of it.
+    pub claims: Arc<claims::Claims>,
     /// What the editor offers for files.
     pub files: Files,
     /// Limits of what goes to the model.

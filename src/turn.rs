@@ -9,6 +9,7 @@
 pub mod call;
 pub mod doom;
 pub mod frame;
+pub mod insert;
 pub mod models;
 pub mod next;
 pub mod record;

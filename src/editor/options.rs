@@ -12,6 +12,7 @@ use super::update;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
+use crate::turn::{Choice, frame};
 
 const MODE: &str = "mode";
 const MODEL: &str = "model";
@@ -21,10 +22,13 @@ const DEFAULT: &str = "default";
 
 /// The options of a session as they will be once `mode` and `model` have taken effect.
 pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -> Vec<v1::SessionConfigOption> {
-    let choice = session.choice();
-    let mode = mode.unwrap_or(&choice.agent);
-    let own = session.base().agents.get(mode).and_then(|agent| agent.model.clone());
-    let model = model.cloned().or(choice.model).or(own).unwrap_or_else(|| session.base().models.default_model());
+    let mut choice = session.choice();
+    if let Some(mode) = mode {
+        choice.agent = mode.to_owned();
+    }
+    choice.model = model.cloned().or(choice.model);
+    let mode = choice.agent.as_str();
+    let model = meant(session, &choice);
     let mut out = vec![
         select(MODE, "Mode", v1::SessionConfigOptionCategory::Mode, mode, mode_values(session)),
         select(
@@ -175,9 +179,13 @@ async fn announce_model(server: Arc<Server>, session: Handle, model: ModelRef) {
 }
 
 fn current_model(session: &Handle) -> ModelRef {
-    let choice = session.choice();
-    let own = session.base().agents.get(&choice.agent).and_then(|agent| agent.model.clone());
-    choice.model.or(own).unwrap_or_else(|| session.base().models.default_model())
+    meant(session, &session.choice())
+}
+
+/// The model that a choice means.
+fn meant(session: &Handle, choice: &Choice) -> ModelRef {
+    let base = session.base();
+    frame::meant(choice, base.agents.get(&choice.agent).as_deref(), &base.models)
 }
 
 /// Tells the editor the options as they are from now on: after the mode was set by other means.

@@ -113,7 +113,7 @@ impl Actor {
                 match work {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
-                        let content = present.commands().typed(content);
+                        let content = present.commands().typed(content, &mut scope).await;
                         let message = say(&scope, content);
                         record.updated = message.created;
                         store.record(&record).await;

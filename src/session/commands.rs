@@ -1,10 +1,14 @@
 //! The `/words` of a session: templates that are sent to the model, and orders to the session.
 
+use tokio::sync::watch;
+
 use super::order::{Order, Word};
-use crate::command;
+use crate::agent::{Agents, Mode};
+use crate::command::{self, Expanded};
 use crate::config::settings::{self, Settings};
 use crate::event;
-use crate::message::{Content, Text};
+use crate::message::{Content, ModelRef, Text};
+use crate::turn::{Choice, Scope, insert};
 
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
 /// command of their own is not to be had.
@@ -42,27 +46,55 @@ impl Commands {
 
     /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed,
     /// the model what it stands for; what else was attached stays. An unknown word, or a pasted
-    /// path, is ordinary text.
-    pub fn typed(&self, mut content: Vec<Content>) -> Vec<Content> {
-        if let Some(Content::Text(typed)) = content.first_mut()
-            && let Some(text) = self.expand(&typed.text)
-        {
-            typed.ignored = true;
-            content.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
+    /// path, is ordinary text. The command may name who answers this once, and run something, by the
+    /// rules of whoever that is.
+    pub(super) async fn typed(&self, mut content: Vec<Content>, scope: &mut Scope) -> Vec<Content> {
+        let Some(Content::Text(typed)) = content.first_mut() else { return content };
+        let Some((command, expanded)) = self.expand(&typed.text) else { return content };
+        typed.ignored = true;
+        let chosen = scope.choice.borrow().clone();
+        if let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
+            scope.choice = watch::channel(choice).1;
         }
+        let agent = scope.agents.get(&scope.choice.borrow().agent);
+        let mut outputs = Vec::new();
+        for insert in &expanded.inserts {
+            outputs.push(match &agent {
+                _ if command.untrusted => Err("this project is not trusted".to_owned()),
+                Some(agent) => insert::run(scope, agent, &insert.command).await,
+                None => Err("there is nobody to run it for".to_owned()),
+            });
+        }
+        let text = expanded.filled(&outputs);
+        content.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
         content
     }
 
-    /// What is sent in the place of a text that begins with a known command; none for every other
-    /// text. Shell inserts are not run: each leaves a note in its place.
-    pub fn expand(&self, text: &str) -> Option<String> {
+    /// The command that a text begins with, and what it stands for; none for every other text.
+    fn expand(&self, text: &str) -> Option<(&settings::Command, Expanded)> {
         let (name, arguments) = command::typed(text.trim_start())?;
         let command = self.find(name)?;
-        Some(command::expand(&command.template, arguments).filled(&[]))
+        Some((command, command::expand(&command.template, arguments)))
     }
 
     fn find(&self, name: &str) -> Option<&settings::Command> {
         self.0.iter().find(|command| command.name == name)
+    }
+}
+
+/// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A
+/// subagent does not answer the user itself.
+fn chosen_by(command: &settings::Command, agents: &Agents, chosen: &Choice) -> Option<Choice> {
+    let agent = command.agent.as_ref().and_then(|name| agents.get(name));
+    let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
+    let own = command.model.clone().map(|model| ModelRef { effort: command.variant.clone().or(model.effort), ..model });
+    match (agent, own) {
+        (None, None) => None,
+        (None, own) => Some(Choice { model: own, ..chosen.clone() }),
+        (Some(agent), own) => {
+            let theirs = || if agent.model.is_some() { None } else { chosen.model.clone() };
+            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs) })
+        }
     }
 }
 
@@ -79,7 +111,7 @@ mod tests {
     #[test]
     fn only_known_words_are_commands() {
         let commands = Commands::new(&Settings::default());
-        assert!(commands.expand("/review the last commit").unwrap().contains("the last commit"));
+        assert!(commands.expand("/review the last commit").unwrap().1.text.contains("the last commit"));
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
         }

@@ -1,16 +1,20 @@
 //! `read`: a file with line numbers, a directory's entries, an image or a PDF.
 
+use std::path::Path;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::claims::Claims;
 use super::document::encoding;
 use super::path::{Found, Resolved, resolve};
 use super::seen::{Known, Print};
 use super::{Context, Description, Failure, Output, Tool, disk};
-use crate::event::{Kind, Location};
+use crate::event::{Event, Kind, Location, Severity};
+use crate::instruction;
 use crate::message::File;
 use crate::permission::Need;
 use crate::text;
@@ -114,10 +118,27 @@ impl Tool for Read {
             (None, None) => String::new(),
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let output = page(&place, text, offset, limit, context.limits.bytes, note)?;
+        let mut output = page(&place, text, offset, limit, context.limits.bytes, note)?;
+        instructed(&mut output, &place, &context).await;
         context.seen.note(&place.real, Known { text: Print::of(text), disk });
         Ok(output)
     }
+}
+
+/// Adds the instructions that stand beside the file, each once.
+async fn instructed(output: &mut Output, place: &Resolved, context: &Context) {
+    let known = |path: &Path| !context.claims.claim(path);
+    let found = instruction::beside(&place.path, &context.cwd, &context.environment, &context.worktree, &known);
+    for title in found.notices {
+        context.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+    }
+    if found.entries.is_empty() {
+        return;
+    }
+    let blocks: Vec<String> = found.entries.iter().map(instruction::Entry::block).collect();
+    output.text.push_str(&format!("\n\n<system-reminder>\n{}\n</system-reminder>", blocks.join("\n\n")));
+    let paths: Vec<Value> = found.entries.into_iter().map(|entry| entry.source.into()).collect();
+    output.metadata.insert(Claims::LOADED.into(), paths.into());
 }
 
 /// The part of a text that was asked for, with line numbers.

@@ -132,6 +132,7 @@ impl Stage {
             outlet,
             seen: Arc::new(seen::Seen::default()),
             todos: Arc::new(todos::Todos::default()),
+            claims: Arc::default(),
             files: Files::default(),
             limits: truncate::Limits::default(),
         };

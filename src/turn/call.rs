@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,13 @@ use tokio::sync::oneshot;
 
 use super::frame::Frame;
 use super::{History, Scope, doom, next};
+use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
-use crate::id::{MessageId, PartId};
+use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Message, Part};
 use crate::permission::explain::{explain, unit_line};
 use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
+use crate::tool::claims::Claims;
 use crate::tool::{AnyTool, Context, Failure, Output, truncate};
 
 /// The most bytes a call's arguments may have.
@@ -31,6 +34,7 @@ const GRACE: Duration = Duration::from_millis(200);
 /// complete.
 pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut Message) {
     let id = message.id.clone();
+    let claims = Arc::new(claims(history, scope));
     let mut waiting: VecDeque<(usize, One<'_>)> = VecDeque::new();
     let mut earlier: Vec<(String, Value)> = Vec::new();
     for (place, part) in message.parts.iter().enumerate() {
@@ -46,8 +50,8 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { 0 };
         earlier.push((call.tool.clone(), call.input.clone()));
         let tool = visible(frame, &call.tool);
-        let one =
-            One { scope, frame, message: &id, part: part.id.clone(), call: call.clone(), tool, repeats: here + before };
+        let (part, call, claims, repeats) = (part.id.clone(), call.clone(), claims.clone(), here + before);
+        let one = One { scope, frame, message: &id, part, call, tool, claims, repeats };
         waiting.push_back((place, one));
     }
     let mut running = FuturesUnordered::new();
@@ -112,6 +116,17 @@ fn visible(frame: &Frame, name: &str) -> Option<Arc<dyn AnyTool>> {
     find(name).or_else(|| find(&name.to_lowercase()))
 }
 
+/// The instruction files that the model has in front of it: in the system prompt, and in the results
+/// of earlier calls that it still sees.
+fn claims(history: &History, scope: &Scope) -> Claims {
+    let prompted = scope.background.instructions.iter().filter_map(|entry| entry.path.clone());
+    let loaded = history.messages.iter().flat_map(Message::calls).filter_map(|call| match &call.state {
+        CallState::Completed(done) if done.cleared.is_none() => done.metadata.get(Claims::LOADED)?.as_array(),
+        _ => None,
+    });
+    Claims::new(prompted.chain(loaded.flatten().filter_map(Value::as_str).map(PathBuf::from)))
+}
+
 /// One call on its way.
 struct One<'a> {
     scope: &'a Scope,
@@ -120,6 +135,7 @@ struct One<'a> {
     part: PartId,
     call: Call,
     tool: Option<Arc<dyn AnyTool>>,
+    claims: Arc<Claims>,
     repeats: u32,
 }
 
@@ -269,91 +285,11 @@ impl One<'_> {
 
     /// Judges a need, and asks where the rules say so.
     async fn permit(&self, need: &Need, reason: Option<String>) -> Result<(), Failure> {
-        let agent = &self.frame.agent;
-        let judge = || evaluate(&agent.rules, &self.scope.grants.of(&agent.name), need);
-        // Subscribed before judging: a grant given in between is not missed.
-        let mut changes = self.scope.grants.changes();
-        let verdict = judge();
-        tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
-        match verdict.action {
-            Action::Allow => return Ok(()),
-            Action::Deny => return Err(Failure::Denied(Denial::Rule(forbidden(&verdict, need)))),
-            Action::Ask => {}
-        }
-        // What the user is asked about is kept first: the process may not live to hear the answer.
-        if let Err(e) = self.scope.record.flush().await {
-            tracing::warn!("asking although the call could not be recorded: {e}");
-        }
-        let (reply, mut answer) = oneshot::channel();
-        let lasting = settles(&agent.rules, &self.scope.grants.of(&agent.name), need);
-        let ask = Ask {
-            call: self.call.call.clone(),
-            show: self.question(need),
-            reason: reason.unwrap_or_else(|| asks(need, &verdict)),
-            always: lasting.then(|| shown(need)),
-            agent: None,
-            reply,
-        };
-        if !self.scope.outlet.send(Up::Ask(Box::new(ask))).await {
-            return Err(Failure::Cancelled);
-        }
-        loop {
-            tokio::select! {
-                biased;
-                () = self.scope.cancelled.cancelled() => return Err(Failure::Cancelled),
-                answer = &mut answer => return match answer {
-                    Ok(Answer::Once) => Ok(()),
-                    Ok(Answer::Always) => {
-                        self.scope.grants.give(&agent.name, &need.permission, &need.always).await;
-                        Ok(())
-                    }
-                    Ok(Answer::No(denial)) => Err(Failure::Denied(denial)),
-                    // The editor went away, or answered with an error: that is no approval.
-                    Err(_) => Err(Failure::Denied(Denial::Rejected)),
-                },
-                Ok(()) = changes.changed() => {
-                    if judge().action == Action::Allow {
-                        return Ok(());
-                    }
-                }
-            }
-        }
-    }
-
-    /// The call as the question shows it: complete, because some editors show nothing else.
-    fn question(&self, need: &Need) -> CallUpdate {
-        CallUpdate {
-            title: Some(self.call.title.clone()),
-            tool: Some(self.call.tool.clone()),
-            kind: Some(self.call.kind),
-            progress: Some(Progress::Pending),
-            input: self.call.input.is_object().then(|| self.call.input.clone()),
-            locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
-            changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
-            metadata: (!need.metadata.is_empty()).then(|| need.metadata.clone()),
-            ..CallUpdate::of(&self.call.call)
-        }
+        permit(self.scope, &self.frame.agent, &self.call, need, reason).await
     }
 
     fn context(&self) -> Context {
-        let scope = self.scope;
-        Context {
-            session: scope.session.clone(),
-            call: self.call.call.clone(),
-            cwd: scope.cwd.clone(),
-            roots: scope.roots.clone(),
-            worktree: scope.worktree.clone(),
-            environment: scope.environment.clone(),
-            cancelled: scope.cancelled.clone(),
-            outlet: scope.outlet.clone(),
-            seen: scope.seen.clone(),
-            todos: scope.todos.clone(),
-            files: scope.files,
-            limits: truncate::Limits {
-                lines: scope.settings.tool_output.lines,
-                bytes: scope.settings.tool_output.bytes,
-            },
-        }
+        Context { claims: self.claims.clone(), ..context(self.scope, &self.call.call) }
     }
 
     fn unknown(&self) -> String {
@@ -366,13 +302,105 @@ impl One<'_> {
     }
 }
 
+/// Judges a need, and asks where the rules say so.
+pub(super) async fn permit(
+    scope: &Scope,
+    agent: &Agent,
+    call: &Call,
+    need: &Need,
+    reason: Option<String>,
+) -> Result<(), Failure> {
+    let judge = || evaluate(&agent.rules, &scope.grants.of(&agent.name), need);
+    // Subscribed before judging: a grant given in between is not missed.
+    let mut changes = scope.grants.changes();
+    let verdict = judge();
+    tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
+    match verdict.action {
+        Action::Allow => return Ok(()),
+        Action::Deny => return Err(Failure::Denied(Denial::Rule(forbidden(&verdict, need)))),
+        Action::Ask => {}
+    }
+    // What the user is asked about is kept first: the process may not live to hear the answer.
+    if let Err(e) = scope.record.flush().await {
+        tracing::warn!("asking although the call could not be recorded: {e}");
+    }
+    let (reply, mut answer) = oneshot::channel();
+    let lasting = settles(&agent.rules, &scope.grants.of(&agent.name), need);
+    let ask = Ask {
+        call: call.call.clone(),
+        show: question(call, need),
+        reason: reason.unwrap_or_else(|| asks(need, &verdict)),
+        always: lasting.then(|| shown(need)),
+        agent: None,
+        reply,
+    };
+    if !scope.outlet.send(Up::Ask(Box::new(ask))).await {
+        return Err(Failure::Cancelled);
+    }
+    loop {
+        tokio::select! {
+            biased;
+            () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
+            answer = &mut answer => return match answer {
+                Ok(Answer::Once) => Ok(()),
+                Ok(Answer::Always) => {
+                    scope.grants.give(&agent.name, &need.permission, &need.always).await;
+                    Ok(())
+                }
+                Ok(Answer::No(denial)) => Err(Failure::Denied(denial)),
+                // The editor went away, or answered with an error: that is no approval.
+                Err(_) => Err(Failure::Denied(Denial::Rejected)),
+            },
+            Ok(()) = changes.changed() => {
+                if judge().action == Action::Allow {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The call as the question shows it: complete, because some editors show nothing else.
+fn question(call: &Call, need: &Need) -> CallUpdate {
+    CallUpdate {
+        title: Some(call.title.clone()),
+        tool: Some(call.tool.clone()),
+        kind: Some(call.kind),
+        progress: Some(Progress::Pending),
+        input: call.input.is_object().then(|| call.input.clone()),
+        locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
+        changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
+        metadata: (!need.metadata.is_empty()).then(|| need.metadata.clone()),
+        ..CallUpdate::of(&call.call)
+    }
+}
+
+/// What the tool of a call may use.
+pub(super) fn context(scope: &Scope, call: &CallId) -> Context {
+    Context {
+        session: scope.session.clone(),
+        call: call.clone(),
+        cwd: scope.cwd.clone(),
+        roots: scope.roots.clone(),
+        worktree: scope.worktree.clone(),
+        environment: scope.environment.clone(),
+        cancelled: scope.cancelled.clone(),
+        outlet: scope.outlet.clone(),
+        seen: scope.seen.clone(),
+        todos: scope.todos.clone(),
+        claims: Arc::default(),
+        files: scope.files,
+        limits: truncate::Limits { lines: scope.settings.tool_output.lines, bytes: scope.settings.tool_output.bytes },
+    }
+}
+
 /// A tool that panics fails its call, not the session.
-async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
     AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
 }
 
-fn exit(metadata: &Map<String, Value>) -> Option<Exit> {
+pub(super) fn exit(metadata: &Map<String, Value>) -> Option<Exit> {
     let code = metadata.get("exit")?;
     let signal = metadata.get("signal").and_then(Value::as_str).map(str::to_owned);
     Some(Exit { code: code.as_i64().and_then(|code| i32::try_from(code).ok()), signal })

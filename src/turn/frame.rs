@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::Scope;
+use super::models::Models;
+use super::{Choice, Scope};
 use crate::agent::Agent;
 use crate::message::{Fault, FaultKind, ModelRef};
 use crate::model::{Model, Provider};
@@ -38,10 +39,23 @@ pub fn agent(scope: &Scope) -> Result<Arc<Agent>, Fault> {
     })
 }
 
-/// The model that the user's choice means now: chosen, else the agent's, else the default.
+/// The model that the user's choice means now.
 pub fn model(scope: &Scope, agent: &Agent) -> ModelRef {
-    let chosen = scope.choice.borrow().model.clone();
-    chosen.or_else(|| agent.model.clone()).unwrap_or_else(|| scope.models.default_model())
+    meant(&scope.choice.borrow(), Some(agent), &scope.models)
+}
+
+/// The model that a choice means: chosen, else the agent's with the effort it wants, where the model
+/// has it, else the default.
+pub fn meant(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRef {
+    if let Some(chosen) = &choice.model {
+        return chosen.clone();
+    }
+    let Some((agent, own)) = agent.and_then(|agent| Some((agent, agent.model.clone()?))) else {
+        return models.default_model();
+    };
+    let has = |effort: &&String| models.find(&own).is_ok_and(|(model, _)| model.efforts.contains(effort));
+    let effort = own.effort.clone().or_else(|| agent.variant.as_ref().filter(has).cloned());
+    ModelRef { effort, ..own }
 }
 
 /// Freezes the present.
