@@ -215,6 +215,30 @@ impl Layers<'_, '_> {
         self.told.push(Told { origin: origin.clone(), node });
     }
 
+    /// Programs in JavaScript that OpenCode would run from here. Nobody runs them, so there is nothing
+    /// to trust; but whoever relies on one should know.
+    fn programs(&mut self, dir: &Path, layer: Layer, project: bool) {
+        for folder in ["plugin", "plugins", "tool", "tools"] {
+            let path = dir.join(folder);
+            if !self.disk.look(&path).ok().flatten().is_some_and(|meta| meta.is_dir()) {
+                continue;
+            }
+            let script = |entry: &std::fs::DirEntry| {
+                let name = entry.file_name();
+                let ending = Path::new(&name).extension().and_then(|ending| ending.to_str());
+                matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts"))
+            };
+            let count = std::fs::read_dir(&path).map_or(0, |list| list.flatten().filter(script).count());
+            if count > 0 {
+                let place = Place::whole(&self.disk.origin(&path, layer, project));
+                let kind = if folder.starts_with("plugin") { "plugin" } else { "custom tool" };
+                let text =
+                    format!("{} of OpenCode's here; adjutant runs no JavaScript", crate::text::count(count, kind));
+                self.disk.problems.push(Problem::new(Severity::Note, &place, "", text));
+            }
+        }
+    }
+
     /// The Markdown files of a directory: commands, then agents, then modes.
     fn folders(&mut self, dir: &Path, layer: Layer, project: bool) {
         match self.disk.look(dir) {
@@ -228,6 +252,7 @@ impl Layers<'_, '_> {
                 return;
             }
         }
+        self.programs(dir, layer, project);
         for (key, folders, deep) in [
             ("command", ["command", "commands"], true),
             ("agent", ["agent", "agents"], true),

@@ -437,6 +437,23 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
 }
 
 #[test]
+fn programs_that_nobody_runs_are_told() {
+    let place = Place::new();
+    place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tool/b.js", "");
+    place.write("work/repo/.opencode/tool/notes.md", "");
+    place.write("home/.config/opencode/plugins/p.mjs", "");
+    let loaded = place.load();
+    let told = told(&loaded);
+    for expected in [
+        "note: .opencode/tool: 2 custom tools of OpenCode's here; adjutant runs no JavaScript",
+        "note: ~/.config/opencode/plugins: 1 plugin of OpenCode's here; adjutant runs no JavaScript",
+    ] {
+        assert!(told.iter().any(|line| line == expected), "{expected}\n{told:#?}");
+    }
+    assert_eq!(loaded.trust.decision, Decision::Nothing, "what nobody runs needs no trust");
+}
+
+#[test]
 fn files_that_cannot_be_read_are_told() {
     let place = Place::new();
     place.write("work/repo/opencode.json", vec![b' '; 10 << 20]);

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OnceCell, mpsc, watch};
@@ -44,8 +44,8 @@ pub struct Shared {
     cleaned: AtomicBool,
     /// A newer catalogue of models has been looked for.
     refreshed: AtomicBool,
-    /// The organisations' defaults have been asked for.
-    defaulted: AtomicBool,
+    /// When the organisations' defaults were last asked for, in milliseconds.
+    defaulted: AtomicU64,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -101,7 +101,7 @@ impl Shared {
             models: models::Sources::new(&environment),
             cleaned: AtomicBool::new(false),
             refreshed: AtomicBool::new(false),
-            defaulted: AtomicBool::new(false),
+            defaulted: AtomicU64::new(0),
             grants: Mutex::default(),
             tasks: TaskTracker::new(),
             ended,
@@ -196,7 +196,7 @@ impl Shared {
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
         let chosen_before = model.clone();
-        let (choice, chosen) = watch::channel(Choice { agent, model });
+        let (choice, chosen) = watch::channel(Choice { agent: agent.clone(), model });
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
         // Unbounded, but only as long as the editor's cancels during one turn.
         let (cancels, cancel) = mpsc::unbounded_channel();
@@ -206,6 +206,13 @@ impl Shared {
                 severity: Severity::Warning,
                 title: "Sessions are kept in a temporary directory only.".into(),
                 details: Some(format!("The reason: {why}. They are in {}.", environment.dirs.data.display())),
+            });
+        }
+        if let Some(gone) = record.agent.as_ref().filter(|gone| **gone != agent) {
+            notices.push(Event::Notice {
+                severity: Severity::Warning,
+                title: format!("There is no agent \"{gone}\" any more; {agent} answers from now on."),
+                details: None,
             });
         }
         notices.extend(read.greeting());
@@ -288,11 +295,12 @@ impl Shared {
         (Models::new(current, settings.model.clone(), recent), registry, local)
     }
 
-    /// Has the defaults of the user's organisations fetched, once in a process.
+    /// Has the defaults of the user's organisations fetched, if that is some time ago.
     pub(super) fn defaults(&self) -> Option<JoinHandle<Vec<String>>> {
-        if self.defaulted.swap(true, Ordering::Relaxed) {
-            return None;
-        }
+        const SOME_TIME: u64 = 60 * 60 * 1000;
+        let now = self.environment.now().0;
+        let due = |last: u64| (now.saturating_sub(last) >= SOME_TIME).then_some(now);
+        self.defaulted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
         Some(self.beside(fetch::defaults(self.models.client(), self.environment.clone())))
     }
 
