@@ -24,6 +24,7 @@ pub mod config;
 
 pub mod permission;
 
+pub mod snapshot;
 pub mod store;
 pub mod worktree;
 

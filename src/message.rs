@@ -207,24 +207,10 @@ pub enum Content {
     File(File),
     /// One use of a tool.
     Tool(Call),
-    /// A step begins; the state of the files before it.
-    StepStart {
-        /// A snapshot's name.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        snapshot: Option<String>,
-    },
-    /// A step ended; the state of the files after it.
-    StepFinish {
-        /// A snapshot's name.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        snapshot: Option<String>,
-    },
-    /// Files that a step changed.
+    /// Files that a step changed: what they were before it, and what they were after it.
     Patch {
-        /// The snapshot before the change.
-        hash: String,
-        /// Absolute paths.
-        files: Vec<String>,
+        /// One per file.
+        files: Vec<FileChange>,
     },
     /// The user named an agent with `@`.
     Agent {
@@ -423,6 +409,45 @@ pub struct Change {
     pub old: Option<String>,
     /// Empty for a deleted one.
     pub new: String,
+}
+
+/// What became of one file, by the names of its contents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Absolute, symlinks on the way resolved.
+    pub path: String,
+    /// None where there was no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<FileState>,
+    /// None where there is no file any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<FileState>,
+}
+
+/// What a file was at one moment. Equal states are equal files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileState {
+    /// The name of its content: a digest; or, of one too large to be kept, its size and time.
+    pub hash: String,
+    /// What kind of file it was.
+    #[serde(default)]
+    pub kind: FileKind,
+    /// Its content was too large to be kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub large: bool,
+}
+
+/// The kinds of files that are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// An ordinary one.
+    #[default]
+    Plain,
+    /// One that may be executed.
+    Program,
+    /// A symbolic link; its content is where it leads.
+    Link,
 }
 
 /// One entry of the plan the model keeps.

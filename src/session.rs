@@ -3,6 +3,7 @@
 
 pub mod actor;
 pub mod base;
+pub mod changes;
 pub mod commands;
 pub mod diff;
 mod fetch;

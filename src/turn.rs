@@ -18,6 +18,7 @@ pub mod request;
 pub mod retry;
 pub mod run;
 pub mod step;
+pub mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::grants::Grants;
+use crate::snapshot::Tracker;
 use crate::system::Surroundings;
 use crate::tool;
 use crate::worktree::Worktree;
@@ -118,6 +120,8 @@ pub struct Scope {
     pub todos: Arc<tool::todos::Todos>,
     /// What the editor offers for files.
     pub files: tool::Files,
+    /// Keeps what becomes of the files, where the settings want it.
+    pub snapshots: Option<Arc<Tracker>>,
     /// Keeps what happens.
     pub record: record::Recorder,
     /// Ends when the user cancels.

@@ -3,6 +3,7 @@
 
 mod model;
 mod permissions;
+mod snapshot;
 
 fn main() {
     divan::main();

@@ -84,6 +84,10 @@ impl Actor {
                 forget(prompt);
             }
         }
+        if let Some(tracker) = self.scope.snapshots.take() {
+            // Only a memory: where this fails, the next process finds it out again.
+            tokio::task::spawn_blocking(move || tracker.save()).await.ok();
+        }
         self.store.close(&self.record.id).await;
         if let Some(done) = closing {
             // Nobody needs to wait for it.

@@ -2,69 +2,100 @@
 
 use std::fmt::Write as _;
 
-use crate::message::{Change, Content};
+use crate::message::{FileChange, FileKind, FileState};
+use crate::snapshot::Tracker;
 use crate::text;
-use crate::turn::History;
 use crate::worktree::Worktree;
 
 /// The most bytes of diff that are shown in the conversation; an editor renders it as one block.
 const LONGEST: usize = 256 << 10;
 
 /// Texts that are larger together are not compared: it takes longer than it is worth.
-const LARGEST: usize = 4 << 20;
+const LARGEST: usize = 8 << 20;
 
-/// The changes of a history's calls, one per file: from what it was first to what it was last.
-pub fn changes(history: &History) -> Vec<Change> {
-    let parts = history.messages.iter().flat_map(|message| &message.parts);
-    let done = parts.filter_map(|part| match &part.content {
-        Content::Tool(call) => match &call.state {
-            crate::message::CallState::Completed(done) => Some(&done.changes),
-            _ => None,
-        },
-        _ => None,
-    });
-    let mut changes: Vec<Change> = Vec::new();
-    for change in done.flatten() {
-        match changes.iter_mut().find(|known| known.path == change.path) {
-            Some(known) => known.new.clone_from(&change.new),
-            None => changes.push(change.clone()),
-        }
-    }
-    changes.retain(|change| change.old.as_deref() != Some(&change.new));
-    changes
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diff {
+    /// Relative to the project.
+    pub path: String,
+    /// Lines that are new.
+    pub additions: usize,
+    /// Lines that are gone.
+    pub deletions: usize,
+    /// A unified diff, or a sentence in the place of one; ends with a line end.
+    pub text: String,
 }
 
-/// What a history's calls changed, as Markdown.
-pub fn shown(history: &History, worktree: &Worktree) -> String {
-    let changes = changes(history);
-    if changes.is_empty() {
+/// Compares what files were with what they became. Reads what was kept: blocks.
+pub fn diffs(changes: &[FileChange], tracker: &Tracker, worktree: &Worktree) -> Vec<Diff> {
+    changes.iter().map(|change| diff(change, tracker, worktree)).collect()
+}
+
+fn diff(change: &FileChange, tracker: &Tracker, worktree: &Worktree) -> Diff {
+    let path = text::escaped(&worktree.relative(change.path.as_ref()));
+    let none = |text: String| Diff { path: path.clone(), additions: 0, deletions: 0, text };
+    let content = |state: &Option<FileState>| state.as_ref().map_or(Ok(Vec::new()), |state| tracker.content(state));
+    let (old, new) = match (content(&change.old), content(&change.new)) {
+        (Ok(old), Ok(new)) => (old, new),
+        (Err(e), _) | (_, Err(e)) => return none(format!("{path} changed; {e}.\n")),
+    };
+    let (Ok(old), Ok(new)) = (String::from_utf8(old), String::from_utf8(new)) else {
+        return none(format!("Binary file {path} changed.\n"));
+    };
+    if old.len() + new.len() > LARGEST {
+        return none(format!("{path} changed; it is too large to be compared.\n"));
+    }
+    let diff = similar::TextDiff::from_lines(&old, &new);
+    let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    let name = |side: &str, state: &Option<FileState>| match state {
+        Some(_) => format!("{side}/{path}"),
+        None => "/dev/null".to_owned(),
+    };
+    let mut text = mode(change, &path);
+    let (from, to) = (name("a", &change.old), name("b", &change.new));
+    text += &diff.unified_diff().context_radius(3).header(&from, &to).to_string();
+    Diff { additions: count(similar::ChangeTag::Insert), deletions: count(similar::ChangeTag::Delete), path, text }
+}
+
+/// A line about a file that became another kind of file.
+fn mode(change: &FileChange, path: &str) -> String {
+    let name = |kind| match kind {
+        FileKind::Plain => "an ordinary file",
+        FileKind::Program => "executable",
+        FileKind::Link => "a symbolic link",
+    };
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) if old.kind != new.kind => {
+            format!("{path} was {}, and is {}.\n", name(old.kind), name(new.kind))
+        }
+        _ => String::new(),
+    }
+}
+
+/// How many files, and lines: `2 files, +3 −1`.
+pub fn sum(diffs: &[Diff]) -> String {
+    let mut names: Vec<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let (more, less) = diffs.iter().fold((0, 0), |(more, less), diff| (more + diff.additions, less + diff.deletions));
+    format!("{}, +{more} −{less}", text::count(names.len(), "file"))
+}
+
+/// The same as Markdown, for the conversation.
+pub fn shown(diffs: &[Diff]) -> String {
+    if diffs.is_empty() {
         return "This session has not changed any files.".into();
     }
     let mut list = String::new();
-    let mut diffs = String::new();
-    let (mut more, mut less) = (0, 0);
-    for change in &changes {
-        let name = text::escaped(&worktree.relative(change.path.as_ref()));
-        let old = change.old.as_deref().unwrap_or_default();
-        if old.len() + change.new.len() > LARGEST {
-            let _ = writeln!(list, "- `{name}` (too large to be compared)");
-            continue;
-        }
-        let diff = similar::TextDiff::from_lines(old, &change.new);
-        let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
-        let (added, removed) = (count(similar::ChangeTag::Insert), count(similar::ChangeTag::Delete));
-        more += added;
-        less += removed;
-        let _ = writeln!(list, "- `{name}` +{added} −{removed}");
-        let (from, to) = (format!("a/{name}"), format!("b/{name}"));
-        let from = if change.old.is_some() { from.as_str() } else { "/dev/null" };
-        diffs += &diff.unified_diff().context_radius(3).header(from, &to).to_string();
+    for diff in diffs {
+        let _ = writeln!(list, "- `{}` +{} −{}", diff.path, diff.additions, diff.deletions);
     }
-    let count = text::count(changes.len(), "file");
-    let shown = text::head(&diffs, LONGEST);
-    let cut = if shown.len() < diffs.len() { "\n(The rest is left out here.)" } else { "" };
+    let all: String = diffs.iter().map(|diff| diff.text.as_str()).collect();
+    let shown = text::head(&all, LONGEST);
+    let cut = if shown.len() < all.len() { "\n(The rest is left out here.)" } else { "" };
+    let end = if shown.ends_with('\n') { "" } else { "\n" };
     let fence = "`".repeat(3.max(ticks(shown) + 1));
-    format!("This session changed {count}, +{more} −{less}:\n\n{list}\n{fence}diff\n{shown}{fence}\n{cut}")
+    format!("This session changed {}:\n\n{list}\n{fence}diff\n{shown}{end}{fence}\n{cut}", sum(diffs))
 }
 
 /// The longest run of backticks in a text, which must not end the block it stands in.

@@ -22,6 +22,7 @@ use crate::id::SessionId;
 use crate::message::{ModelRef, Todo};
 use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
+use crate::snapshot::Trackers;
 use crate::store::{self, Record, Store};
 use crate::tool;
 use crate::turn::models::Models;
@@ -40,6 +41,7 @@ pub struct Shared {
     pub tasks: TaskTracker,
     tools: Arc<tool::registry::Registry>,
     models: models::Sources,
+    snapshots: Trackers,
     /// Old tool results have been looked for.
     cleaned: AtomicBool,
     /// A newer catalogue of models has been looked for.
@@ -99,6 +101,7 @@ impl Shared {
             store: Store::start(&environment.dirs.data),
             tools: Arc::new(tool::registry::Registry::built_in()),
             models: models::Sources::new(&environment),
+            snapshots: Trackers::default(),
             cleaned: AtomicBool::new(false),
             refreshed: AtomicBool::new(false),
             defaulted: AtomicU64::new(0),
@@ -218,6 +221,8 @@ impl Shared {
         notices.extend(read.greeting());
         let base = read.base(models.clone());
         let present = Present::new(self.clone(), spot.clone(), read, models, registry);
+        let root = &spot.worktree.root;
+        let snapshots = self.snapshots.of(&environment.dirs.data, root, environment.home.as_deref());
         let scope = Scope {
             session: record.id.clone(),
             environment: environment.clone(),
@@ -234,6 +239,7 @@ impl Shared {
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             files: place.files,
+            snapshots: Some(snapshots),
             record: Recorder::new(self.store.clone(), record.id.clone()),
             cancelled: self.ended.child_token(),
             outlet: Outlet::new().0,

@@ -4,11 +4,16 @@
 //!
 //! To add one: a [`Word`], its line in [`Word::ALL`] and its arm in [`carry_out`].
 
-use super::diff;
+use super::{changes, diff};
+use tokio::task::spawn_blocking;
+
 use crate::event::{Event, Status};
 use crate::id::PartId;
 use crate::store::Record;
 use crate::turn::{History, Outcome, Scope};
+
+/// What is said where the settings forbid it.
+const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
 
 /// What can be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +54,27 @@ pub(super) async fn carry_out(order: &Order, desk: Desk<'_>) -> Outcome {
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = match order.word {
         Word::Diff => {
-            say(scope, diff::shown(desk.history, &scope.worktree)).await;
+            say(scope, differences(&desk).await).await;
             Outcome::Ended
         }
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
     if scope.cancelled.is_cancelled() { Outcome::Cancelled } else { outcome }
+}
+
+/// What the session changed.
+async fn differences(desk: &Desk<'_>) -> String {
+    let scope = desk.scope;
+    let Some(tracker) = scope.snapshots.clone() else { return NOT_KEPT.into() };
+    let (runs, worktree) = (changes::runs(&desk.history.messages), scope.worktree.clone());
+    if runs.is_empty() && !scope.settings.snapshot {
+        return NOT_KEPT.into();
+    }
+    let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
+    tokio::select! {
+        shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),
+        () = scope.cancelled.cancelled() => String::new(),
+    }
 }
 
 /// Says something to the user that no model will see.

@@ -147,7 +147,7 @@ async fn a_store_of_the_first_format_opens() {
         stored
     };
     assert_eq!(first.damage, Vec::<String>::new());
-    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 9, 0]);
+    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 7, 0]);
     assert_eq!(first.record.model.as_ref().unwrap().effort.as_deref(), Some("high"));
     assert_eq!(first.record.todos.len(), 1);
     let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::frame::Frame;
+use super::witness::Witness;
 use super::{History, Scope, doom, next};
 use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
@@ -32,7 +33,7 @@ const GRACE: Duration = Duration::from_millis(200);
 /// Makes the calls of a message, side by side where the tools allow it, and puts the results into
 /// the message. After a cancel every call has ended, and is marked as failed where it did not
 /// complete.
-pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut Message) {
+pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut Message, witness: &Witness) {
     let id = message.id.clone();
     let claims = Arc::new(claims(history, scope));
     let mut waiting: VecDeque<(usize, One<'_>)> = VecDeque::new();
@@ -51,7 +52,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         earlier.push((call.tool.clone(), call.input.clone()));
         let tool = visible(frame, &call.tool);
         let (part, call, claims, repeats) = (part.id.clone(), call.clone(), claims.clone(), here + before);
-        let one = One { scope, frame, message: &id, part, call, tool, claims, repeats };
+        let one = One { scope, frame, witness, message: &id, part, call, tool, claims, repeats };
         waiting.push_back((place, one));
     }
     let mut running = FuturesUnordered::new();
@@ -131,6 +132,7 @@ fn claims(history: &History, scope: &Scope) -> Claims {
 struct One<'a> {
     scope: &'a Scope,
     frame: &'a Frame,
+    witness: &'a Witness,
     message: &'a MessageId,
     part: PartId,
     call: Call,
@@ -246,6 +248,10 @@ impl One<'_> {
         }
         for need in &prepared.needs {
             self.permit(need, None).await?;
+        }
+        self.witness.before(self.scope, self.call.kind, tool.name(), &prepared.needs).await;
+        if self.scope.cancelled.is_cancelled() {
+            return Err(Failure::Cancelled);
         }
         self.call.state = CallState::Running;
         self.save().await;

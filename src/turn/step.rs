@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::frame::Frame;
+use super::witness::Witness;
 use super::{History, Scope, call, request, retry};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
@@ -54,11 +55,17 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bo
         Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts: Vec::new() };
     scope.record.message(&message).await;
 
-    let asked = ask(scope, frame, &request, &mut message, first).await;
+    let witness = Witness::new(scope);
+    let asked = ask(scope, frame, &request, &mut message, &witness, first).await;
     if asked.is_ok() {
-        call::make(history, scope, frame, &mut message).await;
+        call::make(history, scope, frame, &mut message, &witness).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
+    }
+    if let Some(patch) = witness.finish(scope).await {
+        let part = scope.part(patch);
+        scope.record.part(&message.id, &part).await;
+        message.parts.push(part);
     }
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.completed = Some(scope.now());
@@ -88,6 +95,7 @@ async fn ask(
     frame: &Frame,
     request: &Arc<Request>,
     message: &mut Message,
+    witness: &Witness,
     first: bool,
 ) -> Result<End, Fault> {
     let mut waits = retry::Waits::default();
@@ -106,7 +114,7 @@ async fn ask(
             }
         }
         let first = message.parts.len();
-        let ended = fold(scope, frame, answer, message).await;
+        let ended = fold(scope, frame, answer, message, witness).await;
         let error = match ended {
             None => return Err(cancelled()),
             Some(Ok(end)) => {
@@ -164,6 +172,7 @@ struct Folded<'a> {
     scope: &'a Scope,
     frame: &'a Frame,
     message: &'a mut Message,
+    witness: &'a Witness,
     /// The provider's block number → place in `message.parts`.
     places: HashMap<usize, usize>,
     /// Arguments of calls, as text so far.
@@ -193,11 +202,13 @@ async fn fold(
     frame: &Frame,
     mut answer: Peekable<Answer>,
     message: &mut Message,
+    witness: &Witness,
 ) -> Option<Result<End, Error>> {
     let mut folded = Folded {
         scope,
         frame,
         message,
+        witness,
         places: HashMap::new(),
         arguments: HashMap::new(),
         fresh: Vec::new(),
@@ -308,6 +319,7 @@ impl Folded<'_> {
             state: CallState::Pending,
             provider: Map::new(),
         };
+        self.witness.announced(call.kind, &name);
         let update = CallUpdate {
             title: Some(call.title.clone()),
             tool: Some(name),

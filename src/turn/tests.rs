@@ -115,6 +115,7 @@ impl Stage {
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             files: tool::Files::default(),
+            snapshots: None,
             record: Recorder::new(store, session),
             cancelled: self.cancelled.clone(),
             outlet,

@@ -1,0 +1,81 @@
+//! What a history says about the files: the changes its steps recorded, put together per file.
+
+use crate::message::{Content, FileChange, Message};
+
+/// The changes of some messages, per file. Changes that follow on one another are one; where a file
+/// was something else when the next change began, somebody else had been at it, and a new one begins.
+pub fn runs(messages: &[Message]) -> Vec<FileChange> {
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    let patches = parts.filter_map(|part| match &part.content {
+        Content::Patch { files } => Some(files),
+        _ => None,
+    });
+    let mut runs: Vec<FileChange> = Vec::new();
+    for change in patches.flatten() {
+        match runs.iter_mut().rev().find(|run| run.path == change.path) {
+            Some(run) if run.new == change.old => run.new.clone_from(&change.new),
+            _ => runs.push(change.clone()),
+        }
+    }
+    runs.retain(|run| run.old != run.new);
+    runs
+}
+
+/// The last run of each file: what can be taken back without taking back what others did.
+pub fn last_runs(messages: &[Message]) -> Vec<FileChange> {
+    let mut last: Vec<FileChange> = Vec::new();
+    for run in runs(messages) {
+        last.retain(|earlier| earlier.path != run.path);
+        last.push(run);
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::{MessageId, PartId};
+    use crate::message::{FileKind, FileState, ModelRef, Part, Role, User};
+
+    fn message(changes: &[(&str, &str, &str)]) -> Message {
+        let state =
+            |hash: &str| (hash != "-").then(|| FileState { hash: hash.into(), kind: FileKind::Plain, large: false });
+        let one = |(path, old, new): &(&str, &str, &str)| FileChange {
+            path: (*path).into(),
+            old: state(old),
+            new: state(new),
+        };
+        let content = Content::Patch { files: changes.iter().map(one).collect() };
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        Message {
+            id: MessageId::new("m"),
+            created: Timestamp(0),
+            role: Role::User(User { agent: "build".into(), model, system: None }),
+            parts: vec![Part { id: PartId::new("p"), content }],
+        }
+    }
+
+    #[test]
+    fn changes_are_put_together_until_somebody_else_was_there() {
+        type Step<'a> = &'a [(&'a str, &'a str, &'a str)];
+        let table: &[(&[Step<'_>], &[&str], &[&str])] = &[
+            (&[&[("f", "1", "2")], &[("f", "2", "3")]], &["f 1 3"], &["f 1 3"]),
+            (&[&[("f", "1", "2")], &[("f", "2", "1")]], &[], &[]),
+            (&[&[("f", "-", "2")], &[("f", "2", "-")], &[("f", "-", "4")]], &["f - 4"], &["f - 4"]),
+            (&[&[("f", "1", "2")], &[("f", "user", "3")]], &["f 1 2", "f user 3"], &["f user 3"]),
+            (&[&[("f", "1", "2"), ("g", "1", "2")], &[("g", "2", "3")]], &["f 1 2", "g 1 3"], &["f 1 2", "g 1 3"]),
+        ];
+        let shown = |runs: Vec<FileChange>| {
+            let state = |state: &Option<FileState>| state.as_ref().map_or("-".to_owned(), |state| state.hash.clone());
+            runs.iter().map(|run| format!("{} {} {}", run.path, state(&run.old), state(&run.new))).collect::<Vec<_>>()
+        };
+        for (steps, all, last) in table {
+            let messages: Vec<Message> = steps.iter().map(|step| message(step)).collect();
+            assert_eq!(
+                (shown(runs(&messages)), shown(last_runs(&messages))),
+                (all.iter().map(ToString::to_string).collect(), last.iter().map(ToString::to_string).collect())
+            );
+        }
+    }
+}

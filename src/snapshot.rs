@@ -1,0 +1,268 @@
+//! The state of the files before and after something acts on them, so that it can be shown and
+//! taken back. Kept beside the sessions, never in the user's repository: no program is started, and
+//! nothing below `.git` is read or written but the list of what is ignored.
+//!
+//! Two ways lead to a [`FileChange`]. Files that a tool names are looked at before and after it acts
+//! ([`Tracker::look`]). What a program may have done is found by comparing the whole project before
+//! and after: [`Tracker::mark`] and [`Tracker::since`]. For that an index remembers of every file
+//! what it was when it was read last; a file whose size, times and inode are still the same is not
+//! read again, a directory that is still the same is not listed again.
+//!
+//! Contents lie in [`objects`], named by what they are. Ignored files, files over [`LARGEST`], and
+//! names that are no UTF-8 are not recorded by comparing; neither is a project with more than
+//! [`MOST_FILES`] files or [`MOST_BYTES`] bytes. What is not recorded is never touched later.
+//!
+//! Everything here blocks: it is called from threads that may.
+
+mod index;
+mod objects;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use objects::Missing;
+use objects::Objects;
+
+use crate::message::{FileChange, FileKind, FileState};
+
+/// The largest file that is kept when the whole project is compared.
+pub const LARGEST: u64 = 4 << 20;
+
+/// The largest file that is kept when a tool names it.
+const LARGEST_NAMED: u64 = 64 << 20;
+
+/// The largest project that is compared as a whole, in files and in bytes.
+pub const MOST_FILES: usize = 100_000;
+/// See [`MOST_FILES`].
+pub const MOST_BYTES: u64 = 1 << 30;
+
+/// Why a project cannot be compared as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Off {
+    /// It is everything there is.
+    #[error("{} is no project of its own", .0.display())]
+    Everything(PathBuf),
+    /// More than [`MOST_FILES`].
+    #[error("there are more than {MOST_FILES} files below {} that are not ignored", .0.display())]
+    ManyFiles(PathBuf),
+    /// More than [`MOST_BYTES`].
+    #[error("there is more than {} MiB below {} that is not ignored", MOST_BYTES >> 20, .0.display())]
+    ManyBytes(PathBuf),
+    /// The system's word.
+    #[error("{0}")]
+    Failed(String),
+    /// The turn was cancelled meanwhile.
+    #[error("cancelled")]
+    Stopped,
+}
+
+/// What is kept about the files of one project.
+#[derive(Debug)]
+pub struct Tracker {
+    root: PathBuf,
+    dir: PathBuf,
+    /// Why the project is not compared as a whole, where that is known beforehand.
+    off: Option<Off>,
+    told: AtomicBool,
+    objects: Objects,
+    // A std mutex around the index, held while the project is compared, on threads that may block;
+    // sessions of one project wait for each other there.
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    index: Option<index::Index>,
+    /// It holds more than what was written down.
+    unsaved: bool,
+    off: Option<Off>,
+    /// What has changed while somebody had a mark, oldest first.
+    log: Vec<FileChange>,
+    /// How many entries were forgotten from the log's beginning.
+    forgotten: usize,
+    marks: usize,
+}
+
+/// A moment in the life of a project.
+#[derive(Debug)]
+pub struct Mark {
+    tracker: Arc<Tracker>,
+    at: usize,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        let mut inner = self.tracker.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.marks -= 1;
+        if inner.marks == 0 {
+            inner.forgotten += inner.log.len();
+            inner.log.clear();
+        }
+    }
+}
+
+impl Tracker {
+    /// What is kept about the project at `root`, below `data`. Nothing is read yet. A root that holds
+    /// everything, such as `home`, is not compared as a whole.
+    pub fn new(data: &Path, root: &Path, home: Option<&Path>) -> Self {
+        let name = objects::digest(root.as_os_str().as_encoded_bytes());
+        let dir = data.join("snapshots").join(name.get(..24).unwrap_or(&name));
+        let everything = root.parent().is_none() || home.is_some_and(|home| home.starts_with(root));
+        Self {
+            root: root.to_owned(),
+            off: everything.then(|| Off::Everything(root.to_owned())),
+            told: AtomicBool::new(false),
+            objects: Objects::new(dir.join("objects")),
+            dir,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// Looks at one file, and keeps its content. None where there is no file.
+    ///
+    /// # Errors
+    /// The system's, and for what is no regular file or link.
+    pub fn look(&self, path: &Path) -> std::io::Result<Option<FileState>> {
+        index::read(path, LARGEST_NAMED, Some(&self.objects))
+    }
+
+    /// Whether a file is now what it was. Nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Tracker::look`].
+    pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
+        let limit = if state.is_some_and(|state| state.large) { 0 } else { LARGEST_NAMED };
+        Ok(index::read(path, limit, None)?.as_ref() == state)
+    }
+
+    /// Keeps a content that no file has (any more): what an editor has not saved.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn keep(&self, bytes: &[u8]) -> std::io::Result<FileState> {
+        let hash = self.objects.put(bytes)?;
+        Ok(FileState { hash, kind: FileKind::Plain, large: false })
+    }
+
+    /// Whether the project's comparisons cover a file that exists. One that was ignored, is outside or is
+    /// gone, they do not.
+    pub fn knows(&self, path: &Path) -> bool {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.index.as_ref().is_some_and(|index| index.has(path))
+    }
+
+    /// Whether the user is to be told now that the project is not compared: once in a process.
+    pub fn tell(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    /// What a file held.
+    ///
+    /// # Errors
+    /// Where it was not kept, or is gone.
+    pub fn content(&self, state: &FileState) -> Result<Vec<u8>, Missing> {
+        if state.large { Err(Missing::NeverKept) } else { self.objects.get(&state.hash) }
+    }
+
+    /// Marks this moment: what changes from now on can be asked for. The first time this reads every
+    /// file; later it looks at what is new.
+    ///
+    /// # Errors
+    /// [`Off`].
+    pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Off> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.compare(&mut inner, stop)?;
+        inner.marks += 1;
+        Ok(Mark { tracker: self.clone(), at: inner.forgotten + inner.log.len() })
+    }
+
+    /// What has changed since a mark, one change per file, sorted by path.
+    ///
+    /// # Errors
+    /// [`Off`].
+    pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Off> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.compare(&mut inner, stop)?;
+        let from = mark.at.saturating_sub(inner.forgotten);
+        Ok(joined(inner.log.get(from..).unwrap_or_default()))
+    }
+
+    fn compare(&self, inner: &mut Inner, stop: &AtomicBool) -> Result<(), Off> {
+        if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
+            return Err(off.clone());
+        }
+        let failed = |e: std::io::Error| Off::Failed(format!("{}: {e}", self.dir.display()));
+        crate::environment::private_dir(&self.dir).map_err(failed)?;
+        let fresh = inner.index.is_none();
+        let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
+        let known = !index.is_new();
+        let changes = match index.refresh(&self.dir, &self.objects, stop) {
+            Ok(changes) => changes,
+            Err(Off::Stopped) => return Err(Off::Stopped),
+            Err(off) => {
+                inner.index = None;
+                if !matches!(off, Off::Failed(_)) {
+                    inner.off = Some(off.clone());
+                }
+                return Err(off);
+            }
+        };
+        if fresh {
+            // Old contents are looked for now and then, by the first who comes along.
+            index.clean(&self.dir, &self.objects);
+        }
+        inner.unsaved |= !changes.is_empty();
+        if (fresh && !known) || changes.len() > index::WORTH_SAVING {
+            index.save(&self.dir);
+            inner.unsaved = false;
+        }
+        // Before the first mark nobody can ask for it.
+        if inner.marks > 0 {
+            inner.log.extend(changes);
+        }
+        Ok(())
+    }
+
+    /// Writes down what is known, so that the next process need not find it out again.
+    pub fn save(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsaved = std::mem::take(&mut inner.unsaved);
+        if let Some(index) = inner.index.as_ref().filter(|_| unsaved) {
+            index.save(&self.dir);
+        }
+    }
+}
+
+/// One change per file, from what it was first to what it was last; without those that ended where
+/// they began.
+fn joined(log: &[FileChange]) -> Vec<FileChange> {
+    let mut files: BTreeMap<&str, FileChange> = BTreeMap::new();
+    for change in log {
+        files
+            .entry(&change.path)
+            .and_modify(|known| known.new.clone_from(&change.new))
+            .or_insert_with(|| change.clone());
+    }
+    files.into_values().filter(|change| change.old != change.new).collect()
+}
+
+/// The trackers of a process, one per project. A leaf lock.
+#[derive(Debug, Default)]
+pub struct Trackers(Mutex<BTreeMap<PathBuf, Arc<Tracker>>>);
+
+impl Trackers {
+    /// The tracker of a project.
+    pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
+        let mut trackers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        trackers.entry(root.to_owned()).or_insert_with(|| Arc::new(Tracker::new(data, root, home))).clone()
+    }
+}
+
+fn stopped(stop: &AtomicBool) -> Result<(), Off> {
+    if stop.load(Ordering::Relaxed) { Err(Off::Stopped) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,429 @@
+//! What every file of a project was when it was read last, and how that is brought up to date.
+//!
+//! A file is the same as before when its print is: size, times, inode. Times come from a clock that
+//! ticks every few milliseconds, so a file that changed in the same tick in which it was read could
+//! keep its print. Such entries are *unsettled*, and read again the next time. The clock that counts
+//! is the one file systems use; it is asked by touching a file of our own.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ignore::WalkBuilder;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use serde::{Deserialize, Serialize};
+
+use super::objects::Objects;
+use super::{LARGEST, MOST_BYTES, MOST_FILES, Off, objects, stopped};
+use crate::message::{FileChange, FileKind, FileState};
+
+/// How many changed files make it worth to write the index at once, rather than at the end.
+pub(super) const WORTH_SAVING: usize = 500;
+
+/// Two ticks of the coarsest clock file systems use, in nanoseconds.
+const TICK: i128 = 20_000_000;
+
+/// How long contents are kept that no file has any more.
+const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How often they are looked for.
+const CLEAN_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+const FORMAT: u32 = 1;
+
+/// What the system says about a file without opening it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Print {
+    size: u64,
+    modified: i128,
+    changed: i128,
+    inode: u64,
+    mode: u32,
+}
+
+impl Print {
+    fn of(data: &Stat) -> Self {
+        // The types of these members differ between systems.
+        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
+        let (modified, changed, inode, mode) = (
+            data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128,
+            data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128,
+            data.st_ino as u64,
+            data.st_mode as u32,
+        );
+        Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
+    }
+
+    fn kind(&self) -> rustix::fs::FileType {
+        rustix::fs::FileType::from_raw_mode(self.mode)
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    #[serde(rename = "p")]
+    print: Option<Print>,
+    #[serde(rename = "s")]
+    state: Option<FileState>,
+    #[serde(rename = "t")]
+    settled: bool,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Dir {
+    print: Option<(i128, i128, u64)>,
+    settled: bool,
+    files: BTreeMap<String, Entry>,
+    dirs: Vec<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Index {
+    format: u32,
+    root: PathBuf,
+    /// When it was brought up to date last, by the clock of the file system.
+    at: i128,
+    /// What is ignored everywhere; when that changes, everything is listed again.
+    excluded: Option<Print>,
+    /// By path below the root, `""` for the root itself.
+    dirs: HashMap<String, Dir>,
+    /// What is not listed any more, and not yet told.
+    #[serde(skip)]
+    gone: Vec<(String, Entry)>,
+}
+
+/// A file that has to be read.
+struct Task {
+    dir: String,
+    name: String,
+    print: Print,
+    /// It was not there before.
+    fresh: bool,
+}
+
+impl Index {
+    fn new(root: &Path) -> Self {
+        Self { format: FORMAT, root: root.to_owned(), at: 0, excluded: None, dirs: HashMap::new(), gone: Vec::new() }
+    }
+
+    /// The index as it was saved, or an empty one.
+    pub(super) fn load(dir: &Path, root: &Path) -> Self {
+        let saved = fs::read(dir.join("index.json")).ok();
+        let saved = saved.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        saved.filter(|index| index.format == FORMAT && index.root == root).unwrap_or_else(|| Self::new(root))
+    }
+
+    /// Whether a file is in it.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        let rel = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
+        let (dir, name) = rel.map_or(("", ""), |rel| rel.rsplit_once('/').unwrap_or(("", rel)));
+        self.dirs.get(dir).is_some_and(|dir| dir.files.contains_key(name))
+    }
+
+    /// Whether nothing is known yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.at == 0
+    }
+
+    /// Writes it down. It is only a memory: where it cannot be written, it is found out again.
+    pub(super) fn save(&self, dir: &Path) {
+        let write = || -> io::Result<()> {
+            let mut fresh = tempfile::Builder::new().prefix(".index-").tempfile_in(dir)?;
+            serde_json::to_writer(io::BufWriter::new(&mut fresh), self)?;
+            fresh.persist(dir.join("index.json")).map_err(|e| e.error)?;
+            Ok(())
+        };
+        if let Err(e) = write() {
+            tracing::warn!("the index of {} is not saved: {e}", self.root.display());
+        }
+    }
+
+    /// Brings it up to date, and says what has changed. The first time everything is read, and
+    /// nothing has changed.
+    pub(super) fn refresh(&mut self, own: &Path, objects: &Objects, stop: &AtomicBool) -> Result<Vec<FileChange>, Off> {
+        let failed = |e: io::Error| Off::Failed(format!("{}: {e}", own.display()));
+        let at = tick(own).map_err(failed)?;
+        let excluded = stat(&self.root.join(".git/info/exclude"));
+        let first = self.is_new();
+        let everything = first || excluded != self.excluded;
+        let mut tasks = self.walk(everything, at, stop)?;
+        let rules = |name: &str| name == ".gitignore" || name == ".ignore";
+        let ruled = tasks.iter().any(|task| rules(&task.name))
+            || self.gone.iter().any(|(path, _)| rules(path.rsplit('/').next().unwrap_or(path)));
+        if ruled && !everything {
+            tasks = self.walk(true, at, stop)?;
+        }
+        self.excluded = excluded;
+        let mut bytes = 0;
+        let kept = |size: u64| if size > LARGEST { 0 } else { size };
+        for entry in self.dirs.values().flat_map(|dir| dir.files.values()) {
+            bytes += entry.print.map_or(0, |print| kept(print.size));
+        }
+        bytes += tasks.iter().filter(|task| task.fresh).map(|task| kept(task.print.size)).sum::<u64>();
+        if bytes > MOST_BYTES {
+            return Err(Off::ManyBytes(self.root.clone()));
+        }
+        // From here on it may be broken off: what is not told yet is told the next time.
+        let states = self.read_all(&tasks, objects, stop)?;
+        let mut changes = Vec::new();
+        // A name that is new belongs to a file that is, or to one that had another name here. A file
+        // that was there before and was not seen (ignored until now, brought in by a rename) is none
+        // that anybody made, and nobody may remove it later.
+        let gone = std::mem::take(&mut self.gone);
+        let moved: HashSet<u64> = gone.iter().filter_map(|(_, entry)| Some(entry.print?.inode)).collect();
+        for (task, state) in tasks.into_iter().zip(states) {
+            let path = self.absolute(&task.dir, &task.name);
+            let made = !task.fresh || moved.contains(&task.print.inode) || born(&path) >= self.at;
+            let Some(entry) = self.dirs.get_mut(&task.dir).and_then(|dir| dir.files.get_mut(&task.name)) else {
+                continue;
+            };
+            let old = std::mem::replace(&mut entry.state, state.clone());
+            entry.print = Some(task.print);
+            entry.settled = task.print.changed < at - TICK;
+            if !first && made && old != state {
+                changes.push(FileChange { path: path.display().to_string(), old, new: state });
+            }
+        }
+        for (path, entry) in gone {
+            let path = self.root.join(path);
+            // What is ignored from now on is not gone.
+            let ignored = fs::symlink_metadata(&path).is_ok_and(|data| !data.is_dir());
+            if entry.state.is_some() && !ignored {
+                changes.push(FileChange { path: path.display().to_string(), old: entry.state, new: None });
+            }
+        }
+        self.at = at;
+        Ok(changes)
+    }
+
+    /// Looks at every directory and every file, without opening files, and says which have to be read.
+    fn walk(&mut self, everything: bool, at: i128, stop: &AtomicBool) -> Result<Vec<Task>, Off> {
+        let mut tasks = Vec::new();
+        let mut listing = if everything { Some(self.list("", None, stop)?) } else { None };
+        let mut waiting = vec![String::new()];
+        let mut seen = 0;
+        while let Some(rel) = waiting.pop() {
+            let path = self.root.join(&rel);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::open(&path, flags, Mode::empty());
+            let Some((open, data)) =
+                opened.ok().and_then(|open| rustix::fs::fstat(&open).ok().map(|data| (open, data)))
+            else {
+                self.forget(&rel);
+                continue;
+            };
+            let print = Print::of(&data);
+            let now = (print.modified, print.changed, print.inode);
+            let mut dir = self.dirs.remove(&rel).unwrap_or_default();
+            let changed = dir.print != Some(now) || !dir.settled;
+            if changed || everything {
+                if changed && listing.as_ref().is_none_or(|listing| !listing.contains_key(&rel)) {
+                    // A directory that was not there before is listed with all that is below it.
+                    let depth = if dir.print.is_some() { Some(1) } else { None };
+                    let more = self.list(&rel, depth, &AtomicBool::new(false))?;
+                    listing.get_or_insert_default().extend(more);
+                }
+                let (files, dirs) = listing.as_mut().and_then(|listing| listing.remove(&rel)).unwrap_or_default();
+                let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
+                let mut old = std::mem::take(&mut dir.files);
+                for name in files {
+                    let entry = old.remove(&name).unwrap_or(Entry { print: None, state: None, settled: false });
+                    dir.files.insert(name, entry);
+                }
+                self.gone.extend(old.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)));
+                let kept: HashSet<&String> = dirs.iter().collect();
+                for lost in dir.dirs.iter().filter(|name| !kept.contains(name)) {
+                    self.forget(&format!("{prefix}{lost}"));
+                }
+                dir.dirs = dirs;
+                dir.print = Some(now);
+                dir.settled = print.changed < at - TICK && print.modified < at - TICK;
+            }
+            for (name, entry) in &dir.files {
+                let Ok(data) = rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
+                    // It went away since the listing; the directory is unsettled, and tells next time.
+                    dir.settled = false;
+                    continue;
+                };
+                let print = Print::of(&data);
+                if entry.print == Some(print) && entry.settled {
+                    continue;
+                }
+                tasks.push(Task { dir: rel.clone(), name: name.clone(), print, fresh: entry.print.is_none() });
+            }
+            seen += dir.files.len();
+            let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
+            waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
+            self.dirs.insert(rel, dir);
+            if seen > MOST_FILES {
+                return Err(Off::ManyFiles(self.root.clone()));
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// Takes a directory out, with everything below it.
+    fn forget(&mut self, rel: &str) {
+        let Some(dir) = self.dirs.remove(rel) else {
+            return;
+        };
+        let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
+        self.gone.extend(dir.files.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)));
+        for name in dir.dirs {
+            self.forget(&format!("{prefix}{name}"));
+        }
+    }
+
+    /// What is in a directory and, to a depth, below it, and is not ignored.
+    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<Listing, Off> {
+        const REPOSITORIES: &[&str] = &[".git", ".hg", ".svn", ".jj"];
+        let top = self.root.join(rel);
+        // Where nobody said what is to be ignored, this is.
+        let bare = !self.root.join(".git").exists();
+        let mut walker = WalkBuilder::new(&top);
+        walker.hidden(false).require_git(false).max_depth(depth).filter_entry(move |entry| {
+            let name = entry.file_name().to_str().unwrap_or_default();
+            entry.depth() == 0 || !(REPOSITORIES.contains(&name) || bare && name == "node_modules")
+        });
+        let mut listing = Listing::default();
+        listing.insert(rel.to_owned(), (Vec::new(), Vec::new()));
+        let mut count = 0;
+        for entry in walker.build() {
+            // What cannot be read is not recorded.
+            let Ok(entry) = entry else { continue };
+            let (Some(kind), Ok(path)) = (entry.file_type(), entry.path().strip_prefix(&self.root)) else { continue };
+            let Some(path) = path.to_str().filter(|_| entry.depth() > 0) else { continue };
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let Some(known) = listing.get_mut(parent) else { continue };
+            if kind.is_dir() {
+                known.1.push(name.to_owned());
+                if depth.is_none() {
+                    listing.insert(path.to_owned(), (Vec::new(), Vec::new()));
+                }
+            } else if kind.is_file() || kind.is_symlink() {
+                known.0.push(name.to_owned());
+            }
+            count += 1;
+            if count % 256 == 0 {
+                stopped(stop)?;
+            }
+            if count > 2 * MOST_FILES {
+                return Err(Off::ManyFiles(self.root.clone()));
+            }
+        }
+        Ok(listing)
+    }
+
+    fn absolute(&self, dir: &str, name: &str) -> PathBuf {
+        let mut path = self.root.join(dir);
+        path.push(name);
+        path
+    }
+
+    /// Reads files, on several threads where there are many.
+    fn read_all(&self, tasks: &[Task], objects: &Objects, stop: &AtomicBool) -> Result<Vec<Option<FileState>>, Off> {
+        let one = |task: &Task| -> Result<Option<FileState>, Off> {
+            stopped(stop)?;
+            let path = self.absolute(&task.dir, &task.name);
+            // What cannot be read now has a state nobody knows.
+            read(&path, LARGEST, Some(objects)).or_else(|e| match e.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => Err(Off::Failed(e.to_string())),
+                _ => Ok(Some(large(&task.print, FileKind::Plain))),
+            })
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        if tasks.len() < 64 || threads == 1 {
+            return tasks.iter().map(one).collect();
+        }
+        let pieces: Vec<_> = tasks.chunks(tasks.len().div_ceil(threads)).collect();
+        let read = std::thread::scope(|scope| {
+            let running: Vec<_> = pieces
+                .into_iter()
+                .map(|piece| scope.spawn(move || piece.iter().map(one).collect::<Result<Vec<_>, Off>>()))
+                .collect();
+            running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        let mut states = Vec::with_capacity(tasks.len());
+        for piece in read {
+            states.extend(piece.map_err(|_| Off::Failed("a thread ended unexpectedly".into()))??);
+        }
+        Ok(states)
+    }
+
+    /// Removes what nobody can ask for any more, once a day.
+    pub(super) fn clean(&self, own: &Path, objects: &Objects) {
+        let note = own.join("cleaned");
+        let moment = |ns: i128| UNIX_EPOCH + Duration::from_nanos(u64::try_from(ns).unwrap_or(0));
+        let now = moment(self.at);
+        let last = fs::metadata(&note).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
+        if now.duration_since(last).is_ok_and(|past| past > CLEAN_EVERY) {
+            let entries = self.dirs.values().flat_map(|dir| dir.files.values());
+            let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
+            objects.clean(now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH), |hash| wanted.contains(hash));
+            fs::write(&note, b"").ok();
+        }
+    }
+}
+
+/// By directory: the names of its files, and of its directories.
+type Listing = HashMap<String, (Vec<String>, Vec<String>)>;
+
+/// What time the file system thinks it is.
+fn tick(own: &Path) -> io::Result<i128> {
+    let path = own.join("tick");
+    fs::write(&path, b".")?;
+    stat(&path).map(|print| print.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+fn stat(path: &Path) -> Option<Print> {
+    rustix::fs::lstat(path).ok().map(|data| Print::of(&data))
+}
+
+/// When a file came into being, where the file system knows; else when it last changed at all.
+fn born(path: &Path) -> i128 {
+    let born = fs::symlink_metadata(path).and_then(|data| data.created()).ok();
+    let since = |moment: SystemTime| i128::try_from(moment.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
+    born.and_then(since).or_else(|| Some(stat(path)?.changed)).unwrap_or(i128::MIN)
+}
+
+/// The state of a file; with `objects`, its content is kept. None where there is none. Larger ones
+/// than `limit` have a state, and no content.
+pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
+    let data = match rustix::fs::lstat(path) {
+        Ok(data) => Print::of(&data),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let name = |bytes: &[u8]| match objects {
+        Some(objects) => objects.put(bytes),
+        None => Ok(objects::digest(bytes)),
+    };
+    if data.kind().is_symlink() {
+        let target = fs::read_link(path)?;
+        let hash = name(target.as_os_str().as_encoded_bytes())?;
+        return Ok(Some(FileState { hash, kind: FileKind::Link, large: false }));
+    }
+    if !data.kind().is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let kind = if data.mode & 0o100 == 0 { FileKind::Plain } else { FileKind::Program };
+    if data.size > limit {
+        return Ok(Some(large(&data, kind)));
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
+        return Ok(Some(large(&data, kind)));
+    }
+    Ok(Some(FileState { hash: name(&bytes)?, kind, large: false }))
+}
+
+/// The state of a file whose content is not kept: told apart by what the system says about it.
+fn large(print: &Print, kind: FileKind) -> FileState {
+    FileState { hash: format!("{} bytes of {}", print.size, print.modified), kind, large: true }
+}

@@ -1,0 +1,298 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::{Missing, Off, Tracker};
+
+struct Stage {
+    _dir: tempfile::TempDir,
+    root: PathBuf,
+    data: PathBuf,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(dir.path()).unwrap();
+        let (root, data) = (base.join("root"), base.join("data"));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&data).unwrap();
+        Self { _dir: dir, root, data }
+    }
+
+    fn tracker(&self) -> Arc<Tracker> {
+        Arc::new(Tracker::new(&self.data, &self.root, None))
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// Waits until the clock of the file system has gone on.
+fn pass_a_tick(stage: &Stage) {
+    let path = stage.data.join("clock");
+    let now = || {
+        fs::write(&path, "").unwrap();
+        fs::metadata(&path).unwrap().modified().unwrap()
+    };
+    let before = now();
+    while now() <= before {}
+}
+
+/// What `work` changes: path, what it was, what it is.
+fn during(stage: &Stage, tracker: &Arc<Tracker>, work: impl FnOnce()) -> Vec<String> {
+    let go = AtomicBool::new(false);
+    let mark = tracker.mark(&go).unwrap();
+    work();
+    let shown = |state: Option<&crate::message::FileState>| match state {
+        None => "nothing".to_owned(),
+        Some(state) => match tracker.content(state) {
+            Ok(bytes) => format!("{:?} {:?}", state.kind, String::from_utf8_lossy(&bytes)),
+            Err(e) => e.to_string(),
+        },
+    };
+    let changes = tracker.since(&mark, &go).unwrap();
+    let line = |change: &crate::message::FileChange| {
+        let path = Path::new(&change.path).strip_prefix(&stage.root).unwrap();
+        format!("{}: {} -> {}", path.display(), shown(change.old.as_ref()), shown(change.new.as_ref()))
+    };
+    changes.iter().map(line).collect()
+}
+
+#[test]
+fn every_kind_of_change_is_found() {
+    let stage = Stage::new();
+    for name in ["same", "edited", "gone", "deep/er/f", "mode", "touched", "moved", "becomes-link", "swapped"] {
+        stage.write(name, name);
+    }
+    let path = |name: &str| stage.root.join(name);
+    symlink("edited", path("link")).unwrap();
+    let tracker = stage.tracker();
+    let found = during(&stage, &tracker, || {
+        stage.write("edited", "EDITED");
+        fs::remove_file(path("gone")).unwrap();
+        fs::remove_dir_all(path("deep")).unwrap();
+        fs::set_permissions(path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
+        stage.write("touched", "touched");
+        fs::rename(path("moved"), path("elsewhere")).unwrap();
+        fs::remove_file(path("becomes-link")).unwrap();
+        symlink("same", path("becomes-link")).unwrap();
+        fs::remove_file(path("link")).unwrap();
+        symlink("mode", path("link")).unwrap();
+        stage.write("new/in/new", "x");
+        fs::remove_file(path("swapped")).unwrap();
+        stage.write("swapped/now-a-directory", "d");
+    });
+    assert_eq!(
+        found,
+        [
+            "becomes-link: Plain \"becomes-link\" -> Link \"same\"",
+            "deep/er/f: Plain \"deep/er/f\" -> nothing",
+            "edited: Plain \"edited\" -> Plain \"EDITED\"",
+            "elsewhere: nothing -> Plain \"moved\"",
+            "gone: Plain \"gone\" -> nothing",
+            "link: Link \"edited\" -> Link \"mode\"",
+            "mode: Plain \"mode\" -> Program \"mode\"",
+            "moved: Plain \"moved\" -> nothing",
+            "new/in/new: nothing -> Plain \"x\"",
+            "swapped: Plain \"swapped\" -> nothing",
+            "swapped/now-a-directory: nothing -> Plain \"d\"",
+        ]
+    );
+    assert_eq!(during(&stage, &tracker, || {}), Vec::<String>::new());
+    // There and back again is no change.
+    assert_eq!(
+        during(&stage, &tracker, || {
+            stage.write("same", "other");
+            stage.write("same", "same");
+        }),
+        Vec::<String>::new()
+    );
+}
+
+/// A change within one tick of the clock, of the same length, is found: many times over, because it
+/// is a matter of luck otherwise.
+#[test]
+fn a_quick_change_is_no_secret() {
+    let stage = Stage::new();
+    stage.write("f", "0000");
+    let tracker = stage.tracker();
+    for n in 1..60 {
+        let (old, new) = (format!("{:04}", n - 1), format!("{n:04}"));
+        let found = during(&stage, &tracker, || stage.write("f", &new));
+        assert_eq!(found, [format!("f: Plain {old:?} -> Plain {new:?}")]);
+        let name = format!("new-{n}");
+        assert_eq!(during(&stage, &tracker, || stage.write(&name, "")), [format!("{name}: nothing -> Plain \"\"")]);
+    }
+}
+
+#[test]
+fn what_is_ignored_is_left_alone() {
+    let stage = Stage::new();
+    stage.write(".gitignore", "*.log\n/build/\n");
+    stage.write("sub/.gitignore", "!keep.log\nsecret\n");
+    for name in ["a.log", "build/out", "sub/keep.log", "sub/secret", "sub/seen", ".git/config", "mod/.git", "mod/f"] {
+        stage.write(name, "1");
+    }
+    let tracker = stage.tracker();
+    let found = during(&stage, &tracker, || {
+        for name in ["a.log", "build/out", "sub/keep.log", "sub/secret", "sub/seen", ".git/config", "mod/.git", "mod/f"]
+        {
+            stage.write(name, "2");
+        }
+        stage.write("new.log", "2");
+        stage.write("sub/secret.d/f", "2");
+    });
+    assert_eq!(
+        found,
+        [
+            "mod/f: Plain \"1\" -> Plain \"2\"",
+            "sub/keep.log: Plain \"1\" -> Plain \"2\"",
+            "sub/secret.d/f: nothing -> Plain \"2\"",
+            "sub/seen: Plain \"1\" -> Plain \"2\"",
+        ]
+    );
+    pass_a_tick(&stage);
+    // What comes into view was not made, and what goes out of view is not gone.
+    let found = during(&stage, &tracker, || {
+        stage.write("sub/.gitignore", "seen\n");
+        stage.write("sub/made", "3");
+    });
+    assert_eq!(
+        found,
+        ["sub/.gitignore: Plain \"!keep.log\\nsecret\\n\" -> Plain \"seen\\n\"", "sub/made: nothing -> Plain \"3\""]
+    );
+    let found = during(&stage, &tracker, || stage.write("sub/secret", "4"));
+    assert_eq!(found, ["sub/secret: Plain \"2\" -> Plain \"4\""]);
+    pass_a_tick(&stage);
+    // A hidden file that gets a name in view was somebody's before.
+    let found = during(&stage, &tracker, || fs::rename(stage.root.join("a.log"), stage.root.join("a.txt")).unwrap());
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn what_was_known_outlives_the_process() {
+    let stage = Stage::new();
+    stage.write("a", "1");
+    let tracker = stage.tracker();
+    drop(tracker.mark(&AtomicBool::new(false)).unwrap());
+    tracker.save();
+    stage.write("a", "2");
+    stage.write("b", "2");
+    let tracker = stage.tracker();
+    // What happened in between is nobody's.
+    assert_eq!(during(&stage, &tracker, || {}), Vec::<String>::new());
+    let both = during(&stage, &tracker, || stage.write("b", "3"));
+    assert_eq!(both, ["b: Plain \"2\" -> Plain \"3\""]);
+    fs::write(stage.data.join("snapshots").join("x"), "").unwrap();
+    let index = walk(&stage.data).into_keys().find(|path| path.ends_with("index.json")).unwrap();
+    fs::write(index, "garbage").unwrap();
+    assert_eq!(during(&stage, &stage.tracker(), || stage.write("b", "4")), ["b: Plain \"3\" -> Plain \"4\""]);
+}
+
+#[test]
+fn two_sessions_see_what_happened_since_their_own_marks() {
+    let stage = Stage::new();
+    stage.write("a", "1");
+    let (tracker, go) = (stage.tracker(), AtomicBool::new(false));
+    let first = tracker.mark(&go).unwrap();
+    stage.write("a", "2");
+    let second = tracker.mark(&go).unwrap();
+    stage.write("b", "1");
+    assert_eq!(tracker.since(&second, &go).unwrap().len(), 1);
+    drop(second);
+    assert_eq!(tracker.since(&first, &go).unwrap().len(), 2);
+    drop(first);
+    let third = tracker.mark(&go).unwrap();
+    assert_eq!(tracker.since(&third, &go).unwrap(), []);
+}
+
+#[test]
+fn broken_off_nothing_is_made_up() {
+    let stage = Stage::new();
+    stage.write("a", "1");
+    stage.write("d/b", "1");
+    let (tracker, go, stop) = (stage.tracker(), AtomicBool::new(false), AtomicBool::new(true));
+    assert_eq!(tracker.mark(&stop).unwrap_err(), Off::Stopped);
+    let mark = tracker.mark(&go).unwrap();
+    stage.write("a", "2");
+    fs::remove_dir_all(stage.root.join("d")).unwrap();
+    assert_eq!(tracker.since(&mark, &stop).unwrap_err(), Off::Stopped);
+    let found: Vec<_> = tracker.since(&mark, &go).unwrap().into_iter().map(|change| change.new.is_some()).collect();
+    assert_eq!(found, [true, false]);
+}
+
+#[test]
+fn what_is_too_large_is_said_to_be() {
+    let stage = Stage::new();
+    let large = |byte: &str| byte.repeat(usize::try_from(super::LARGEST).unwrap() + 1);
+    stage.write("large", &large("a"));
+    let tracker = stage.tracker();
+    let found = during(&stage, &tracker, || stage.write("large", &large("b")));
+    assert_eq!(found, [format!("large: {} -> {}", Missing::NeverKept, Missing::NeverKept)]);
+    let named = tracker.look(&stage.root.join("large")).unwrap().unwrap();
+    assert_eq!(tracker.content(&named).unwrap().len(), large("b").len());
+    let home = Tracker::new(&stage.data, &stage.root, Some(&stage.root.join("me")));
+    let off = Arc::new(home).mark(&AtomicBool::new(false)).unwrap_err();
+    assert_eq!(off, Off::Everything(stage.root.clone()));
+}
+
+#[test]
+fn contents_are_not_believed() {
+    let stage = Stage::new();
+    let tracker = stage.tracker();
+    let text = "x".repeat(10_000);
+    for text in ["", "short", &text] {
+        let state = tracker.keep(text.as_bytes()).unwrap();
+        assert_eq!(tracker.content(&state).unwrap(), text.as_bytes());
+        let file = walk(&stage.data).into_keys().find(|path| path.ends_with(&state.hash[2..])).unwrap();
+        let kept = fs::read(&file).unwrap();
+        fs::write(&file, &kept[..kept.len() - 1]).unwrap();
+        assert_eq!(tracker.content(&state), Err(Missing::Damaged), "{}", text.len());
+        fs::remove_file(&file).unwrap();
+        assert_eq!(tracker.content(&state), Err(Missing::Gone));
+    }
+}
+
+/// The user's repository is the user's: not a byte, not a time of it changes.
+#[test]
+fn a_repository_stays_as_it_is() {
+    let stage = Stage::new();
+    for name in [".git/HEAD", ".git/index", ".git/refs/heads/main", ".git/objects/aa/bb", ".git/info/exclude", "f"] {
+        stage.write(name, "f\n");
+    }
+    let print = |root: &Path| {
+        let of = |path: &PathBuf| {
+            let data = fs::metadata(path).unwrap();
+            (fs::read(path).unwrap(), data.modified().unwrap(), std::os::unix::fs::MetadataExt::ctime_nsec(&data))
+        };
+        walk(root).into_keys().map(|path| (path.clone(), of(&path))).collect::<Vec<_>>()
+    };
+    let before = print(&stage.root.join(".git"));
+    let tracker = stage.tracker();
+    // What .git/info/exclude names is ignored.
+    assert_eq!(during(&stage, &tracker, || stage.write("f", "2")), Vec::<String>::new());
+    tracker.save();
+    assert_eq!(print(&stage.root.join(".git")), before);
+}
+
+fn walk(root: &Path) -> BTreeMap<PathBuf, ()> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![root.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(dir).unwrap().flatten() {
+            if entry.path().is_dir() {
+                waiting.push(entry.path())
+            } else {
+                found.insert(entry.path(), ()).unwrap_or(())
+            }
+        }
+    }
+    found
+}
