@@ -13,6 +13,7 @@ pub mod open;
 pub mod order;
 pub mod recent;
 pub mod replay;
+pub mod revert;
 pub mod title;
 mod trust;
 

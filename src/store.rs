@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::environment::Timestamp;
 use crate::id::{MessageId, SessionId};
-use crate::message::{Message, ModelRef, Part, Todo};
+use crate::message::{FileChange, Message, ModelRef, Part, Todo};
 
 pub use copy::{forked, renamed};
 pub use lock::Holder;
@@ -70,6 +70,31 @@ pub struct Record {
     /// US dollars so far; none while no price was known.
     #[serde(default)]
     pub cost: Option<f64>,
+    /// What was undone and can be redone, the latest last. Messages from there on are hidden.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<Undone>,
+}
+
+/// Something that was undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undone {
+    /// The first message that is hidden by it.
+    pub from: MessageId,
+    /// What it did to the files: `old` comes back with the redo.
+    #[serde(default)]
+    pub files: Vec<FileChange>,
+    /// What it would have done to files that somebody else had changed.
+    #[serde(default)]
+    pub left: Vec<FileChange>,
+    /// False while files may be between old and new: the process was ended meanwhile.
+    #[serde(default)]
+    pub done: bool,
+}
+
+/// How many of a session's messages are not hidden by what was undone.
+pub fn visible(messages: &[Message], undone: &[Undone]) -> usize {
+    let from = undone.last().map(|undone| &undone.from);
+    from.and_then(|from| messages.iter().position(|m| m.id == *from)).unwrap_or(messages.len())
 }
 
 impl Record {
@@ -88,6 +113,7 @@ impl Record {
             model: None,
             todos: Vec::new(),
             cost: None,
+            undone: Vec::new(),
         }
     }
 }
@@ -217,8 +243,19 @@ pub struct Store {
 #[derive(Debug)]
 enum Entry {
     Record(Box<Record>),
-    Message { id: String, json: String },
-    Part { id: String, message: String, json: String },
+    Message {
+        id: String,
+        json: String,
+    },
+    Part {
+        id: String,
+        message: String,
+        json: String,
+    },
+    /// A message and all after it are gone.
+    Cut {
+        from: String,
+    },
 }
 
 impl Entry {
@@ -275,6 +312,11 @@ impl Store {
             Ok(json) => self.write(session, Entry::Message { id: message.id.to_string(), json }).await,
             Err(e) => tracing::error!("message {} cannot be written as JSON: {e}", message.id),
         }
+    }
+
+    /// Removes a message and all that came after it.
+    pub async fn cut(&self, session: &SessionId, from: &MessageId) {
+        self.write(session, Entry::Cut { from: from.to_string() }).await;
     }
 
     /// Writes a part: a new one, or over the one with the same id.

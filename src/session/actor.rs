@@ -11,7 +11,7 @@ use super::base::Present;
 use super::handle::{Cancel, Ended, Mail, Prompt, Work};
 use super::order::{self, Desk};
 use super::recent::Recent;
-use super::title;
+use super::{revert, title};
 use crate::event::{Event, Outlet};
 use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Store};
@@ -118,6 +118,7 @@ impl Actor {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
                         let content = present.commands().typed(content, &mut scope).await;
+                        revert::settle(&mut history, &mut record, &scope.record).await;
                         let message = say(&scope, content);
                         record.updated = message.created;
                         store.record(&record).await;

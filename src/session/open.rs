@@ -180,6 +180,12 @@ impl Shared {
             }
         }
         let mut record = stored.record;
+        let end = store::visible(&history.messages, &record.undone);
+        if end == history.messages.len() {
+            // A process that was killed had made it final already.
+            record.undone.clear();
+        }
+        place.notices.extend(undone(&record));
         record.extra.clone_from(&place.extra);
         Ok(self.open(place, record, history).await)
     }
@@ -256,7 +262,13 @@ impl Shared {
             choice: chosen,
             said: Arc::default(),
         };
-        let replay = self.replay(&scope, &history, &record.todos);
+        let end = store::visible(&history.messages, &record.undone);
+        let replay = match history.messages.get(..end) {
+            Some(shown) if end < history.messages.len() => {
+                self.replay(&scope, &History { messages: shown.to_vec() }, &record.todos)
+            }
+            _ => self.replay(&scope, &history, &record.todos),
+        };
         let actor = Actor {
             scope,
             present,
@@ -360,6 +372,16 @@ impl Shared {
         };
         cell.get_or_init(|| Grants::open(project, &self.environment, &self.store)).await.clone()
     }
+}
+
+/// What the user should hear about what is undone.
+fn undone(record: &Record) -> Option<Event> {
+    let (severity, title) = if record.undone.last()?.done {
+        (Severity::Info, "Something is undone here: /redo brings it back, your next prompt makes it final.")
+    } else {
+        (Severity::Warning, "An undo was interrupted half-way: /undo finishes it, /redo takes it back.")
+    };
+    Some(Event::Notice { severity, title: title.into(), details: None })
 }
 
 /// Whether two paths lead to the same directory.

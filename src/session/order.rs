@@ -4,12 +4,14 @@
 //!
 //! To add one: a [`Word`], its line in [`Word::ALL`] and its arm in [`carry_out`].
 
+use super::revert::{self, Hands, Point};
 use super::{changes, diff};
 use tokio::task::spawn_blocking;
 
 use crate::event::{Event, Status};
 use crate::id::PartId;
-use crate::store::Record;
+use crate::message::Message;
+use crate::store::{Record, visible};
 use crate::turn::{History, Outcome, Scope};
 
 /// What is said where the settings forbid it.
@@ -18,14 +20,21 @@ const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `sna
 /// What can be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
+    /// Take the last turn back.
+    Undo,
+    /// Bring back what was taken back.
+    Redo,
     /// Show what the session changed.
     Diff,
 }
 
 impl Word {
     /// All of them, in the order they are listed: the word, what it does, what may follow it.
-    pub const ALL: &[(Self, &str, &str, Option<&str>)] =
-        &[(Self::Diff, "diff", "Show what this session changed in the files", None)];
+    pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
+        (Self::Undo, "undo", "Take the last turn back, its changes of files included", Some("force")),
+        (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
+        (Self::Diff, "diff", "Show what this session changed in the files", None),
+    ];
 }
 
 /// Something ordered.
@@ -42,17 +51,29 @@ pub(super) struct Desk<'a> {
     /// The messages.
     pub(super) history: &'a mut History,
     /// What is kept about the session; written back afterwards.
-    #[expect(dead_code, reason = "for orders that change what is kept")]
     pub(super) record: &'a mut Record,
     /// Everything else; its outlet and its token are the order's own.
     pub(super) scope: &'a Scope,
 }
 
 /// Carries out an order.
-pub(super) async fn carry_out(order: &Order, desk: Desk<'_>) -> Outcome {
+pub(super) async fn carry_out(order: &Order, mut desk: Desk<'_>) -> Outcome {
     let scope = desk.scope;
+    if scope.cancelled.is_cancelled() {
+        return Outcome::Cancelled;
+    }
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = match order.word {
+        Word::Undo => {
+            let words = undo(&mut desk, &order.rest).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
+        Word::Redo => {
+            let words = redo(&mut desk).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
         Word::Diff => {
             say(scope, differences(&desk).await).await;
             Outcome::Ended
@@ -62,11 +83,58 @@ pub(super) async fn carry_out(order: &Order, desk: Desk<'_>) -> Outcome {
     if scope.cancelled.is_cancelled() { Outcome::Cancelled } else { outcome }
 }
 
+async fn undo(desk: &mut Desk<'_>, rest: &str) -> String {
+    let force = match rest {
+        "" => false,
+        "force" => true,
+        _ => {
+            return "`/undo` takes the last turn back; `/undo force` also sets files back that have changed since."
+                .into();
+        }
+    };
+    let Some(hands) = hands(desk.scope) else { return NOT_KEPT.into() };
+    let (messages, keep) = (&desk.history.messages, &desk.scope.record);
+    match revert::undo(messages, desk.record, keep, &hands, &Point::LastTurn, force).await {
+        Ok(report) => {
+            plan(desk).await;
+            let note = if desk.scope.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
+            report.undone(&desk.scope.worktree) + &note
+        }
+        Err(nothing) => nothing.to_string(),
+    }
+}
+
+async fn redo(desk: &mut Desk<'_>) -> String {
+    let Some(hands) = hands(desk.scope) else { return NOT_KEPT.into() };
+    match revert::redo(&desk.history.messages, desk.record, &desk.scope.record, &hands).await {
+        Ok(report) => {
+            plan(desk).await;
+            report.redone()
+        }
+        Err(nothing) => nothing.to_string(),
+    }
+}
+
+/// Shows the plan as it is now, where there is or was one.
+async fn plan(desk: &Desk<'_>) {
+    let planned = desk.history.messages.iter().flat_map(Message::calls).any(|call| call.tool == "todowrite");
+    if planned {
+        desk.scope.outlet.event(Event::Plan(desk.record.todos.clone())).await;
+    }
+}
+
+fn hands(scope: &Scope) -> Option<Hands> {
+    let editor = crate::turn::call::context(scope, &scope.call_id());
+    Some(Hands { tracker: scope.snapshots.clone()?, worktree: scope.worktree.clone(), editor: Some(editor) })
+}
+
 /// What the session changed.
 async fn differences(desk: &Desk<'_>) -> String {
     let scope = desk.scope;
     let Some(tracker) = scope.snapshots.clone() else { return NOT_KEPT.into() };
-    let (runs, worktree) = (changes::runs(&desk.history.messages), scope.worktree.clone());
+    let messages = &desk.history.messages;
+    let seen = messages.get(..visible(messages, &desk.record.undone)).unwrap_or_default();
+    let (runs, worktree) = (changes::runs(seen), scope.worktree.clone());
     if runs.is_empty() && !scope.settings.snapshot {
         return NOT_KEPT.into();
     }

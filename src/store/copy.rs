@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Record, Stored, Titled};
+use super::{Record, Stored, Titled, visible};
 use crate::environment::Environment;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::message::{Content, Message, Role};
@@ -12,8 +12,18 @@ use crate::message::{Content, Message, Role};
 pub fn forked(from: &Stored, environment: &Environment) -> Stored {
     let now = environment.now();
     let mut fork = renamed(from, environment);
+    // What is undone is not part of the conversation that goes on.
+    fork.messages.truncate(visible(&fork.messages, &fork.record.undone));
     let title = from.record.title.as_deref().map(fork_title);
-    fork.record = Record { title, titled: Titled::User, parent: None, created: now, updated: now, ..fork.record };
+    fork.record = Record {
+        title,
+        titled: Titled::User,
+        parent: None,
+        created: now,
+        updated: now,
+        undone: Vec::new(),
+        ..fork.record
+    };
     fork
 }
 
@@ -35,7 +45,8 @@ pub fn renamed(from: &Stored, environment: &Environment) -> Stored {
     let new = |old: &MessageId| names.get(old.as_str()).map_or_else(|| old.clone(), |new| MessageId::new(new.as_str()));
     messages.iter_mut().for_each(|message| point(message, &new));
     let id = SessionId::new(environment.fresh(SessionId::PREFIX));
-    let record = Record { id, ..from.record.clone() };
+    let mut record = Record { id, ..from.record.clone() };
+    record.undone.iter_mut().for_each(|undone| undone.from = new(&undone.from));
     Stored { record, messages, damage: Vec::new() }
 }
 

@@ -111,6 +111,12 @@ impl File {
                     )?
                     .execute(params![id, message, json, crc(&[id, message, json])])?;
                 }
+                Entry::Cut { from } => {
+                    const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
+                    let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
+                    tx.execute(&parts, params![from])?;
+                    tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
+                }
             }
         }
         if flush && entries.is_empty() {

@@ -382,7 +382,7 @@ fn question(call: &Call, need: &Need) -> CallUpdate {
 }
 
 /// What the tool of a call may use.
-pub(super) fn context(scope: &Scope, call: &CallId) -> Context {
+pub fn context(scope: &Scope, call: &CallId) -> Context {
     Context {
         session: scope.session.clone(),
         call: call.clone(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, Part};
-use crate::store::{Error, Store};
+use crate::store::{Error, Record, Store};
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -43,6 +43,16 @@ impl Recorder {
     /// Whether the user is to be told now that nothing is kept: once in a session.
     pub fn tell(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
+    }
+
+    /// Keeps what is known about the session.
+    pub async fn session(&self, record: &Record) {
+        self.store.record(record).await;
+    }
+
+    /// Removes a message and all that came after it.
+    pub async fn cut(&self, from: &MessageId) {
+        self.store.cut(&self.session, from).await;
     }
 
     /// Waits until everything so far is on the disk.

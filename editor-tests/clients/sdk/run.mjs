@@ -109,6 +109,24 @@ const checks = [
     assert.equal(questions[0].toolCall.kind, "execute");
     assert.ok(JSON.stringify(updates).includes("from the shell"));
   }],
+  ["undoes and redoes, files included", async () => {
+    const content = () => readFileSync(file("a.txt"), "utf8").trim();
+    await say("run `echo more >> a.txt`");
+    await say("replace `bye` with `so long` in `a.txt`");
+    assert.equal(content(), "so long\nmore");
+    const { said } = await say("/undo");
+    assert.ok(said.includes("`a.txt`"), said);
+    assert.equal(content(), "bye\nmore");
+    await say("/undo");
+    assert.equal(content(), "bye");
+    await say("/redo");
+    await say("/redo");
+    assert.equal(content(), "so long\nmore");
+    assert.ok((await say("/diff")).said.includes("+so long"));
+    await say("/undo");
+    await say("/undo");
+    assert.equal(content(), "bye");
+  }],
   ["cancels a long command", async () => {
     const turn = say("run `sleep 66`");
     await editor.update((u) => u.sessionUpdate === "tool_call_update" && u.status === "in_progress");

@@ -1,0 +1,485 @@
+//! Taking turns back, files and history together, and bringing them back.
+//!
+//! What is undone is only hidden at first: its messages stay in the store, and what its files held is
+//! kept, so that it can be redone. The next prompt makes it final.
+//!
+//! A file is set back only where it still is what the session made of it. One that somebody else has
+//! changed since, on the disk or in the editor, is left alone and named; by force it is set back as
+//! well, and what it held then comes back with the redo. What is about to be done to the files is
+//! written down before the first of them is touched: a process that is killed half-way leaves each
+//! file old or new, and an undo that can be finished or taken back.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use super::changes;
+use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
+use crate::snapshot::Tracker;
+use crate::store::{Record, Undone, visible};
+use crate::text;
+use crate::tool::{self, disk, seen::Print};
+use crate::turn::History;
+use crate::turn::record::Recorder;
+use crate::worktree::Worktree;
+
+/// How far to go back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Point {
+    /// To before the last prompt.
+    LastTurn,
+    /// To before a message, or the one a part belongs to. The first answer to a prompt stands for the
+    /// prompt.
+    Before(String),
+}
+
+/// Why nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Nothing {
+    /// No turn is left.
+    #[error("There is nothing to undo.")]
+    ToUndo,
+    /// Nothing is undone.
+    #[error("There is nothing to redo.")]
+    ToRedo,
+    /// No such message.
+    #[error("This session has no message or part {0}.")]
+    Unknown(String),
+    /// It is hidden already.
+    #[error("{0} is undone already; redo brings it back.")]
+    Hidden(String),
+    /// It could not be written down beforehand.
+    #[error("Nothing was changed, because the session could not be saved: {0}")]
+    Unsaved(String),
+}
+
+/// What is worked with.
+pub struct Hands {
+    /// What files held.
+    pub tracker: Arc<Tracker>,
+    /// The project.
+    pub worktree: Arc<Worktree>,
+    /// The way to the editor's buffers, where there is an editor.
+    pub editor: Option<tool::Context>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The words the turn began with.
+    pub words: String,
+    /// How many messages are hidden, or back.
+    pub messages: usize,
+    /// Files that were set back, or again.
+    pub set: Vec<String>,
+    /// Files that were removed.
+    pub removed: Vec<String>,
+    /// Files that were left alone, and why.
+    pub left: Vec<(String, String)>,
+    /// Files that others changed between two changes of the session's: they have what was there
+    /// between them.
+    pub between: Vec<String>,
+}
+
+/// Makes final what is undone: it is forgotten.
+pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder) {
+    let Some(last) = record.undone.last() else { return };
+    let end = visible(&history.messages, &record.undone);
+    history.messages.truncate(end);
+    keep.cut(&last.from).await;
+    record.undone.clear();
+}
+
+/// Undoes. Where files of the last undo were left alone, `force` sets those back instead.
+///
+/// # Errors
+/// [`Nothing`].
+pub async fn undo(
+    messages: &[Message],
+    record: &mut Record,
+    keep: &Recorder,
+    hands: &Hands,
+    point: &Point,
+    force: bool,
+) -> Result<Report, Nothing> {
+    let before = record.clone();
+    let unfinished = record.undone.last().is_some_and(|last| !last.done);
+    let more = force && *point == Point::LastTurn && record.undone.last().is_some_and(|last| !last.left.is_empty());
+    let mut report = Report::default();
+    let mut entry = match record.undone.pop_if(|_| unfinished || more) {
+        Some(last) => last,
+        None => {
+            let end = visible(messages, &record.undone);
+            let start = start(messages, end, point)?;
+            let hidden = messages.get(start..end).unwrap_or_default();
+            report.between = between(hidden);
+            let left = changes::last_runs(hidden).into_iter().map(reversed).collect();
+            Undone { from: messages[start].id.clone(), files: Vec::new(), left, done: true }
+        }
+    };
+    let mut wanted = std::mem::take(&mut entry.left);
+    if unfinished {
+        wanted.append(&mut entry.files);
+    }
+    let mut planned = plan(wanted, hands, force).await;
+    if unfinished {
+        // Done by the one that was interrupted, and part of what can be redone.
+        entry.files.append(&mut planned.already);
+    }
+    let mut undone = entry.files.clone();
+    entry.done = false;
+    entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
+    entry.files.extend_from_slice(&planned.ready);
+    record.undone.push(entry);
+    if let Err(e) = written(record, keep).await {
+        *record = before;
+        return Err(Nothing::Unsaved(e));
+    }
+    for change in planned.ready {
+        match put(&change, hands).await {
+            Ok(()) => {
+                report.note(&change, hands);
+                undone.push(change);
+            }
+            Err(e) => planned.left.push((change, e)),
+        }
+    }
+    if let Some(entry) = record.undone.last_mut() {
+        entry.files = undone;
+        entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
+        entry.done = true;
+    }
+    report.left = planned.left.into_iter().map(|(change, why)| (hands.name(&change), why)).collect();
+    let earlier = record.undone.split_last().map_or(&[][..], |(_, earlier)| earlier);
+    let hidden = visible(messages, &record.undone)..visible(messages, earlier);
+    report.describe(messages.get(hidden).unwrap_or_default());
+    finish(messages, record, keep, hands).await;
+    Ok(report)
+}
+
+/// Brings back what was undone last.
+///
+/// # Errors
+/// [`Nothing`].
+pub async fn redo(
+    messages: &[Message],
+    record: &mut Record,
+    keep: &Recorder,
+    hands: &Hands,
+) -> Result<Report, Nothing> {
+    let (before, start) = (record.clone(), visible(messages, &record.undone));
+    let Some(entry) = record.undone.last_mut() else { return Err(Nothing::ToRedo) };
+    // Until it is done, what is on the disk is somewhere between.
+    entry.done = false;
+    let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
+    let planned = plan(back, hands, false).await;
+    if let Err(e) = written(record, keep).await {
+        *record = before;
+        return Err(Nothing::Unsaved(e));
+    }
+    let mut report = Report::default();
+    let mut left = planned.left;
+    for change in planned.ready {
+        match put(&change, hands).await {
+            Ok(()) => report.note(&change, hands),
+            Err(e) => left.push((change, e)),
+        }
+    }
+    record.undone.pop();
+    let end = visible(messages, &record.undone);
+    report.left = left.into_iter().map(|(change, why)| (hands.name(&change), why)).collect();
+    report.describe(messages.get(start..end).unwrap_or_default());
+    finish(messages, record, keep, hands).await;
+    Ok(report)
+}
+
+/// Where a point is among the first `end` messages.
+fn start(messages: &[Message], end: usize, point: &Point) -> Result<usize, Nothing> {
+    let prompt = |before: usize| messages.iter().take(before).rposition(spoken);
+    let id = match point {
+        Point::LastTurn => return prompt(end).ok_or(Nothing::ToUndo),
+        Point::Before(id) => id,
+    };
+    let named = |m: &Message| m.id.as_str() == id || m.parts.iter().any(|part| part.id.as_str() == id);
+    let at = messages.iter().position(named).ok_or_else(|| Nothing::Unknown(id.clone()))?;
+    if at >= end {
+        return Err(Nothing::Hidden(id.clone()));
+    }
+    // A prompt without its answer is no place to go on from.
+    let prompt = prompt(at + 1).unwrap_or(0);
+    let answered = messages.get(prompt..at).unwrap_or_default().iter().any(|m| m.assistant().is_some());
+    Ok(if answered { at } else { prompt })
+}
+
+/// Whether the user said something in a message.
+fn spoken(message: &Message) -> bool {
+    message.user().is_some()
+        && message.parts.iter().any(|part| match &part.content {
+            Content::Text(text) => !text.synthetic,
+            Content::File(_) => true,
+            _ => false,
+        })
+}
+
+fn reversed(change: FileChange) -> FileChange {
+    FileChange { path: change.path, old: change.new, new: change.old }
+}
+
+fn between(messages: &[Message]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let twice = changes::runs(messages).into_iter().filter(|run| !seen.insert(run.path.clone()));
+    twice.map(|run| run.path).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+async fn written(record: &Record, keep: &Recorder) -> Result<(), String> {
+    keep.session(record).await;
+    keep.flush().await.map_err(|e| e.to_string())
+}
+
+/// The plan and what the model has seen are what they were at the end of what is visible.
+async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, hands: &Hands) {
+    let end = visible(messages, &record.undone);
+    record.todos = todos(messages.get(..end).unwrap_or_default());
+    if let Some(editor) = &hands.editor {
+        editor.todos.set(record.todos.clone());
+        for call in messages.get(end..).unwrap_or_default().iter().flat_map(Message::calls) {
+            for location in &call.locations {
+                editor.seen.forget(&location.path);
+            }
+        }
+    }
+    if let Err(e) = written(record, keep).await {
+        tracing::error!("what was undone is not saved: {e}");
+    }
+}
+
+/// The plan as the messages' last call left it.
+fn todos(messages: &[Message]) -> Vec<Todo> {
+    let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
+    let mut plans = calls.filter(|call| call.tool == "todowrite" && matches!(call.state, CallState::Completed(_)));
+    let plan = plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok());
+    plan.unwrap_or_default()
+}
+
+/// What can be done, and what cannot.
+#[derive(Default)]
+struct Plan {
+    ready: Vec<FileChange>,
+    already: Vec<FileChange>,
+    left: Vec<(FileChange, String)>,
+}
+
+/// Looks at every file. A change is ready where the file is what it begins with; by `force` whatever
+/// the file is, which is kept then.
+async fn plan(wanted: Vec<FileChange>, hands: &Hands, force: bool) -> Plan {
+    let mut plan = Plan::default();
+    for change in wanted {
+        let path = PathBuf::from(&change.path);
+        let unsaved = hands.unsaved(&path).await;
+        let tracker = hands.tracker.clone();
+        let judged = spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), force)).await;
+        match judged {
+            Ok((change, Verdict::Ready)) => plan.ready.push(change),
+            Ok((change, Verdict::Already)) => plan.already.push(change),
+            Ok((change, Verdict::Left(why))) => plan.left.push((change, why)),
+            Err(e) => tracing::error!("a file could not be looked at: {e}"),
+        }
+    }
+    plan
+}
+
+enum Verdict {
+    Ready,
+    Already,
+    Left(String),
+}
+
+fn judge(tracker: &Tracker, mut change: FileChange, unsaved: Option<&str>, force: bool) -> (FileChange, Verdict) {
+    let verdict = look(tracker, &mut change, unsaved, force);
+    (change, verdict)
+}
+
+fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, force: bool) -> Verdict {
+    let path = PathBuf::from(&change.path);
+    let is = |state: Option<&FileState>| tracker.is(&path, state);
+    let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
+        (Ok(true), _) if unsaved.is_none() => return Verdict::Already,
+        (Ok(_), Ok(as_was)) => as_was,
+        (Err(e), _) | (_, Err(e)) => return Verdict::Left(format!("it cannot be looked at ({e})")),
+    };
+    let kept = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
+    if let Err(e) = kept {
+        return Verdict::Left(e.to_string());
+    }
+    if as_was && unsaved.is_none() {
+        return Verdict::Ready;
+    }
+    if !force {
+        let why = if unsaved.is_some() { "it has unsaved changes in the editor" } else { "it has changed since" };
+        return Verdict::Left(why.into());
+    }
+    let now = match unsaved {
+        Some(text) => tracker.keep(text.as_bytes()).map(Some),
+        None => tracker.look(&path),
+    };
+    match now {
+        Ok(Some(state)) if state.large => Verdict::Left("it is too large now to be kept".into()),
+        Ok(now) => {
+            change.old = now;
+            Verdict::Ready
+        }
+        Err(e) => Verdict::Left(format!("what it is now cannot be kept ({e})")),
+    }
+}
+
+/// Makes a file what a change makes of it.
+async fn put(change: &FileChange, hands: &Hands) -> Result<(), String> {
+    let path = PathBuf::from(&change.path);
+    let (tracker, new) = (hands.tracker.clone(), change.new.clone());
+    let content = move || new.as_ref().map(|new| tracker.content(new)).transpose();
+    let bytes = spawn_blocking(content).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+    if let (Some(bytes), Some(new), Some(editor)) = (&bytes, &change.new, &hands.editor)
+        && new.kind != FileKind::Link
+        && change.old.as_ref().is_none_or(|old| old.kind != FileKind::Link)
+        && let Ok(text) = std::str::from_utf8(bytes)
+        // Editors spoil what is not plain text with plain line ends.
+        && !text.contains(['\r', '\0', '\u{feff}'])
+    {
+        // Whatever the editor says, what counts is what is on the disk then; see below.
+        editor.write_buffer(&path, text).await;
+    }
+    let (root, change) = (hands.worktree.root.clone(), change.clone());
+    let work = move || set(&path, change.new.as_ref(), bytes.as_deref(), &root);
+    spawn_blocking(work).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
+}
+
+fn set(path: &Path, new: Option<&FileState>, bytes: Option<&[u8]>, root: &Path) -> Result<(), disk::Error> {
+    let is_link = || fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
+    let (Some(new), Some(bytes)) = (new, bytes) else {
+        if is_link() {
+            fs::remove_file(path)?;
+        } else {
+            match disk::remove(path) {
+                Ok(()) | Err(disk::Error::Missing) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        // Directories that were made for it, and are empty now, go with it.
+        for dir in path.ancestors().skip(1).take_while(|dir| *dir != root && dir.starts_with(root)) {
+            if fs::remove_dir(dir).is_err() {
+                break;
+            }
+        }
+        return Ok(());
+    };
+    let dir = path.parent().ok_or(disk::Error::Directory)?;
+    fs::create_dir_all(dir)?;
+    if new.kind == FileKind::Link {
+        let target: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
+        // A link is made beside it and takes its name: there is no moment without one of them.
+        let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
+        let fresh = tempfile::Builder::new().prefix(".adjutant-").suffix(".tmp").make_in(dir, make)?;
+        return match fresh.persist(path) {
+            Ok(()) => Ok(()),
+            Err(e) => Err(e.error.into()),
+        };
+    }
+    if is_link() {
+        let mut fresh = tempfile::Builder::new().prefix(".adjutant-").suffix(".tmp").tempfile_in(dir)?;
+        io::Write::write_all(&mut fresh, bytes)?;
+        fresh.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+        fresh.persist(path).map_err(|e| e.error)?;
+    } else if !fs::read(path).is_ok_and(|now| now == bytes) {
+        disk::write(path, bytes)?;
+    }
+    let mode = fs::metadata(path)?.permissions().mode();
+    let wanted = match new.kind {
+        FileKind::Program => mode | ((mode & 0o444) >> 2),
+        FileKind::Plain | FileKind::Link => mode & !0o111,
+    };
+    if wanted != mode {
+        fs::set_permissions(path, fs::Permissions::from_mode(wanted))?;
+    }
+    Ok(())
+}
+
+impl Hands {
+    /// What the editor has not saved of a file.
+    async fn unsaved(&self, path: &Path) -> Option<String> {
+        let editor = self.editor.as_ref().filter(|editor| editor.files.read)?;
+        let saved = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
+        let buffer = editor.buffer(path).await?;
+        (Print::of(&buffer) != Print::of(&saved)).then_some(buffer)
+    }
+
+    fn name(&self, change: &FileChange) -> String {
+        text::escaped(&self.worktree.relative(change.path.as_ref()))
+    }
+}
+
+impl Report {
+    fn note(&mut self, change: &FileChange, hands: &Hands) {
+        if let Some(editor) = &hands.editor {
+            editor.seen.forget(change.path.as_ref());
+        }
+        if change.new.is_some() { &mut self.set } else { &mut self.removed }.push(hands.name(change));
+    }
+
+    fn describe(&mut self, messages: &[Message]) {
+        self.messages = messages.len();
+        self.words = messages.iter().find(|m| spoken(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
+    }
+
+    /// What was undone, in words for the conversation.
+    pub fn undone(&self, worktree: &Worktree) -> String {
+        let mut said = match self.words.as_str() {
+            "" => "Undone.".to_owned(),
+            words => format!("Undone: \"{words}\""),
+        };
+        said += &self.files();
+        if !self.between.is_empty() {
+            said += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
+            for path in &self.between {
+                said += &format!("- `{}`\n", text::escaped(&worktree.relative(path.as_ref())));
+            }
+        }
+        if !self.left.is_empty() {
+            said += "\nSay `/undo force` to set back what was left as well.";
+        }
+        said.trim_end().to_owned() + "\n\n`/redo` brings everything back, until your next prompt."
+    }
+
+    /// What was brought back, in words for the conversation.
+    pub fn redone(&self) -> String {
+        let said = match self.words.as_str() {
+            "" => "Brought back.".to_owned(),
+            words => format!("Brought back: \"{words}\""),
+        };
+        (said + &self.files()).trim_end().to_owned()
+    }
+
+    fn files(&self) -> String {
+        let mut said = String::new();
+        if self.set.is_empty() && self.removed.is_empty() && self.left.is_empty() {
+            return "\n\nNo file had to be changed.".into();
+        }
+        if !(self.set.is_empty() && self.removed.is_empty()) {
+            said += "\n\n";
+            self.set.iter().for_each(|name| said += &format!("- `{name}` is as it was\n"));
+            self.removed.iter().for_each(|name| said += &format!("- `{name}` is gone\n"));
+        }
+        if !self.left.is_empty() {
+            said = said.trim_end().to_owned() + "\n\nLeft alone:\n";
+            self.left.iter().for_each(|(name, why)| said += &format!("- `{name}`: {why}\n"));
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests;

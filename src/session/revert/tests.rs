@@ -1,0 +1,351 @@
+//! Random lives of a few files: turns of the session, edits of the user's, undo and redo, with and
+//! without force, against what must come out by the rules alone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::environment::Timestamp;
+use crate::id::{MessageId, PartId, SessionId};
+use crate::message::{Assistant, ModelRef, Part, Role, Text, Usage, User};
+use crate::store::Store;
+
+const FILES: usize = 4;
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// The session sets files, or removes them.
+    Turn(Vec<(usize, Option<u8>)>),
+    /// The user does.
+    User(usize, Option<u8>),
+    Undo(bool),
+    Redo,
+    /// The process ends, and another one takes over.
+    Restart,
+}
+
+type Tree = BTreeMap<usize, u8>;
+
+/// One change of one file, by content.
+type Step = (usize, Option<u8>, Option<u8>);
+
+/// The rules.
+#[derive(Default)]
+struct Rules {
+    tree: Tree,
+    turns: Vec<Vec<Step>>,
+    /// What each undo did to the files, and what it left.
+    undone: Vec<(Vec<Step>, Vec<Step>)>,
+}
+
+impl Rules {
+    fn set(&mut self, file: usize, to: Option<u8>) {
+        match to {
+            Some(text) => self.tree.insert(file, text),
+            None => self.tree.remove(&file),
+        };
+    }
+
+    fn turn(&mut self, changes: &[(usize, Option<u8>)]) -> Vec<Step> {
+        // What was undone is gone now.
+        self.turns.truncate(self.turns.len() - self.undone.len());
+        self.undone.clear();
+        let mut steps: BTreeMap<usize, Step> = BTreeMap::new();
+        for (file, to) in changes {
+            let now = self.tree.get(file).copied();
+            steps.entry(*file).or_insert((*file, now, None)).2 = *to;
+            self.set(*file, *to);
+        }
+        let steps: Vec<Step> = steps.into_values().filter(|(_, old, new)| old != new).collect();
+        self.turns.push(steps.clone());
+        steps
+    }
+
+    /// Goes from `old` to `new` where the file is `old`, or by force.
+    fn apply(&mut self, steps: &[Step], force: bool) -> (Vec<Step>, Vec<Step>) {
+        let (mut done, mut left) = (Vec::new(), Vec::new());
+        for (file, old, new) in steps {
+            let now = self.tree.get(file).copied();
+            if now == *new {
+                continue;
+            }
+            if now == *old || force {
+                done.push((*file, now, *new));
+                self.set(*file, *new);
+            } else {
+                left.push((*file, *old, *new));
+            }
+        }
+        (done, left)
+    }
+
+    fn undo(&mut self, force: bool) -> bool {
+        if force && self.undone.last().is_some_and(|(_, left)| !left.is_empty()) {
+            let left = std::mem::take(&mut self.undone.last_mut().unwrap().1);
+            let (done, left) = self.apply(&left, true);
+            let last = self.undone.last_mut().unwrap();
+            last.0.extend(done);
+            last.1 = left;
+            return true;
+        }
+        let Some(at) = (self.turns.len() - self.undone.len()).checked_sub(1) else { return false };
+        let back: Vec<Step> = self.turns[at].iter().map(|(file, old, new)| (*file, *new, *old)).collect();
+        let applied = self.apply(&back, force);
+        self.undone.push(applied);
+        true
+    }
+
+    fn redo(&mut self) -> bool {
+        let Some((done, _)) = self.undone.pop() else { return false };
+        let back: Vec<Step> = done.iter().map(|(file, old, new)| (*file, *new, *old)).collect();
+        self.apply(&back, false);
+        true
+    }
+}
+
+struct Life {
+    _dir: tempfile::TempDir,
+    data: PathBuf,
+    root: PathBuf,
+    hands: Hands,
+    store: Store,
+    history: History,
+    record: Record,
+}
+
+impl Life {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let base = fs::canonicalize(dir.path()).unwrap();
+        let (root, data) = (base.join("root"), base.join("data"));
+        fs::create_dir_all(&root).unwrap();
+        let hands = Self::hands(&data, &root);
+        let record = Record::new(SessionId::new("ses_00000001"), root.clone(), Timestamp(1));
+        Self { store: Store::start(&data), history: History::default(), _dir: dir, data, root, hands, record }
+    }
+
+    fn hands(data: &Path, root: &Path) -> Hands {
+        let tracker = Arc::new(Tracker::new(data, root, None));
+        Hands { tracker, worktree: Arc::new(Worktree::find(root, &[], None)), editor: None }
+    }
+
+    fn keep(&self) -> Recorder {
+        Recorder::new(self.store.clone(), self.record.id.clone())
+    }
+
+    fn path(&self, file: usize) -> PathBuf {
+        self.root.join(format!("d{}/f{file}", file % 2))
+    }
+
+    fn set(&self, file: usize, to: Option<u8>) {
+        let path = self.path(file);
+        match to {
+            Some(text) => {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text.to_string()).unwrap();
+            }
+            None => drop(fs::remove_file(path)),
+        }
+    }
+
+    fn tree(&self) -> Tree {
+        let read = |file| Some((file, fs::read_to_string(self.path(file)).ok()?.parse().unwrap()));
+        (0..FILES).filter_map(read).collect()
+    }
+
+    async fn turn(&mut self, n: usize, changes: &[(usize, Option<u8>)], steps: &[Step]) {
+        let keep = self.keep();
+        settle(&mut self.history, &mut self.record, &keep).await;
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        let part = |name: &str, content| Part { id: PartId::new(format!("{name}{n}")), content };
+        let words = Content::Text(Text { text: format!("turn {n}"), ..Text::default() });
+        let prompt = Message {
+            id: MessageId::new(format!("u{n}")),
+            created: Timestamp(0),
+            role: Role::User(User { agent: "build".into(), model: model.clone(), system: None }),
+            parts: vec![part("w", words)],
+        };
+        let assistant = Assistant {
+            parent: prompt.id.clone(),
+            agent: "build".into(),
+            model,
+            finish: None,
+            fault: None,
+            summary: false,
+            usage: Usage::default(),
+            cost: None,
+            completed: None,
+        };
+        let before: Vec<_> =
+            steps.iter().map(|(file, ..)| self.hands.tracker.look(&self.path(*file)).unwrap()).collect();
+        for (file, to) in changes {
+            self.set(*file, *to);
+        }
+        let files: Vec<FileChange> = steps
+            .iter()
+            .zip(before)
+            .map(|((file, ..), old)| {
+                let path = self.path(*file);
+                FileChange { path: path.display().to_string(), old, new: self.hands.tracker.look(&path).unwrap() }
+            })
+            .collect();
+        let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files })] };
+        let answer = Message {
+            id: MessageId::new(format!("a{n}")),
+            created: Timestamp(0),
+            role: Role::Assistant(assistant),
+            parts,
+        };
+        for message in [prompt, answer] {
+            keep.whole(&message).await;
+            self.history.messages.push(message);
+        }
+        keep.session(&self.record).await;
+        keep.flush().await.unwrap();
+    }
+
+    async fn restart(&mut self) {
+        self.store.stop().await;
+        self.store = Store::start(&self.data);
+        if self.history.messages.is_empty() {
+            return;
+        }
+        let stored = self.store.load(&self.record.id).await.unwrap();
+        self.hands = Self::hands(&self.data, &self.root);
+        self.history.messages = stored.messages;
+        self.record = stored.record;
+    }
+}
+
+async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
+    let (mut life, mut rules) = (Life::new(), Rules::default());
+    for (n, act) in acts.iter().enumerate() {
+        let keep = life.keep();
+        match act {
+            Act::Turn(changes) => {
+                let steps = rules.turn(changes);
+                life.turn(n, changes, &steps).await;
+            }
+            Act::User(file, to) => {
+                rules.set(*file, *to);
+                life.set(*file, *to);
+            }
+            Act::Undo(force) => {
+                let point = Point::LastTurn;
+                let done =
+                    undo(&life.history.messages, &mut life.record, &keep, &life.hands, &point, *force).await.is_ok();
+                prop_assert_eq!(done, rules.undo(*force));
+            }
+            Act::Redo => {
+                let done = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.is_ok();
+                prop_assert_eq!(done, rules.redo());
+            }
+            Act::Restart => life.restart().await,
+        }
+        prop_assert_eq!(life.tree(), rules.tree.clone(), "after {:?}", &acts[..=n]);
+        let seen = visible(&life.history.messages, &life.record.undone);
+        prop_assert_eq!(seen, 2 * (rules.turns.len() - rules.undone.len()), "after {:?}", &acts[..=n]);
+    }
+    Ok(())
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let content = prop_oneof![1 => Just(None), 3 => (0_u8..6).prop_map(Some)];
+    let change = (0..FILES, content);
+    prop_oneof![
+        4 => proptest::collection::vec(change.clone(), 0..4).prop_map(Act::Turn),
+        2 => change.prop_map(|(file, to)| Act::User(file, to)),
+        3 => any::<bool>().prop_map(Act::Undo),
+        2 => Just(Act::Redo),
+        1 => Just(Act::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn files_are_what_the_rules_say(acts in proptest::collection::vec(act(), 1..14)) {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(live(&acts))?;
+    }
+}
+
+/// A process that is killed between any two files leaves an undo that can be finished, or taken back.
+#[tokio::test]
+async fn an_interrupted_undo_is_finished_or_taken_back() {
+    for finish in [true, false] {
+        for killed_after in 0..=FILES {
+            let mut life = Life::new();
+            for file in 0..FILES {
+                life.set(file, Some(1));
+            }
+            let changes: Vec<_> = (0..FILES).map(|file| (file, Some(2))).collect();
+            let steps: Vec<Step> = (0..FILES).map(|file| (file, Some(1), Some(2))).collect();
+            life.turn(0, &changes, &steps).await;
+            let keep = life.keep();
+            undo(&life.history.messages, &mut life.record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+            // As it stood on the disk before the last word was written.
+            life.record.undone[0].done = false;
+            (killed_after..FILES).for_each(|file| life.set(file, Some(2)));
+            keep.session(&life.record).await;
+            keep.flush().await.unwrap();
+            life.restart().await;
+            assert!(!life.record.undone[0].done);
+            let keep = life.keep();
+            let (messages, record) = (&life.history.messages, &mut life.record);
+            let expected = if finish {
+                undo(messages, record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+                1
+            } else {
+                redo(messages, record, &keep, &life.hands).await.unwrap();
+                2
+            };
+            assert_eq!(life.tree(), (0..FILES).map(|file| (file, expected)).collect(), "{finish} {killed_after}");
+            if finish {
+                redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.unwrap();
+                assert_eq!(life.tree(), (0..FILES).map(|file| (file, 2)).collect(), "{killed_after}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_what_was_kept_nothing_is_touched() {
+    let mut life = Life::new();
+    life.set(0, Some(1));
+    life.turn(0, &[(0, Some(2)), (1, Some(3))], &[(0, Some(1), Some(2)), (1, None, Some(3))]).await;
+    fs::remove_dir_all(life.data.join("snapshots")).unwrap();
+    let keep = life.keep();
+    let report =
+        undo(&life.history.messages, &mut life.record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+    assert_eq!(report.left, [("d0/f0".to_owned(), "its content is not kept any more".to_owned())]);
+    assert_eq!(life.tree(), Tree::from([(0, 2)]));
+    let report = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.unwrap();
+    assert_eq!(report.left, [("d1/f1".to_owned(), "its content is not kept any more".to_owned())]);
+    let nothing = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await;
+    assert_eq!(nothing.unwrap_err(), Nothing::ToRedo);
+}
+
+#[tokio::test]
+async fn a_point_is_a_message_or_a_part() {
+    let mut life = Life::new();
+    for n in 0..3_u8 {
+        life.turn(n.into(), &[(0, Some(n))], &[(0, n.checked_sub(1), Some(n))]).await;
+    }
+    let keep = life.keep();
+    let to = |id: &str| Point::Before(id.to_owned());
+    let (messages, record) = (&life.history.messages, &mut life.record);
+    let unknown = undo(messages, record, &keep, &life.hands, &to("nobody"), false).await;
+    assert_eq!(unknown.unwrap_err(), Nothing::Unknown("nobody".into()));
+    // The first answer to a prompt stands for the prompt; the patch is a part of it.
+    let report = undo(messages, record, &keep, &life.hands, &to("p1"), false).await.unwrap();
+    assert_eq!((report.messages, report.words.as_str(), life.tree()), (4, "turn 1", Tree::from([(0, 0)])));
+    let (messages, record) = (&life.history.messages, &mut life.record);
+    let hidden = undo(messages, record, &keep, &life.hands, &to("u2"), false).await;
+    assert_eq!(hidden.unwrap_err(), Nothing::Hidden("u2".into()));
+    redo(messages, record, &keep, &life.hands).await.unwrap();
+    assert_eq!(life.tree(), Tree::from([(0, 2)]));
+}
