@@ -89,6 +89,7 @@ pub fn main() -> ExitCode {
     let environment = Environment::read();
     let done = match &command {
         Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
+        Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
         Command::Trust(args) => Some(trust::trust(args, &environment)),
         Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) | Command::Auth { .. } => {
@@ -127,6 +128,12 @@ pub fn main() -> ExitCode {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),
         },
+        Command::Agents { verb: Some(agents::Verb::Create(wish)) } => {
+            match runtime.block_on(agents::create(&wish, &environment)) {
+                Ok(code) => ExitCode::from(code),
+                Err(e) => complain(&format!("{e:#}")),
+            }
+        }
         Command::Config { .. } | Command::Agents { .. } | Command::Trust(_) => ExitCode::SUCCESS, // done above
     };
     // Threads that wait for a disk or a pipe must not keep the process alive.

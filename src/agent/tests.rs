@@ -127,6 +127,15 @@ fn what_every_built_in_agent_may_do() {
     }
 }
 
+/// The table above leaves no permission out.
+#[test]
+fn every_permission_is_in_the_table() {
+    let left = config::file::PERMISSIONS.iter().map(|(key, _)| *key);
+    let left: Vec<_> =
+        left.filter(|key| !matches!(*key, "*" | "doom_loop") && !TOUCHED.iter().any(|(own, _)| own == key)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
     for settings in [

@@ -1,12 +1,20 @@
-//! `adjutant agents`: who can speak here.
+//! `adjutant agents`: who can speak here, and a new one from a description.
 
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, bail};
+use futures_util::StreamExt as _;
 
 use super::place::Here;
-use crate::agent::show;
+use crate::agent::{Mode, create, show};
 use crate::environment::Environment;
+use crate::message::ModelRef;
+use crate::model::registry::Registry;
+use crate::model::request::{Input, Message, Params};
+use crate::model::{Delta, Model, Provider, Request};
+use crate::session::models::Sources;
 
 /// What to do with the agents.
 #[derive(Debug, clap::Subcommand)]
@@ -18,12 +26,33 @@ pub(super) enum Verb {
         /// The agent's name.
         name: String,
     },
+    /// Make a new one: a model writes its instructions, which go into a Markdown file.
+    Create(Wish),
+}
+
+/// What a new agent is to be.
+#[derive(Debug, clap::Args)]
+pub(super) struct Wish {
+    /// What it is for, in a sentence or two.
+    description: String,
+    /// For all projects, not for this one.
+    #[arg(long)]
+    global: bool,
+    /// Who uses it: `subagent` (other agents), `primary` (you, as a mode), `all`.
+    #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
+    mode: String,
+    /// What it may not do: bash, edit, webfetch … separated by commas.
+    #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
+    deny: Vec<String>,
+    /// Who writes it, as `provider/model`. Default: the model of the settings.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
 }
 
 pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     let here = Here::read(Path::new("."), environment)?;
     match verb {
-        Verb::List => super::say(&show::list(&here.agents)),
+        Verb::List | Verb::Create(_) => super::say(&show::list(&here.agents)),
         Verb::Show { name } => {
             let agent = here.agents.get(name).ok_or_else(|| {
                 let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
@@ -33,4 +62,95 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
         }
     }
     Ok(0)
+}
+
+/// Asks a model for an agent and writes its file; a file that is there is never touched.
+pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Result<u8> {
+    if wish.description.trim().is_empty() {
+        bail!("say what the agent is for: adjutant agents create \"reviews SQL migrations\"");
+    }
+    let here = Here::read(Path::new("."), environment)?;
+    let folder = if wish.global { environment.dirs.config.clone() } else { here.worktree.root.join(".adjutant") };
+    let folder = folder.join("agents");
+    let (model, provider) = who(wish, &here, environment).await?;
+    let names: Vec<String> = here.agents.all().map(|agent| agent.name.clone()).collect();
+    let taken: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (system, question) = create::question(&wish.description, &taken);
+    // A model that answers in the wrong shape is told so, once.
+    let mut refused = String::new();
+    let mut proposal = None;
+    for _ in 0..2 {
+        let text = if refused.is_empty() { question.clone() } else { format!("{question}\n\nNot again: {refused}.") };
+        let answer = ask(&model, provider.as_ref(), system, text).await?;
+        match create::proposal(&answer, &taken) {
+            Ok(found) => {
+                proposal = Some(found);
+                break;
+            }
+            Err(why) => refused = why,
+        }
+    }
+    let Some(proposal) = proposal else { bail!("{refused}. Nothing was written; try again, or another --model") };
+    let mode = Mode::parse(&wish.mode).unwrap_or(Mode::All);
+    let deny: Vec<&str> = wish.deny.iter().map(String::as_str).collect();
+    let file = folder.join(format!("{}.md", proposal.identifier));
+    write(&file, &create::markdown(&proposal, mode, &deny))?;
+    super::say(&format!("{}\n\n{}\n{}", proposal.identifier, proposal.when_to_use, file.display()));
+    Ok(0)
+}
+
+async fn who(wish: &Wish, here: &Here, environment: &Environment) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
+    let settings = &here.loaded.settings;
+    let sources = Sources::new(environment);
+    let mut registry = sources.configured(settings);
+    if registry.is_bare()
+        && let Some(found) = sources.with_local(settings).await
+    {
+        registry = found;
+    }
+    let wanted = match &wish.model {
+        Some(text) => {
+            Some(ModelRef::parse(text).ok_or_else(|| anyhow!("--model wants provider/model, not \"{text}\""))?)
+        }
+        None => settings.model.clone(),
+    };
+    let wanted = wanted.unwrap_or_else(|| registry.default_model().id.clone());
+    if wanted.provider == Registry::OFFLINE {
+        bail!(
+            "no model is connected, and the offline one writes no instructions. Set a key (`adjutant models` says \
+             which), or write .adjutant/agents/NAME.md yourself: ---, description: when to use it, ---, and then what it is to do"
+        );
+    }
+    Ok(registry.find(&wanted)?)
+}
+
+async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: String) -> anyhow::Result<String> {
+    let params =
+        Params { temperature: model.temperature.then_some(0.3), max_output: model.max_output(), ..Params::default() };
+    let request = Request {
+        model: Arc::clone(model),
+        system: vec![system.trim().to_owned()],
+        messages: vec![Message::User(vec![Input::Text(text)])],
+        tools: Vec::new(),
+        must_call: false,
+        params,
+        session: "agents-create".into(),
+    };
+    let mut answer = provider.ask(Arc::new(request));
+    let mut words = String::new();
+    while let Some(delta) = answer.next().await {
+        if let Delta::Text { text, .. } = delta.with_context(|| format!("{} did not answer", model.id))? {
+            words.push_str(&text);
+        }
+    }
+    Ok(words)
+}
+
+fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
+    let told = || format!("{} cannot be written", file.display());
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).with_context(told)?;
+    }
+    let mut new = std::fs::OpenOptions::new().write(true).create_new(true).open(file).with_context(told)?;
+    new.write_all(text.as_bytes()).with_context(told)
 }

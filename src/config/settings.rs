@@ -167,6 +167,11 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// By its word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
+    }
+
     /// As it is written in settings.
     pub fn as_str(self) -> &'static str {
         match self {

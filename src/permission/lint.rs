@@ -45,7 +45,9 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
             lints.push(told(format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern)));
         }
         let bash = wildcard::matches(&rule.permission, "bash") && rule.permission != "*";
+        // An ask or a deny that speaks about more does no harm.
         if bash
+            && rule.action == Action::Allow
             && let Some(word) = rule.pattern.strip_suffix('*')
             && !word.starts_with('*')
             && word.ends_with(|c: char| c.is_alphanumeric())
