@@ -48,7 +48,9 @@ impl Project {
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
         let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { root, vars, _directory: directory }
+        let project = Self { root, vars, _directory: directory };
+        project.settings(&Value::Null);
+        project
     }
 
     /// The session's directory.
@@ -134,6 +136,14 @@ impl Project {
         }
     }
 
+    /// Writes the user's own OpenCode settings. Commands run without a sandbox: what a system can
+    /// forbid differs from machine to machine. `sandbox.rs` is about those that do not.
+    pub fn settings(&self, more: &Value) {
+        let mut settings = json!({ "sandbox": "off" });
+        merge(&mut settings, more);
+        self.write("~/.config/opencode/opencode.json", &serde_json::to_string_pretty(&settings).unwrap());
+    }
+
     /// Tells adjutant, in the user's own OpenCode settings, that the pretended provider at `base`
     /// is the model to use. `more` is merged over it.
     pub fn provider(&self, base: &str, more: &Value) {
@@ -149,7 +159,7 @@ impl Project {
             } },
         });
         merge(&mut settings, more);
-        self.write("~/.config/opencode/opencode.json", &serde_json::to_string_pretty(&settings).unwrap());
+        self.settings(&settings);
     }
 
     /// A command with the project's environment and nothing else.

@@ -134,7 +134,7 @@ impl Transcript {
         let model = has_model.then(|| Model::start(script));
         match &model {
             Some(model) => project.provider(&model.base(), &user),
-            None if user.is_object() => project.write("~/.config/opencode/opencode.json", &user.to_string()),
+            None if user.is_object() => project.settings(&user),
             None => {}
         }
         let aside = ASIDE.iter().copied().filter(|kind| !self.text.contains(kind)).collect();

@@ -69,6 +69,10 @@ enum Command {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
+    // Started by ourselves, to become a command: nothing else is read or made before.
+    if let Some(code) = crate::sandbox::confined() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

@@ -156,6 +156,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let mut problems = disk.problems;
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;
+    settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
     settings.directories = directories;
     if told.iter().any(|told| told.origin.project && told.node.get("permission").is_some()) {
         settings.permission = std::mem::take(&mut settings.permission).then(&rules::denies_kept(&user));

@@ -53,6 +53,8 @@ pub struct Environment {
     pub dirs: Dirs,
     /// Why nothing is kept beyond this process, if the usual directories cannot be used.
     pub temporary: Option<String>,
+    /// Our own program, to be started again; none in tests of the library.
+    pub program: Option<PathBuf>,
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
 }
@@ -72,7 +74,7 @@ impl Environment {
         let vars = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Self::from_vars(vars)
+        Self { program: std::env::current_exe().ok(), ..Self::from_vars(vars) }
     }
 
     /// An environment with exactly these variables. Where `HOME` is missing, the user database is
@@ -103,7 +105,7 @@ impl Environment {
                 }
             },
         };
-        Self { home, dirs, temporary, vars: Arc::new(vars), clock: Arc::default() }
+        Self { home, dirs, temporary, program: None, vars: Arc::new(vars), clock: Arc::default() }
     }
 
     /// A variable's value; empty counts as unset.

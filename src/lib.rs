@@ -28,6 +28,8 @@ pub mod snapshot;
 pub mod store;
 pub mod worktree;
 
+pub mod sandbox;
+
 pub mod process;
 
 pub mod message;

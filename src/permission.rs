@@ -56,6 +56,9 @@ pub struct Need {
     /// The least the verdict may be whatever the rules say, with the reason: a deny under every rule
     /// set, or a question about something that could not be understood.
     pub floor: Option<(Action, String)>,
+    /// For a command line where nothing but the rules keeps it from changing things: why everything
+    /// in it that is not known to be harmless is asked about, even where a rule allows it.
+    pub unproven: Option<String>,
     /// The change to be shown with the question.
     pub changes: Vec<Change>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units

@@ -5,9 +5,9 @@
 //! for its output, never ours. Dropping a [`Child`] kills its group.
 //!
 //! Programs that leave their group (`setsid`) are found on Linux by the mark in their environment
-//! and by their parents, both from `/proc`; elsewhere only the group is ended. A child is not bound
-//! to our own death (`PR_SET_PDEATHSIG` would need `unsafe`): after a SIGKILL of this process its
-//! running children finish by themselves; [`sweep`] ends them on every other way out.
+//! and by their parents, both from `/proc`; elsewhere only the group is ended. After a SIGKILL of this
+//! process its children finish by themselves, unless they were started through `sandbox.rs`, which
+//! binds them to our life on Linux; [`sweep`] ends everything on every other way out.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -89,6 +89,13 @@ impl Program {
     pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Has another program start it: that one gets `args`, then this one with its own.
+    #[must_use]
+    pub fn behind(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
+        let args = args.into_iter().chain([self.path]).chain(self.args).collect();
+        Self { path: path.into(), args, ..self }
     }
 
     /// Sets a variable.
@@ -176,6 +183,12 @@ pub async fn run(
     let all = environment.vars().chain(env.iter().copied());
     let env = all.map(|(name, value)| (name.into(), value.into())).collect();
     Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
+}
+
+/// The program of that name in the directories of a `PATH`.
+pub fn find(name: &str, path: &str) -> Option<PathBuf> {
+    let runs = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
+    path.split(':').map(|dir| Path::new(dir).join(name)).filter(|file| file.is_absolute()).find(runs)
 }
 
 /// The environment for programs the model starts: ours without secrets and without what changes

@@ -31,6 +31,8 @@ pub mod search;
 pub mod seen;
 pub mod todos;
 
+pub mod confinement;
+
 mod indent;
 mod input;
 mod printed;
@@ -117,6 +119,8 @@ pub struct Context {
     pub claims: Arc<claims::Claims>,
     /// What the editor offers for files.
     pub files: Files,
+    /// What the system forbids the commands of this agent.
+    pub confinement: confinement::Confinement,
     /// Limits of what goes to the model.
     pub limits: truncate::Limits,
 }

@@ -106,6 +106,8 @@ pub struct Scope {
     pub agents: Arc<Agents>,
     /// Who can be asked.
     pub models: models::Models,
+    /// What the system can forbid commands, and whether the user was told.
+    pub confinement: tool::confinement::Confinement,
     /// What models can do.
     pub tools: Arc<tool::registry::Registry>,
     /// What the user granted.

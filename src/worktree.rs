@@ -29,6 +29,30 @@ impl Worktree {
         }
     }
 
+    /// Where git keeps what belongs to this work tree: `.git`, or the two directories that a linked
+    /// work tree or a submodule points to. Those count only if they point back: the file in the
+    /// project could name any directory.
+    pub fn git_dirs(&self) -> Vec<PathBuf> {
+        let link = self.root.join(".git");
+        let Ok(text) = std::fs::read_to_string(&link) else {
+            return if link.is_dir() { vec![link] } else { vec![] };
+        };
+        let real = |from: &Path, path: &str| std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok();
+        let Some(own) = text.strip_prefix("gitdir:").and_then(|path| real(&self.root, path.trim_start())) else {
+            return vec![];
+        };
+        let linked = std::fs::read_to_string(own.join("gitdir")).ok().and_then(|back| real(&own, &back));
+        let config = std::fs::read_to_string(own.join("config")).unwrap_or_default();
+        let lines =
+            config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
+        let module = lines.filter_map(|path| real(&own, path.trim())).any(|root| root == self.root);
+        if linked.as_deref() != Some(&link) && !module {
+            return vec![];
+        }
+        let common = std::fs::read_to_string(own.join("commondir")).ok().and_then(|path| real(&own, &path));
+        std::iter::once(own).chain(common).collect()
+    }
+
     /// A path for people and rules: relative to the root where it is inside, else with `..`, always
     /// with `/`.
     pub fn relative(&self, path: &Path) -> String {
@@ -90,6 +114,30 @@ mod tests {
         for (path, shown) in table {
             assert_eq!(tree.relative(Path::new(path)), shown, "{path}");
         }
+    }
+
+    #[test]
+    fn git_directories_point_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = std::fs::canonicalize(dir.path()).unwrap();
+        let main = dir.join("main/.git");
+        for name in ["main/.git/worktrees/w", "main/.git/modules/m", "w", "m", "thief", ".ssh"] {
+            std::fs::create_dir_all(dir.join(name)).unwrap();
+        }
+        let write = |path: &str, text: String| std::fs::write(dir.join(path), text).unwrap();
+        write("w/.git", format!("gitdir: {}\n", main.join("worktrees/w").display()));
+        write("main/.git/worktrees/w/gitdir", format!("{}\n", dir.join("w/.git").display()));
+        write("main/.git/worktrees/w/commondir", "../..\n".into());
+        write("m/.git", "gitdir: ../main/.git/modules/m\n".into());
+        write("main/.git/modules/m/config", "[core]\n\tworktree = ../../../../m\n".into());
+        write("thief/.git", format!("gitdir: {}\n", dir.join(".ssh").display()));
+        let dirs = |name: &str| Worktree::find(&dir.join(name), &[], None).git_dirs();
+        assert_eq!(dirs("main"), std::slice::from_ref(&main));
+        assert_eq!(dirs("w"), [main.join("worktrees/w"), main.clone()]);
+        assert_eq!(dirs("m"), [main.join("modules/m")]);
+        assert_eq!(dirs("thief"), Vec::<PathBuf>::new());
+        write("thief/.git", format!("gitdir: {}\n", main.join("worktrees/w").display()));
+        assert_eq!(dirs("thief"), Vec::<PathBuf>::new());
     }
 
     #[test]

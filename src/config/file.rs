@@ -69,6 +69,9 @@ pub(crate) struct File {
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     pub trust: Option<Trust>,
+    /// What the system forbids the commands of an agent, beyond what is asked: `auto` where it can,
+    /// `required` runs no commands where it cannot, `off`; or an object. Default: `auto`.
+    pub sandbox: Option<Sandbox>,
     /// Formatters that run after an edit: true for the usual ones, or by name.
     pub formatter: Option<Tools<Formatter>>,
     /// Language servers: true for the usual ones, or by name.
@@ -727,6 +730,44 @@ pub(crate) enum LogLevel {
 pub(crate) enum Trust {
     Ask,
     All,
+}
+
+/// What the system forbids commands.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum Sandbox {
+    Mode(SandboxMode),
+    Full(SandboxOptions),
+}
+
+/// Whether there has to be a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum SandboxMode {
+    /// Where the system can.
+    #[default]
+    Auto,
+    /// Or no commands.
+    Required,
+    /// None.
+    Off,
+}
+
+/// A sandbox in detail.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(inline)]
+pub(crate) struct SandboxOptions {
+    /// As above.
+    pub mode: Option<SandboxMode>,
+    /// Further directories and files that commands of agents that may edit can write: absolute, `~/`,
+    /// or relative to the project. A protected one (`.git/config`) is opened by naming it.
+    pub writable: Option<Vec<String>>,
+    /// Whether commands may use the network. Default: yes for agents that may edit, no for those
+    /// that only read.
+    pub network: Option<bool>,
 }
 
 /// Whether sessions are shared.

@@ -9,8 +9,8 @@ use super::node::{Node, Value};
 use super::problem::Problem;
 use super::rules;
 use super::settings::{
-    AgentEntry, Command, Instruction, Login, Mcp, Mode, Model, Price, Provider, Rates, Reference, Secret, Settings,
-    Switch, Transport,
+    AgentEntry, Command, Instruction, Login, Mcp, Mode, Model, Price, Provider, Rates, Reference, Sandbox, Secret,
+    Settings, Switch, Transport,
 };
 use crate::environment::Environment;
 use crate::message::ModelRef;
@@ -43,6 +43,15 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
         steer: file.steer.unwrap_or(defaults.steer),
         trust_all: file.trust == Some(file::Trust::All),
+        sandbox: match file.sandbox {
+            None => defaults.sandbox,
+            Some(file::Sandbox::Mode(mode)) => Sandbox { mode, ..Sandbox::default() },
+            Some(file::Sandbox::Full(full)) => Sandbox {
+                mode: full.mode.unwrap_or_default(),
+                writable: full.writable.unwrap_or_default(),
+                network: full.network,
+            },
+        },
         formatter: switch(file.formatter),
         lsp: switch(file.lsp),
         log_level: file.log_level.map(|level| match level {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-pub use super::file::{Formatter, LanguageServer, OAuth, Ordered};
+pub use super::file::{Formatter, LanguageServer, OAuth, Ordered, SandboxMode};
 use super::node::Place;
 pub use super::provider::{Limits, Login, Model, Price, Provider, Rates, Secret};
 use crate::message::ModelRef;
@@ -61,6 +61,10 @@ pub struct Settings {
     pub steer: bool,
     /// Whether every project is trusted without a question.
     pub trust_all: bool,
+    /// The user trusts this very project, or every one.
+    pub trusted: bool,
+    /// What the system is to forbid commands.
+    pub sandbox: Sandbox,
     /// Formatters.
     pub formatter: Switch<Formatter>,
     /// Language servers.
@@ -105,6 +109,8 @@ impl Default for Settings {
             subagent_depth: 1,
             steer: true,
             trust_all: false,
+            trusted: false,
+            sandbox: Sandbox::default(),
             formatter: Switch::Off,
             lsp: Switch::Off,
             log_level: None,
@@ -116,6 +122,17 @@ impl Default for Settings {
             directories: Vec::new(),
         }
     }
+}
+
+/// What the system is to forbid commands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sandbox {
+    /// Whether there has to be one.
+    pub mode: SandboxMode,
+    /// What may be written besides the project, as it was written.
+    pub writable: Vec<String>,
+    /// Whether the network may be used; none: depends on the agent.
+    pub network: Option<bool>,
 }
 
 /// What the settings say about one agent. Everything not said is left as it is.

@@ -39,6 +39,8 @@ pub enum Kind {
     Provider,
     /// A variable or a file from outside the project is read into the settings.
     Reads,
+    /// Commands get more room than the user gives them.
+    Sandbox,
     /// Instructions or skills are fetched from an address, or read from outside the project.
     Fetches,
 }
@@ -55,6 +57,7 @@ impl Kind {
             Self::Permission => "looser rule",
             Self::Provider => "provider address or key",
             Self::Reads => "value from outside the project",
+            Self::Sandbox => "wider sandbox",
             Self::Fetches => "text from elsewhere",
         }
     }
@@ -200,6 +203,9 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
     if let Some(shell) = node.get("shell") {
         push(Kind::Shell, "shell".into(), shell.as_text().unwrap_or_default().into(), &shell.at, Named::default());
     }
+    if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
+        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, String::new());
+    }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
@@ -291,6 +297,9 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
         }
     }
     node.take("shell");
+    if node.get("sandbox").is_some_and(widens) {
+        node.take("sandbox");
+    }
     if let Some(permission) = entry_mut(node, "permission") {
         tighten(permission, &|permission, action| !loosens(permission, action, user));
     }
@@ -321,6 +330,14 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
     if let Some(references) = entry_mut(node, "references").and_then(Node::entries_mut) {
         references.retain(|entry| !reference_elsewhere(&entry.node, worktree));
     }
+}
+
+/// Whether a project's sandbox could be wider than the user's, whatever that is: only one that is
+/// required and gives nothing cannot.
+fn widens(sandbox: &Node) -> bool {
+    let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
+    let network = sandbox.get("network").and_then(Node::as_bool) == Some(true);
+    mode != Some("required") || network || sandbox.get("writable").is_some()
 }
 
 fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {

@@ -42,6 +42,14 @@ pub fn settles(rules: &Rules, grants: &Rules, need: &Need) -> bool {
     !need.always.is_empty() && evaluate(rules, &grants.clone().then(&given), need).action == Action::Allow
 }
 
+/// Whether an agent may edit nothing, but for exceptions that come with the program (plans).
+pub fn only_reads(rules: &Rules) -> bool {
+    let about: Vec<&Rule> = rules.0.iter().filter(|rule| wildcard::matches(&rule.permission, "edit")).collect();
+    let Some(at) = about.iter().rposition(|rule| rule.pattern == "*") else { return false };
+    let (all, exceptions) = (about[at], &about[at + 1..]);
+    all.action == Action::Deny && exceptions.iter().all(|rule| rule.action == Action::Deny || rule.source == BUILT_IN)
+}
+
 /// Whether somebody has opened what a floor asks about: a rule of theirs, or a grant, that names the
 /// very thing. Only for reading; what decides what runs is asked about every time.
 fn opened(rules: &Rules, grants: &Rules, need: &Need, verdict: &Verdict) -> bool {
@@ -155,6 +163,12 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
         }
     }
     verdict.proven_read_only = line.opaque.is_none() && line.units.iter().all(Unit::is_read_only);
+    if let Some(why) = need.unproven.as_ref().filter(|_| verdict.action == Action::Allow)
+        && !verdict.proven_read_only
+        && !line.units.iter().filter(|unit| !unit.is_read_only()).all(|unit| bash.granted(unit))
+    {
+        verdict = Verdict { action: Action::Ask, reason: Some(why.clone()), rule: None, ..verdict };
+    }
     verdict.units = std::mem::take(&mut verdicts);
     verdict
 }

@@ -22,6 +22,7 @@ use crate::id::SessionId;
 use crate::message::{ModelRef, Todo};
 use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
+use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
 use crate::store::{self, Record, Store};
 use crate::tool;
@@ -40,6 +41,7 @@ pub struct Shared {
     /// The sessions' tasks.
     pub tasks: TaskTracker,
     tools: Arc<tool::registry::Registry>,
+    sandbox: Arc<Sandbox>,
     models: models::Sources,
     snapshots: Trackers,
     /// Old tool results have been looked for.
@@ -100,6 +102,7 @@ impl Shared {
         Arc::new(Self {
             store: Store::start(&environment.dirs.data),
             tools: Arc::new(tool::registry::Registry::built_in()),
+            sandbox: Sandbox::new(&environment),
             models: models::Sources::new(&environment),
             snapshots: Trackers::default(),
             cleaned: AtomicBool::new(false),
@@ -239,6 +242,7 @@ impl Shared {
             agents: base.agents,
             models: base.models,
             tools: self.tools.clone(),
+            confinement: tool::confinement::Confinement::new(&self.sandbox),
             grants,
             background: base.background,
             choice: chosen.clone(),

@@ -16,13 +16,14 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until};
 
+use super::confinement::{Lock, Watch};
 use super::path::{Found, Resolved, resolve};
 use super::printed::{Kept, Printed};
 use super::truncate::Keep;
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{CallUpdate, Exit, Kind};
 use crate::permission::{Need, Place, command_need};
-use crate::process::{Program, Wiring, tame};
+use crate::process::{Program, Wiring, find, tame};
 use crate::text::{self, Lossy};
 
 /// How long a command may run where the model does not say, in milliseconds.
@@ -59,6 +60,7 @@ pub struct Ready {
     command: String,
     limit: Duration,
     place: Resolved,
+    lock: Lock,
 }
 
 impl Tool for Bash {
@@ -86,33 +88,39 @@ impl Tool for Bash {
         if place.found != Found::Directory {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
-        let judged = Place::new(&context.environment, &context.worktree, &place.real);
+        let confinement = &context.confinement;
+        let lock = confinement.lock(context).await?;
+        let judged = Place {
+            scratch: Some(lock.scratch.clone()),
+            trusted: confinement.trusted,
+            ..Place::new(&context.environment, &context.worktree, &place.real)
+        };
         let mut need = command_need(&input.command, &judged);
+        need.unproven.clone_from(&lock.unproven);
+        need.metadata.insert("sandbox".into(), Value::String(lock.words.clone()));
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
         let needs = place.needs(need);
         let limit = Duration::from_millis(input.timeout.unwrap_or(LIMIT));
-        Ok((needs, Ready { command: input.command, limit, place }))
+        Ok((needs, Ready { command: input.command, limit, place, lock }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
-        let Ready { command, limit, place } = ready;
+        let Ready { command, limit, place, lock } = ready;
         place.still()?;
         let env = tame(&context.environment);
         let work = context.call.as_str();
-        let start = |shell: &str, args: &[&str]| {
-            let args = args.iter().copied().chain([command.as_str()]);
-            Program::new(shell, &place.real, env.clone())
-                .args(args)
-                .env("PWD", &place.path)
-                .start(Wiring::Together, work)
+        let bash = context.environment.var("PATH").and_then(|path| find("bash", path));
+        let (shell, args) = match bash {
+            Some(bash) => (bash.into_os_string(), &["--noprofile", "--norc", "-c"][..]),
+            None => ("sh".into(), &["-c"][..]),
         };
-        let child = start("bash", &["--noprofile", "--norc", "-c"]).or_else(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => start("sh", &["-c"]),
-            _ => Err(e),
-        });
-        let mut child =
-            child.map_err(|e| Failure::Tell(format!("The shell could not be started in {}: {e}.", place.shown)))?;
+        let program = Program::new(shell, &place.real, env).args(args.iter().copied().chain([command.as_str()]));
+        let program = context.confinement.enter(&lock, &context, program.env("PWD", &place.path));
+        let watch = Watch::look(&context.worktree);
+        let mut child = program
+            .start(Wiring::Together, work)
+            .map_err(|e| Failure::Tell(format!("The shell could not be started in {}: {e}.", place.shown)))?;
         let Some(mut pipe) = child.output.take() else {
             return Err(Failure::Broken("the shell has no output".into()));
         };
@@ -185,7 +193,19 @@ impl Tool for Bash {
             () = context.cancelled.cancelled() => {}
         }
         let background = child.left_something();
-        Ok(output(taken.finish(), &end, exit, limit, background))
+        let taken = taken.finish();
+        let mut notes = Vec::new();
+        if exit.code != Some(0) {
+            notes.extend(lock.blame(&taken.text));
+        }
+        let changed = watch.changes(&context.worktree);
+        if !changed.is_empty() {
+            notes.push(format!(
+                "It changed files that decide what runs on this machine: {}. Tell the user.",
+                changed.join(", ")
+            ));
+        }
+        Ok(output(taken, &end, exit, limit, background, notes, lock.words))
     }
 }
 
@@ -224,7 +244,15 @@ fn signal_name(number: i32) -> String {
         .map_or_else(|| format!("signal {number}"), |(_, name)| format!("SIG{name}"))
 }
 
-fn output(taken: Kept, end: &End, exit: Exit, limit: Duration, background: bool) -> Output {
+fn output(
+    taken: Kept,
+    end: &End,
+    exit: Exit,
+    limit: Duration,
+    background: bool,
+    more: Vec<String>,
+    sandbox: String,
+) -> Output {
     let display = taken.text.clone();
     let mut text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
     if let Some(hint) = taken.hint {
@@ -242,7 +270,9 @@ fn output(taken: Kept, end: &End, exit: Exit, limit: Duration, background: bool)
     if background && matches!(end, End::Status(_)) {
         notes.push("Processes it started are still running in the background.".into());
     }
+    notes.extend(more);
     let metadata = Map::from_iter([
+        ("sandbox".to_owned(), Value::String(sandbox)),
         ("exit".to_owned(), exit.code.map_or(Value::Null, Value::from)),
         ("truncated".to_owned(), Value::Bool(taken.path.is_some())),
     ]);

@@ -134,6 +134,7 @@ impl Stage {
             todos: Arc::new(todos::Todos::default()),
             claims: Arc::default(),
             files: Files::default(),
+            confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
             limits: truncate::Limits::default(),
         };
         (context, up)

@@ -172,20 +172,20 @@ pub fn folder(dirs: &Dirs) -> PathBuf {
     dirs.data.join("tool-output")
 }
 
-/// Removes whole results that are older than a week. What cannot be removed stays for the next
+/// Removes whole results, and sessions' short-lived files, that are older than a week. What cannot be removed stays for the next
 /// time.
 pub fn clean(environment: &Environment) {
-    let Ok(entries) = std::fs::read_dir(folder(&environment.dirs)) else {
-        return;
-    };
     let now = Duration::from_millis(environment.now().0);
-    for entry in entries.flatten() {
-        let modified = entry.metadata().and_then(|data| data.modified()).ok();
+    let old = |path: &Path| {
+        let modified = std::fs::symlink_metadata(path).and_then(|data| data.modified()).ok();
         let age = modified.and_then(|at| now.checked_sub(at.duration_since(UNIX_EPOCH).ok()?));
-        if age.is_some_and(|age| age > KEPT) {
-            std::fs::remove_file(entry.path()).ok();
-        }
+        age.is_some_and(|age| age > KEPT)
+    };
+    let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
+        std::fs::remove_file(path).ok();
     }
+    super::confinement::clean(environment, old);
 }
 
 #[cfg(test)]

@@ -295,7 +295,7 @@ impl One<'_> {
     }
 
     fn context(&self) -> Context {
-        Context { claims: self.claims.clone(), ..context(self.scope, &self.call.call) }
+        Context { claims: self.claims.clone(), ..context(self.scope, &self.frame.agent, &self.call.call) }
     }
 
     fn unknown(&self) -> String {
@@ -382,7 +382,7 @@ fn question(call: &Call, need: &Need) -> CallUpdate {
 }
 
 /// What the tool of a call may use.
-pub fn context(scope: &Scope, call: &CallId) -> Context {
+pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
     Context {
         session: scope.session.clone(),
         call: call.clone(),
@@ -396,6 +396,7 @@ pub fn context(scope: &Scope, call: &CallId) -> Context {
         todos: scope.todos.clone(),
         claims: Arc::default(),
         files: scope.files,
+        confinement: scope.confinement.for_agent(&agent.rules, &scope.settings),
         limits: truncate::Limits { lines: scope.settings.tool_output.lines, bytes: scope.settings.tool_output.bytes },
     }
 }
@@ -435,6 +436,9 @@ fn asks(need: &Need, verdict: &Verdict) -> String {
     for unit in asked.filter(|_| verdict.units.len() > 1) {
         text.push('\n');
         text.push_str(&unit_line(unit));
+    }
+    if let Some(sandbox) = need.metadata.get("sandbox").and_then(Value::as_str) {
+        text.push_str(&format!("\nSandbox: {sandbox}."));
     }
     text
 }

@@ -67,7 +67,7 @@ pub async fn run(scope: &Scope, agent: &Agent, command: &str) -> Result<String, 
 }
 
 async fn attempt(scope: &Scope, agent: &Agent, call: &mut Call, tool: &dyn AnyTool) -> Result<Output, Failure> {
-    let context = call::context(scope, &call.call);
+    let context = call::context(scope, agent, &call.call);
     let prepared = call::caught(tool.prepare(call.input.clone(), &context)).await?;
     for need in &prepared.needs {
         call::permit(scope, agent, call, need, None).await?;

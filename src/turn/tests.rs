@@ -105,6 +105,7 @@ impl Stage {
             agents: Arc::new(agents),
             models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
             tools: Arc::new(tool::registry::Registry::built_in()),
+            confinement: tool::confinement::Confinement::none(&environment),
             grants: Grants::open("project", &environment, &store).await,
             background: Arc::new(Background {
                 surroundings: Surroundings::new(&cwd, &worktree, environment.now()),

@@ -1,0 +1,365 @@
+//! What the operating system forbids a command, beyond what the rules ask about.
+//!
+//! Rules come first, this is the second lock: it never turns a deny or a question into a yes. What
+//! it can do is tried and not assumed ([`probe`]): a process of ours is put into it and does the
+//! forbidden things in a directory of its own; whoever can still do them is in no sandbox. That
+//! happens once per process and level, when the first command needs it.
+//!
+//! | mechanism | how | what it leaves open |
+//! |---|---|---|
+//! | bubblewrap | `bwrap` on `PATH`: everything is mounted read-only but what may be written | reading |
+//! | Landlock with seccomp | our own program, started in between, locks itself up and becomes the command | reading; files below a writable directory cannot be excepted |
+//! | Seatbelt | `sandbox-exec` of macOS | reading |
+//!
+//! As root, Landlock is tried before bubblewrap: inside a user namespace root could not write the
+//! files of other users any more, outside of one it could undo the mounts.
+//!
+//! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` leaves mechanisms out. It can only ever lower
+//! what is claimed.
+
+mod bubblewrap;
+mod inside;
+mod probe;
+mod restrict;
+mod seatbelt;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+
+use crate::environment::Environment;
+use crate::process::Program;
+
+pub use inside::confined;
+
+/// What leaves mechanisms out.
+pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
+
+/// What a command may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Level {
+    /// Nothing but its own short-lived files.
+    ReadOnly,
+    /// The project and what building it needs.
+    WorkspaceWrite,
+}
+
+impl Level {
+    /// For people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+        }
+    }
+}
+
+/// What keeps a command in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mechanism {
+    /// `bwrap`.
+    Bubblewrap,
+    /// Landlock and seccomp.
+    Landlock,
+    /// `sandbox-exec`.
+    Seatbelt,
+}
+
+impl Mechanism {
+    /// As it is written in [`DISABLE`].
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Bubblewrap => "bwrap",
+            Self::Landlock => "landlock",
+            Self::Seatbelt => "seatbelt",
+        }
+    }
+}
+
+/// What one command may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// What it may change.
+    pub level: Level,
+    /// Whether it may use the network.
+    pub network: bool,
+    /// What it may write below; symlinks resolved. What does not exist is left out.
+    pub writable: Vec<PathBuf>,
+    /// What it may not write although it lies below one of these. Not every mechanism can do that.
+    pub protected: Vec<PathBuf>,
+}
+
+/// What was found out about a level, by trying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The level.
+    pub level: Level,
+    /// What keeps it; none: nothing does.
+    pub mechanism: Option<Mechanism>,
+    /// The network can be cut off.
+    pub offline: bool,
+    /// Files below a writable directory can be excepted.
+    pub control: bool,
+    /// Modes and times of files outside cannot be changed either.
+    pub modes: bool,
+    /// Landlock holds as well, inside another mechanism.
+    pub landlock: bool,
+    /// What was tried before, and why it does not hold.
+    pub failed: Vec<(Mechanism, String)>,
+}
+
+impl Held {
+    /// Nothing holds.
+    pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
+        Self { level, mechanism: None, offline: false, control: false, modes: false, landlock: false, failed }
+    }
+
+    /// Whether it does what a policy asks for.
+    pub fn keeps(&self, policy: &Policy) -> bool {
+        self.mechanism.is_some() && (policy.network || self.offline)
+    }
+
+    /// One line for people and models: what holds, and what does not.
+    pub fn words(&self, network: bool) -> String {
+        let Some(mechanism) = self.mechanism else {
+            return "none: it could do what you can do".into();
+        };
+        let mut text = format!("{}, {}", mechanism.key(), self.level.as_str());
+        text.push_str(match (network, self.offline) {
+            (true, _) => ", network open",
+            (false, true) => ", no network",
+            (false, false) => ", network open although it should not be",
+        });
+        if self.level == Level::WorkspaceWrite && !self.control {
+            text.push_str(", control files not protected");
+        }
+        if !self.modes {
+            text.push_str(", file modes open");
+        }
+        text.push_str(", reads open");
+        text
+    }
+
+    /// Why nothing better holds.
+    pub fn reasons(&self) -> String {
+        let reasons: Vec<String> = self.failed.iter().map(|(what, why)| format!("{}: {why}", what.key())).collect();
+        if reasons.is_empty() { "nothing of the kind is known for this system".into() } else { reasons.join("; ") }
+    }
+}
+
+/// The sandboxes of this system, tried when they are first needed.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Our own program; none where it is not known (in tests of the library).
+    program: Option<PathBuf>,
+    environment: Environment,
+    read_only: OnceCell<Arc<Held>>,
+    workspace_write: OnceCell<Arc<Held>>,
+}
+
+impl Sandbox {
+    /// Tries nothing yet.
+    pub fn new(environment: &Environment) -> Arc<Self> {
+        Arc::new(Self {
+            program: environment.program.clone(),
+            environment: environment.clone(),
+            read_only: OnceCell::new(),
+            workspace_write: OnceCell::new(),
+        })
+    }
+
+    /// What holds at a level. The first call takes some milliseconds for trying it out.
+    pub async fn held(&self, level: Level) -> Arc<Held> {
+        let cell = match level {
+            Level::ReadOnly => &self.read_only,
+            Level::WorkspaceWrite => &self.workspace_write,
+        };
+        cell.get_or_init(|| async {
+            let held = probe::probe(self, level).await;
+            tracing::info!("sandbox, {}: {}; not: {}", level.as_str(), held.words(false), held.reasons());
+            Arc::new(held)
+        })
+        .await
+        .clone()
+    }
+
+    /// The mechanisms of this kind of system, best first.
+    fn mechanisms(&self) -> Vec<Mechanism> {
+        if cfg!(target_os = "macos") {
+            vec![Mechanism::Seatbelt]
+        } else if !cfg!(target_os = "linux") {
+            vec![]
+        } else if rustix::process::geteuid().is_root() {
+            vec![Mechanism::Landlock, Mechanism::Bubblewrap]
+        } else {
+            vec![Mechanism::Bubblewrap, Mechanism::Landlock]
+        }
+    }
+
+    fn disabled(&self, mechanism: Mechanism) -> bool {
+        let off = self.environment.var(DISABLE).unwrap_or_default();
+        off.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
+    }
+
+    /// Our own program, also where an update has replaced it since.
+    fn own(&self) -> Option<PathBuf> {
+        let program = self.program.as_ref()?;
+        Some(if program.exists() { program.clone() } else { format!("/proc/{}/exe", std::process::id()).into() })
+    }
+
+    /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
+    /// ends with this process, also when that is killed.
+    pub fn wrap(&self, held: &Held, policy: &Policy, program: Program) -> Program {
+        let bare = inside::Orders { lock: None, seccomp: None, parent: own_id(), trial: None };
+        self.wrapped(held, policy, bare, program)
+    }
+
+    fn wrapped(&self, held: &Held, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
+        let Some(own) = self.own() else { return program };
+        let seccomp = restrict::Seccomp { read_only: policy.level == Level::ReadOnly, network: policy.network };
+        match held.mechanism {
+            Some(Mechanism::Landlock) => {
+                orders.seccomp = Some(seccomp);
+                orders.lock = Some(policy.writable.clone());
+                program.behind(own, orders.args())
+            }
+            Some(Mechanism::Bubblewrap) => {
+                orders.seccomp = Some(seccomp);
+                orders.lock = held.landlock.then(|| policy.writable.clone());
+                orders.parent = None;
+                let Some(bwrap) = self.find("bwrap") else { return program };
+                let args = bubblewrap::args(policy, held.landlock);
+                program.behind(own, orders.args()).behind(bwrap, args)
+            }
+            Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
+            None if cfg!(target_os = "linux") => program.behind(own, orders.args()),
+            None => program,
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        crate::process::find(name, self.environment.var("PATH")?)
+    }
+}
+
+fn own_id() -> Option<u32> {
+    Some(std::process::id())
+}
+
+/// What of these exists, with symlinks resolved, each once.
+pub fn existing(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for path in paths.into_iter().filter_map(|path| std::fs::canonicalize(path).ok()) {
+        if path.parent().is_some() && !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Where short-lived files are written and where the usual tools keep what they fetched: what
+/// building a project needs besides the project. Our own cache is not among them.
+pub fn outskirts(environment: &Environment) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into();
+    paths.push(environment.tmp());
+    let Some(home) = &environment.home else { return paths };
+    const CACHES: &[&str] = &[
+        ".npm",
+        ".pnpm-store",
+        ".local/share/pnpm/store",
+        ".yarn/cache",
+        ".yarn/berry",
+        ".bun/install/cache",
+        ".cargo/registry",
+        ".cargo/git",
+        ".cargo/.package-cache",
+        ".cargo/.package-cache-mutate",
+        ".cargo/.global-cache",
+        ".gradle",
+        ".m2/repository",
+        ".ivy2",
+        ".sbt",
+        ".nuget/packages",
+        ".pub-cache",
+        ".composer/cache",
+        ".gem",
+        ".hex",
+        ".mix",
+        "go/pkg",
+        "Library/Caches",
+    ];
+    paths.extend(CACHES.iter().map(|name| home.join(name)));
+    let own = environment.dirs.cache.as_path();
+    let cache = own.parent().map_or_else(|| home.join(".cache"), Path::to_path_buf);
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten().map(|entry| entry.path());
+    paths.extend(entries.filter(|path| path != own));
+    paths
+}
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
+    words.map(OsString::from).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(mechanism: Option<Mechanism>) -> Held {
+        let level = Level::WorkspaceWrite;
+        Held { level, mechanism, offline: true, control: false, modes: false, landlock: true, failed: vec![] }
+    }
+
+    #[test]
+    fn what_holds_is_said_in_full() {
+        let table = [
+            (held(None), true, "none: it could do what you can do"),
+            (
+                held(Some(Mechanism::Landlock)),
+                true,
+                "landlock, workspace-write, network open, control files not protected, file modes open, reads open",
+            ),
+            (
+                Held { level: Level::ReadOnly, modes: true, ..held(Some(Mechanism::Bubblewrap)) },
+                false,
+                "bwrap, read-only, no network, reads open",
+            ),
+            (
+                Held { offline: false, control: true, modes: true, ..held(Some(Mechanism::Seatbelt)) },
+                false,
+                "seatbelt, workspace-write, network open although it should not be, reads open",
+            ),
+        ];
+        for (held, network, text) in table {
+            assert_eq!(held.words(network), text);
+        }
+        let policy = |network| Policy { level: Level::ReadOnly, network, writable: vec![], protected: vec![] };
+        assert!(!held(None).keeps(&policy(true)));
+        assert!(held(Some(Mechanism::Landlock)).keeps(&policy(false)));
+        assert!(!Held { offline: false, ..held(Some(Mechanism::Landlock)) }.keeps(&policy(false)));
+    }
+
+    #[test]
+    fn our_own_cache_is_no_cache_of_the_projects() {
+        let home = tempfile::tempdir().unwrap();
+        for name in [".cache/adjutant", ".cache/pip", ".npm"] {
+            std::fs::create_dir_all(home.path().join(name)).unwrap();
+        }
+        let home = std::fs::canonicalize(home.path()).unwrap();
+        let vars = [("HOME".to_owned(), home.display().to_string())].into();
+        let found = existing(outskirts(&Environment::from_vars(vars)));
+        assert!(found.contains(&home.join(".npm")) && found.contains(&home.join(".cache/pip")), "{found:?}");
+        assert!(!found.contains(&home.join(".cache")) && !found.contains(&home.join(".cache/adjutant")), "{found:?}");
+        assert_eq!(existing(["/".into(), "/no such".into()]), Vec::<PathBuf>::new());
+    }
+
+    #[tokio::test]
+    async fn without_a_program_to_put_in_between_nothing_is_claimed() {
+        let vars = [("HOME".to_owned(), std::env::temp_dir().display().to_string())].into();
+        let sandbox = Sandbox::new(&Environment::from_vars(vars));
+        let held = sandbox.held(Level::ReadOnly).await;
+        assert_eq!(held.mechanism, None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Our own program, started in between: locks itself up and becomes the command. That way nothing
+//! has to be done between fork and exec, where little is safe.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+use super::{probe, restrict};
+
+/// The hidden word on our own command line.
+const WORD: &str = "confined";
+
+/// What is to be done before the command begins.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// Lock the files with Landlock, but for these.
+    pub(super) lock: Option<Vec<PathBuf>>,
+    /// Refuse system calls.
+    pub(super) seccomp: Option<restrict::Seccomp>,
+    /// End when this process does.
+    pub(super) parent: Option<u32>,
+    /// There is no command: try what is forbidden instead, and report.
+    pub(super) trial: Option<probe::Trial>,
+}
+
+impl Orders {
+    /// As arguments of our own program. Paths that are no Unicode are left out: they are not
+    /// writable then.
+    pub(super) fn args(mut self) -> Vec<OsString> {
+        if let Some(paths) = &mut self.lock {
+            paths.retain(|path| path.to_str().is_some());
+        }
+        let orders = serde_json::to_string(&self).unwrap_or_default();
+        vec![WORD.into(), orders.into()]
+    }
+}
+
+/// Does the hidden subcommand, if this is what the process was started for. It does not come back
+/// unless the command cannot be started; a lock that does not close is a reason for that.
+pub fn confined() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != WORD {
+        return None;
+    }
+    let orders = args.next()?;
+    let why = match serde_json::from_str(&orders.to_string_lossy()) {
+        Ok(orders) => match become_it(orders, args.collect()) {
+            Ok(code) => return Some(code),
+            Err(why) => why,
+        },
+        Err(e) => format!("its orders are not understood: {e}"),
+    };
+    complain(&why);
+    Some(ExitCode::from(126))
+}
+
+#[expect(clippy::print_stderr, reason = "the only way to be heard where a command was expected")]
+fn complain(why: &str) {
+    eprintln!("adjutant: the command was not started in its sandbox: {why}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "this process becomes the program, it starts none")]
+fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String> {
+    #[cfg(target_os = "linux")]
+    if let Some(parent) = orders.parent {
+        let ended = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+        if let Err(e) = ended {
+            return Err(format!("it could not be bound to the life of adjutant: {e}"));
+        }
+        // It may have ended before we said so.
+        let now = rustix::process::getppid().map(|id| id.as_raw_nonzero().get());
+        if now.and_then(|now| u32::try_from(now).ok()) != Some(parent) {
+            return Err("adjutant has ended".into());
+        }
+    }
+    if let Some(writable) = &orders.lock {
+        let read_only = orders.seccomp.as_ref().is_some_and(|seccomp| seccomp.read_only);
+        restrict::lock(writable, read_only)?;
+    }
+    if let Some(seccomp) = &orders.seccomp {
+        restrict::filter(*seccomp)?;
+    }
+    if let Some(trial) = &orders.trial {
+        return Ok(trial.run());
+    }
+    let Some((program, args)) = command.split_first() else {
+        return Err("there is no command".into());
+    };
+    let failed = std::os::unix::process::CommandExt::exec(std::process::Command::new(program).args(args));
+    Err(format!("{}: {failed}", program.to_string_lossy()))
+}

@@ -1,0 +1,256 @@
+//! Finding out what holds: a process of ours is put into a sandbox and does what is forbidden, in a
+//! directory made for it. What counts is what has happened to the directory and to the listener
+//! that waits for it, besides what the process says.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Held, Level, Mechanism, Policy, Sandbox, inside};
+use crate::process::Program;
+
+/// How long a trial may take; a mechanism that hangs does not hold.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// What the process that is locked up is to try.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Trial {
+    directory: PathBuf,
+    port: u16,
+}
+
+/// What it says it could do.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Done {
+    inside: bool,
+    outside: bool,
+    modes: bool,
+    control: bool,
+    network: bool,
+    local: bool,
+}
+
+impl Trial {
+    /// Tries everything, and prints what could be done.
+    pub(super) fn run(&self) -> ExitCode {
+        let path = |name: &str| self.directory.join(name);
+        let append = |path: PathBuf| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x"));
+        let outside = [
+            fs::write(path("outside/made"), "x"),
+            append(path("outside/file")),
+            OpenOptions::new().write(true).truncate(true).open(path("outside/file")).map(drop),
+            fs::create_dir(path("outside/folder")),
+            fs::rename(path("outside/moved"), path("inside/moved")),
+            fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
+            symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
+            fs::remove_file(path("outside/doomed")),
+        ];
+        let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
+        let control = [fs::write(path("inside/.git/hooks/made"), "x"), append(path("inside/.git/config"))];
+        let network = [
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).map(drop),
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+                .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
+        ];
+        let any = |results: &[io::Result<()>]| results.iter().any(Result::is_ok);
+        let done = Done {
+            inside: fs::write(path("inside/made"), "x").is_ok(),
+            outside: any(&outside),
+            modes: any(&modes),
+            control: any(&control),
+            network: any(&network),
+            local: UnixStream::connect(path("inside/socket")).is_ok(),
+        };
+        let said = serde_json::to_writer(io::stdout(), &done);
+        if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Tries the mechanisms of this system, best first.
+pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> Held {
+    let mut failed = Vec::new();
+    if sandbox.program.is_none() {
+        return Held::none(level, failed);
+    }
+    let mut inner = false;
+    if cfg!(target_os = "linux") && !sandbox.disabled(Mechanism::Landlock) {
+        // Whether Landlock holds is asked first: bubblewrap is stronger with it inside.
+        inner = sandbox.mechanisms().first() == Some(&Mechanism::Landlock)
+            || attempt(sandbox, level, Mechanism::Landlock, false).await.is_ok();
+    }
+    for mechanism in sandbox.mechanisms() {
+        if sandbox.disabled(mechanism) {
+            failed.push((mechanism, format!("left out by {}", super::DISABLE)));
+            continue;
+        }
+        let with =
+            mechanism == Mechanism::Landlock || (inner && failed.iter().all(|(what, _)| *what != Mechanism::Landlock));
+        match attempt(sandbox, level, mechanism, with).await {
+            Ok(held) => return Held { failed, ..held },
+            Err(why) => failed.push((mechanism, why)),
+        }
+    }
+    Held::none(level, failed)
+}
+
+/// What there is to spoil, and what watches for it.
+struct Bait {
+    directory: tempfile::TempDir,
+    tcp: Option<TcpListener>,
+    udp: Option<UdpSocket>,
+    _local: UnixListener,
+}
+
+impl Bait {
+    fn lay(tmp: &Path) -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("adjutant-try-").tempdir_in(tmp)?;
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("inside/.git/hooks"))?;
+        fs::create_dir(path("outside"))?;
+        for name in ["inside/.git/config", "outside/file", "outside/moved", "outside/doomed"] {
+            fs::write(path(name), name)?;
+            fs::set_permissions(path(name), Permissions::from_mode(0o600))?;
+        }
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();
+        if let Some(tcp) = &tcp {
+            tcp.set_nonblocking(true)?;
+        }
+        let port = tcp.as_ref().and_then(|tcp| Some(tcp.local_addr().ok()?.port()));
+        let udp = port.and_then(|port| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok());
+        if let Some(udp) = &udp {
+            udp.set_nonblocking(true)?;
+        }
+        let local = UnixListener::bind(path("inside/socket"))?;
+        Ok(Self { tcp, udp, _local: local, directory })
+    }
+
+    fn port(&self) -> u16 {
+        self.tcp.as_ref().and_then(|tcp| Some(tcp.local_addr().ok()?.port())).unwrap_or(9)
+    }
+
+    /// Adds what is seen from outside to what was said.
+    fn look(&self, mut done: Done) -> Done {
+        let path = |name: &str| self.directory.path().join(name);
+        done.inside &= path("inside/made").exists();
+        let intact = |name: &str| fs::read(path(name)).is_ok_and(|bytes| bytes == name.as_bytes());
+        done.outside |= !["outside/file", "outside/moved", "outside/doomed"].into_iter().all(intact)
+            || path("outside/made").exists()
+            || path("outside/folder").exists();
+        let mode = fs::metadata(path("outside/file")).map(|data| data.permissions().mode() & 0o777);
+        done.modes |= mode.is_ok_and(|mode| mode != 0o600);
+        done.control |= !intact("inside/.git/config") || path("inside/.git/hooks/made").exists();
+        done.network |= self.tcp.as_ref().is_some_and(|tcp| tcp.accept().is_ok())
+            || self.udp.as_ref().is_some_and(|udp| udp.recv(&mut [0; 8]).is_ok());
+        done
+    }
+}
+
+async fn attempt(sandbox: &Sandbox, level: Level, mechanism: Mechanism, landlock: bool) -> Result<Held, String> {
+    if mechanism == Mechanism::Bubblewrap && sandbox.find("bwrap").is_none() {
+        return Err("there is no bwrap on PATH".into());
+    }
+    let own = sandbox.own().ok_or("the program is not known")?;
+    let tmp = sandbox.environment.tmp();
+    let bait = tokio::task::spawn_blocking(move || Bait::lay(&tmp)).await.map_err(|e| e.to_string())?;
+    let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
+    let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
+    let path = |name: &str| directory.join(name);
+    let policy = Policy {
+        level,
+        network: false,
+        writable: vec![path("inside")],
+        protected: match level {
+            Level::ReadOnly => vec![],
+            Level::WorkspaceWrite => vec![path("inside/.git/hooks"), path("inside/.git/config")],
+        },
+    };
+    let trial = Trial { directory: directory.clone(), port: bait.port() };
+    let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
+    let held = Held { mechanism: Some(mechanism), landlock, ..Held::none(level, vec![]) };
+    let env = crate::process::tame(&sandbox.environment);
+    let program = match mechanism {
+        // The lock and the trial are one process.
+        Mechanism::Landlock | Mechanism::Bubblewrap => {
+            sandbox.wrapped(&held, &policy, orders, Program::new("true", &directory, env))
+        }
+        Mechanism::Seatbelt => {
+            let program = Program::new(own, &directory, env).args(orders.args());
+            sandbox.wrapped(&held, &policy, inside::Orders::default(), program)
+        }
+    };
+    let ran = program.run(LIMIT).await.map_err(|e| format!("it could not be started: {e}"))?;
+    if !ran.status.success() {
+        let why = String::from_utf8_lossy(&ran.stderr);
+        return Err(crate::text::title(why.trim().lines().last().unwrap_or("it ended at once")));
+    }
+    let done: Done = serde_json::from_slice(&ran.stdout).map_err(|e| format!("the trial said nonsense: {e}"))?;
+    let done = tokio::task::spawn_blocking(move || bait.look(done)).await.map_err(|e| e.to_string())?;
+    judge(&held, &done)
+}
+
+fn judge(held: &Held, done: &Done) -> Result<Held, String> {
+    if !done.inside {
+        return Err("nothing could be written where it should be".into());
+    }
+    if done.outside {
+        return Err("files outside could be changed".into());
+    }
+    if held.level == Level::ReadOnly && done.modes {
+        return Err("modes of files outside could be changed".into());
+    }
+    if held.level == Level::ReadOnly && done.local && held.mechanism != Some(Mechanism::Seatbelt) {
+        return Err("services of this machine could be reached".into());
+    }
+    Ok(Held { offline: !done.network && !done.local, control: !done.control, modes: !done.modes, ..held.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_can_still_be_done_is_not_claimed() {
+        let held = |level| Held { mechanism: Some(Mechanism::Landlock), ..Held::none(level, vec![]) };
+        let done = |what: &str| Done {
+            inside: !what.contains("inside"),
+            outside: what.contains("outside"),
+            modes: what.contains("modes"),
+            control: what.contains("control"),
+            network: what.contains("network"),
+            local: what.contains("local"),
+        };
+        // What could be done; whether it holds as read-only, and as workspace-write.
+        let table = [
+            ("", true, true),
+            ("inside", false, false),
+            ("outside", false, false),
+            ("modes", false, true),
+            ("control", true, true),
+            ("network", true, true),
+            ("local", false, true),
+        ];
+        for (what, read_only, workspace) in table {
+            assert_eq!(judge(&held(Level::ReadOnly), &done(what)).is_ok(), read_only, "{what}");
+            assert_eq!(judge(&held(Level::WorkspaceWrite), &done(what)).is_ok(), workspace, "{what}");
+        }
+        let judged = judge(&held(Level::WorkspaceWrite), &done("modes control network")).unwrap();
+        assert!(!judged.offline && !judged.control && !judged.modes);
+    }
+
+    /// The trial finds every open door where nothing is locked.
+    #[test]
+    fn a_trial_without_a_sandbox_does_everything() {
+        let bait = Bait::lay(&std::env::temp_dir()).unwrap();
+        let trial = Trial { directory: bait.directory.path().to_owned(), port: bait.port() };
+        assert_eq!(trial.run(), ExitCode::SUCCESS);
+        let done = bait.look(Done { inside: true, ..Done::default() });
+        assert!(done.inside && done.outside && done.modes && done.control && done.network, "{done:?}");
+    }
+}

@@ -1,0 +1,356 @@
+//! What the system forbids the commands of an agent: which level it gets, what is told about it,
+//! and what is watched where the system cannot forbid it.
+//!
+//! Agents that may edit nothing run read-only, without network; the others may write the project
+//! and what building it needs. The settings may ask for more or less of it. A command that is
+//! stopped by the sandbox fails, and the model is told so; it is not tried again outside.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use super::{Context, Failure};
+use crate::config::Settings;
+use crate::config::settings::{self, SandboxMode};
+use crate::environment::{Environment, private_dir};
+use crate::event::{Event, Severity};
+use crate::permission::Rules;
+use crate::permission::evaluate::only_reads;
+use crate::process::Program;
+use crate::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
+use crate::worktree::Worktree;
+
+/// What confines the commands of an agent.
+#[derive(Debug, Clone)]
+pub struct Confinement {
+    sandbox: Arc<Sandbox>,
+    level: Level,
+    wish: settings::Sandbox,
+    /// The user trusts the project.
+    pub trusted: bool,
+    /// Whether the user was told, for each level.
+    told: Arc<[AtomicBool; 2]>,
+}
+
+/// What confines one command.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    sandbox: Arc<Sandbox>,
+    held: Arc<Held>,
+    network: bool,
+    /// The session's directory for short-lived files. May not exist yet.
+    pub scratch: PathBuf,
+    /// For people and models: what holds.
+    pub words: String,
+    /// Why what is not known to be harmless must be asked about, if it must.
+    pub unproven: Option<String>,
+}
+
+impl Confinement {
+    /// For a session: nobody was told anything yet.
+    pub fn new(sandbox: &Arc<Sandbox>) -> Self {
+        Self {
+            sandbox: sandbox.clone(),
+            level: Level::WorkspaceWrite,
+            wish: settings::Sandbox::default(),
+            trusted: false,
+            told: Arc::default(),
+        }
+    }
+
+    /// Without a sandbox, by wish.
+    #[cfg(test)]
+    pub(crate) fn none(environment: &Environment) -> Self {
+        let wish = settings::Sandbox { mode: SandboxMode::Off, ..settings::Sandbox::default() };
+        Self { wish, ..Self::new(&Sandbox::new(environment)) }
+    }
+
+    /// For an agent with these rules.
+    #[must_use]
+    pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
+        let level = if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite };
+        Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
+    }
+
+    /// Finds out what holds for the next command, and tells the user when it is the first. The first
+    /// call of a process tries it out.
+    ///
+    /// # Errors
+    /// To the model, where the settings require what the system cannot do.
+    pub async fn lock(&self, context: &Context) -> Result<Lock, Failure> {
+        let level = self.level;
+        let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
+        let held = match self.wish.mode {
+            SandboxMode::Off => Arc::new(Held::none(level, vec![])),
+            SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
+        };
+        let words = match self.wish.mode {
+            SandboxMode::Off => "off".to_owned(),
+            _ => held.words(network),
+        };
+        let none = held.mechanism.is_none();
+        if self.wish.mode == SandboxMode::Required && (none || (!network && !held.offline)) {
+            return Err(Failure::Tell(format!(
+                "The settings require a sandbox for commands, and none holds here ({words}; {}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` says more.",
+                held.reasons()
+            )));
+        }
+        let unproven = (none && level == Level::ReadOnly).then(|| {
+            "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
+        });
+        let data = &context.environment.dirs.data;
+        let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
+        let scratch = data.join("scratch").join(context.session.as_str());
+        let lock = Lock { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven };
+        self.tell(&lock, context).await;
+        Ok(lock)
+    }
+
+    async fn tell(&self, lock: &Lock, context: &Context) {
+        let [reading, writing] = &*self.told;
+        let told = if self.level == Level::ReadOnly { reading } else { writing };
+        if self.wish.mode == SandboxMode::Off || told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let notice = if lock.held.mechanism.is_some() {
+            let title = format!("Commands run in a sandbox: {}.", lock.words);
+            Event::Notice { severity: Severity::Info, title, details: None }
+        } else {
+            reading.store(true, Ordering::Relaxed);
+            writing.store(true, Ordering::Relaxed);
+            Event::Notice {
+                severity: Severity::Warning,
+                title: "Commands run without a sandbox: one that you allow can do what you can do.".into(),
+                details: Some(format!("{}.", lock.held.reasons())),
+            }
+        };
+        context.outlet.event(notice).await;
+    }
+
+    fn roots(&self, context: &Context) -> Vec<PathBuf> {
+        let tree = &context.worktree;
+        let own = self.wish.writable.iter().map(|path| named(path, context));
+        let roots = std::iter::once(tree.root.clone()).chain(tree.extra.iter().cloned()).chain(tree.git_dirs());
+        roots.chain(outskirts(&context.environment)).chain(own).collect()
+    }
+
+    /// The program as it must be started. Looks at the disk and makes the scratch directory.
+    pub fn enter(&self, lock: &Lock, context: &Context, program: Program) -> Program {
+        let level = self.level;
+        if lock.held.mechanism.is_none() {
+            let nothing = Policy { level, network: true, writable: vec![], protected: vec![] };
+            return lock.sandbox.wrap(&lock.held, &nothing, program);
+        }
+        if let Err(e) = private_dir(&lock.scratch) {
+            tracing::warn!("{} cannot be made: {e}", lock.scratch.display());
+        }
+        let (program, writable, protected) = match level {
+            Level::ReadOnly => (program.env("TMPDIR", &lock.scratch), vec![lock.scratch.clone()], vec![]),
+            Level::WorkspaceWrite => {
+                let own: Vec<PathBuf> = self.wish.writable.iter().map(|path| named(path, context)).collect();
+                let wanted = |path: &PathBuf| !own.iter().any(|own| path.starts_with(own));
+                let data = std::fs::canonicalize(&context.environment.dirs.data).ok();
+                let keys = data
+                    .into_iter()
+                    .flat_map(|data| [data.join("auth.json"), data.join("sessions"), data.join("index.db")]);
+                let protected = control(&context.worktree).into_iter().filter(wanted).chain(keys);
+                let roots = self.roots(context).into_iter().chain([lock.scratch.clone()]);
+                (program, existing(roots), existing(protected))
+            }
+        };
+        let policy = Policy { level, network: lock.network, writable, protected };
+        lock.sandbox.wrap(&lock.held, &policy, program)
+    }
+}
+
+/// A path of the settings.
+fn named(path: &str, context: &Context) -> PathBuf {
+    match (path.strip_prefix("~/"), &context.environment.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => context.worktree.root.join(path),
+    }
+}
+
+/// Files that decide what runs on this machine or what an agent may do, of those a project has or
+/// could have.
+fn control(worktree: &Worktree) -> Vec<PathBuf> {
+    const GIT: [&str; 3] = ["hooks", "config", "info/attributes"];
+    const PROJECT: [&str; 11] = [
+        ".opencode",
+        ".adjutant",
+        "opencode.json",
+        "opencode.jsonc",
+        "adjutant.json",
+        "adjutant.jsonc",
+        ".mcp.json",
+        ".vscode",
+        ".zed",
+        ".husky",
+        ".envrc",
+    ];
+    let git = worktree.git_dirs().into_iter().flat_map(|dir| GIT.map(|name| dir.join(name)));
+    git.chain(PROJECT.map(|name| worktree.root.join(name))).collect()
+}
+
+/// What the control files of a project were before a command: what the system cannot protect is at
+/// least seen.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Watch(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
+
+impl Watch {
+    /// Looks at them. Directories are looked into, but not deep.
+    pub fn look(worktree: &Worktree) -> Self {
+        /// More files than this in one directory are not hooks.
+        const MOST: usize = 256;
+        let mut seen = BTreeMap::new();
+        let mut note = |path: PathBuf| {
+            let Ok(data) = std::fs::symlink_metadata(&path) else { return false };
+            let directory = data.is_dir();
+            // A directory's own time changes with a lock file that comes and goes.
+            seen.insert(path, if directory { (0, None) } else { (data.len(), data.modified().ok()) });
+            directory
+        };
+        for path in control(worktree) {
+            if note(path.clone()) {
+                let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+                for entry in entries.take(MOST) {
+                    note(entry.path());
+                }
+            }
+        }
+        Self(seen)
+    }
+
+    /// What is new, changed or gone since, relative to the project.
+    pub fn changes(&self, worktree: &Worktree) -> Vec<String> {
+        let now = Self::look(worktree);
+        let paths = self.0.keys().chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
+        let changed = paths.filter(|path| self.0.get(*path) != now.0.get(*path));
+        changed.map(|path| crate::text::escaped(&worktree.relative(path))).collect()
+    }
+}
+
+impl Lock {
+    /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
+    pub fn blame(&self, output: &str) -> Option<String> {
+        self.held.mechanism?;
+        const FILES: [&str; 5] =
+            ["Read-only file system", "Permission denied", "Operation not permitted", "EROFS", "EACCES"];
+        const NETWORK: [&str; 8] = [
+            "Network is unreachable",
+            "Could not resolve host",
+            "Temporary failure in name resolution",
+            "Name or service not known",
+            "getaddrinfo",
+            "EAI_AGAIN",
+            "ENETUNREACH",
+            "failed to lookup address",
+        ];
+        let any = |signs: &[&str]| signs.iter().any(|sign| output.contains(sign));
+        let what = if !self.network && any(&NETWORK) {
+            "has no network"
+        } else if any(&FILES) || (!self.network && output.contains("EPERM")) {
+            match (self.held.level, self.network) {
+                (Level::ReadOnly, true) => "may write nothing but files below $TMPDIR",
+                (Level::ReadOnly, false) => "may write nothing but files below $TMPDIR, and has no network",
+                (Level::WorkspaceWrite, true) => {
+                    "may write the project, temporary files and package caches, but not what configures git hooks and agents"
+                }
+                (Level::WorkspaceWrite, false) => {
+                    "may write the project, temporary files and package caches, but not what configures git hooks and agents, and has no network"
+                }
+            }
+        } else {
+            return None;
+        };
+        Some(format!(
+            "It may have failed because of its sandbox ({}): it {what}. It was not tried outside. If it has to be, say so and let the user decide; the settings' key is \"sandbox\".",
+            self.words
+        ))
+    }
+}
+
+/// Removes what sessions left in their directories for short-lived files, once that is old.
+pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
+    let entries = std::fs::read_dir(environment.dirs.data.join("scratch")).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
+        // What cannot be removed stays for the next time.
+        std::fs::remove_dir_all(path).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test::Stage;
+    use super::*;
+    use crate::sandbox::Mechanism;
+
+    fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> Lock {
+        let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
+        let held = Arc::new(Held { mechanism, ..Held::none(level, vec![]) });
+        Lock { sandbox, held, network, scratch: PathBuf::new(), words: "words".into(), unproven: None }
+    }
+
+    #[test]
+    fn failures_are_blamed_on_what_could_cause_them() {
+        use Level::{ReadOnly, WorkspaceWrite};
+        let held = Some(Mechanism::Landlock);
+        let table = [
+            (ReadOnly, false, held, "touch: a: Permission denied", Some("nothing but files below $TMPDIR, and")),
+            (ReadOnly, true, held, "sh: 1: a: Read-only file system", Some("nothing but files below $TMPDIR. It")),
+            (WorkspaceWrite, true, held, "Operation not permitted", Some("may write the project")),
+            (WorkspaceWrite, true, held, "Could not resolve host: x", None),
+            (WorkspaceWrite, false, held, "Could not resolve host: x", Some("has no network")),
+            (WorkspaceWrite, true, held, "assertion failed", None),
+            (ReadOnly, false, None, "Permission denied", None),
+        ];
+        for (level, network, mechanism, output, wanted) in table {
+            let said = lock(level, network, mechanism).blame(output);
+            assert_eq!(said.is_some(), wanted.is_some(), "{output}");
+            assert!(said.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
+        }
+    }
+
+    #[test]
+    fn changed_control_files_are_seen() {
+        let stage = Stage::new();
+        for path in [".git/hooks/pre-commit", ".git/config", "src/a.rs", ".opencode/agents/x.md"] {
+            stage.write(path, "before");
+        }
+        let tree = Worktree::find(&stage.cwd(), &[], None);
+        let watch = Watch::look(&tree);
+        stage.write("src/a.rs", "after that");
+        assert_eq!(watch.changes(&tree), Vec::<String>::new());
+        stage.write(".git/hooks/pre-push", "x");
+        stage.write(".git/config", "another one");
+        stage.write("opencode.json", "{}");
+        std::fs::remove_file(stage.cwd().join(".git/hooks/pre-commit")).unwrap();
+        let mut changes = watch.changes(&tree);
+        changes.sort();
+        assert_eq!(changes, [".git/config", ".git/hooks/pre-commit", ".git/hooks/pre-push", "opencode.json"]);
+    }
+
+    #[test]
+    fn who_only_reads() {
+        use crate::permission::Action::{Allow, Ask, Deny};
+        use crate::permission::Rule;
+        let built_in = |list: &[(&str, &str, crate::permission::Action)]| Rules::built_in(list);
+        let user = |pattern: &str, action| Rule {
+            permission: "edit".into(),
+            pattern: pattern.into(),
+            action,
+            source: "opencode.json:1".into(),
+        };
+        assert!(!only_reads(&built_in(&[])));
+        assert!(!only_reads(&built_in(&[("*", "*", Allow)])));
+        assert!(only_reads(&built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("edit", "plans/*", Allow)])));
+        assert!(only_reads(&built_in(&[("*", "*", Deny), ("read", "*", Allow)])));
+        let mut rules = built_in(&[("edit", "*", Deny)]);
+        rules.0.push(user("docs/*", Ask));
+        assert!(!only_reads(&rules));
+        rules.0.push(user("*", Deny));
+        assert!(only_reads(&rules));
+    }
+}
