@@ -24,7 +24,7 @@ pub const ALL: [(&str, fn()); 3] = [
 /// A conversation without a page: says things, hears answers, and watches the laws.
 pub struct Talk {
     pub project: Project,
-    editor: Editor,
+    pub editor: Editor,
     laws: Laws,
 }
 
@@ -73,6 +73,12 @@ impl Talk {
     pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
         let prompt = json!([{ "type": "text", "text": words }]);
         self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+    }
+
+    /// Where the agent was killed: it leaves no farewell.
+    pub fn lost(mut self) -> Project {
+        self.editor.finish();
+        self.project
     }
 
     pub fn leave(mut self) -> Project {

@@ -21,6 +21,7 @@ mod model;
 mod names;
 mod project;
 mod providers;
+mod sandbox;
 mod spoil;
 mod terminal;
 mod transcript;
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in providers::ALL {
         trials.push(test(format!("providers/{name}"), run));
+    }
+    for (name, run) in sandbox::ALL {
+        trials.push(test(format!("sandbox/{name}"), run));
     }
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));

@@ -201,6 +201,11 @@ impl Model {
         self.shared.lock().mode_changed = true;
     }
 
+    /// The messages of every request so far.
+    pub fn requests(&self) -> Vec<Value> {
+        self.shared.lock().requests.iter().map(|(messages, _)| Value::Array(messages.clone())).collect()
+    }
+
     /// What was wrong with the requests; and what of the script was never asked for.
     pub fn problems(&self) -> Vec<String> {
         let state = self.shared.lock();

@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod auth;
 mod config;
+mod doctor;
 mod log;
 mod models;
 mod permissions;
@@ -65,6 +66,8 @@ enum Command {
     },
     /// The models there are here: limits, prices per million tokens, abilities, keys.
     Models(models::Args),
+    /// What works here and what does not, found out by trying it. Exit code 1 if something does not.
+    Doctor(doctor::Args),
 }
 
 /// Reads the command line and does what it says.
@@ -96,9 +99,8 @@ pub fn main() -> ExitCode {
         Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
         Command::Trust(args) => Some(trust::trust(args, &environment)),
-        Command::Acp | Command::Run(_) | Command::Permissions { .. } | Command::Models(_) | Command::Auth { .. } => {
-            None
-        }
+        // The rest needs threads.
+        _ => None,
     };
     match done {
         Some(Ok(code)) => return ExitCode::from(code),
@@ -125,6 +127,10 @@ pub fn main() -> ExitCode {
             }
         }
         Command::Auth { verb } => match runtime.block_on(auth::auth(verb.unwrap_or(auth::Verb::List), &environment)) {
+            Ok(code) => ExitCode::from(code),
+            Err(e) => complain(&format!("{e:#}")),
+        },
+        Command::Doctor(args) => match runtime.block_on(doctor::doctor(&args, &environment)) {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),
         },

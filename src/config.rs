@@ -25,7 +25,7 @@ mod tests;
 pub mod trust;
 pub mod unseen;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use declare::{schema, schema_text, table};
 pub use disk::Fingerprint;
@@ -67,6 +67,12 @@ impl Loaded {
     /// Whether a file that was looked at is different by now.
     pub fn is_stale(&self) -> bool {
         self.fingerprint.is_stale()
+    }
+
+    /// The files that were read, lowest layer first.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let paths = self.origins.iter().filter_map(|origin| origin.path.as_ref());
+        paths.map(|path| path.to_path_buf()).collect()
     }
 
     /// Whether any value is not used because it is wrong.
@@ -157,6 +163,16 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
+    let narrowed = told.iter().filter(|told| told.origin.project).filter_map(|told| told.node.get("sandbox"));
+    if narrowed.clone().count() > 0
+        && !narrowed.clone().any(trust::widens)
+        && let Some(own) = alone.get("sandbox")
+    {
+        // A word of the project replaces an object of the user's; what that forbade stays forbidden.
+        let own = resolve::sandbox(own);
+        settings.sandbox.network = settings.sandbox.network.or(own.network.filter(|open| !open));
+        settings.sandbox.writable = own.writable;
+    }
     settings.directories = directories;
     if told.iter().any(|told| told.origin.project && told.node.get("permission").is_some()) {
         settings.permission = std::mem::take(&mut settings.permission).then(&rules::denies_kept(&user));

@@ -129,7 +129,8 @@ impl Held {
         };
         let mut text = format!("{}, {}", mechanism.key(), self.level.as_str());
         text.push_str(match (network, self.offline) {
-            (true, _) => ", network open",
+            (true, _) if self.level == Level::ReadOnly => ", network open",
+            (true, _) => ", network and local services open",
             (false, true) => ", no network",
             (false, false) => ", network open although it should not be",
         });
@@ -319,7 +320,7 @@ mod tests {
             (
                 held(Some(Mechanism::Landlock)),
                 true,
-                "landlock, workspace-write, network open, control files not protected, file modes open, reads open",
+                "landlock, workspace-write, network and local services open, control files not protected, file modes open, reads open",
             ),
             (
                 Held { level: Level::ReadOnly, modes: true, ..held(Some(Mechanism::Bubblewrap)) },

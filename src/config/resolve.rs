@@ -43,15 +43,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
         steer: file.steer.unwrap_or(defaults.steer),
         trust_all: file.trust == Some(file::Trust::All),
-        sandbox: match file.sandbox {
-            None => defaults.sandbox,
-            Some(file::Sandbox::Mode(mode)) => Sandbox { mode, ..Sandbox::default() },
-            Some(file::Sandbox::Full(full)) => Sandbox {
-                mode: full.mode.unwrap_or_default(),
-                writable: full.writable.unwrap_or_default(),
-                network: full.network,
-            },
-        },
+        sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
         formatter: switch(file.formatter),
         lsp: switch(file.lsp),
         log_level: file.log_level.map(|level| match level {
@@ -123,6 +115,20 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         to.primary_tools = experimental.primary_tools.unwrap_or_default();
     }
     settings
+}
+
+/// What a checked value of `sandbox` means.
+pub(crate) fn sandbox(node: &Node) -> Sandbox {
+    let mode = match node.get("mode").unwrap_or(node).as_text() {
+        Some("required") => file::SandboxMode::Required,
+        Some("off") => file::SandboxMode::Off,
+        _ => file::SandboxMode::Auto,
+    };
+    let writable = match node.get("writable").map(|node| &node.value) {
+        Some(Value::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    Sandbox { mode, writable, network: node.get("network").and_then(Node::as_bool) }
 }
 
 /// Whether a variable that is a switch is on.

@@ -676,6 +676,43 @@ fn trust_is_for_one_path_and_one_content() {
 }
 
 #[test]
+fn a_project_only_narrows_the_sandbox() {
+    use settings::{Sandbox, SandboxMode};
+    let sandbox = |mode, writable: &[&str], network| Sandbox {
+        mode,
+        writable: writable.iter().map(|path| (*path).to_owned()).collect(),
+        network,
+    };
+    use SandboxMode::{Auto, Off, Required};
+    // The user's, the project's, whether that needs trust, what holds without it.
+    let table = [
+        ("null", r#""off""#, true, sandbox(Auto, &[], None)),
+        ("null", r#""auto""#, true, sandbox(Auto, &[], None)),
+        ("null", r#""required""#, false, sandbox(Required, &[], None)),
+        (r#""off""#, r#""required""#, false, sandbox(Required, &[], None)),
+        (r#""required""#, r#"{"network": false}"#, true, sandbox(Required, &[], None)),
+        (r#""required""#, r#"{"mode": "required", "network": false}"#, false, sandbox(Required, &[], Some(false))),
+        (
+            r#"{"writable": ["~/x"], "network": false}"#,
+            r#""required""#,
+            false,
+            sandbox(Required, &["~/x"], Some(false)),
+        ),
+        (r#"{"writable": ["~/x"]}"#, r#"{"writable": ["/"]}"#, true, sandbox(Auto, &["~/x"], None)),
+        (r#"{"network": false}"#, r#"{"mode": "required", "network": true}"#, true, sandbox(Auto, &[], Some(false))),
+        (r#"{"mode": "off"}"#, "null", false, sandbox(Off, &[], None)),
+    ];
+    for (user, project, trust, wanted) in table {
+        let place = Place::new();
+        place.write("home/.config/adjutant/adjutant.json", format!("{{\"sandbox\": {user}}}"));
+        place.write("work/repo/opencode.json", format!("{{\"sandbox\": {project}}}"));
+        let loaded = place.load();
+        assert_eq!(loaded.settings.sandbox, wanted, "{user} {project}");
+        assert_eq!(loaded.trust.items.iter().any(|item| item.kind == Kind::Sandbox), trust, "{user} {project}");
+    }
+}
+
+#[test]
 fn a_trusted_project_still_undoes_no_deny_of_the_user() {
     let mut place = Place::new();
     place.var("ADJUTANT_TRUST", "all");

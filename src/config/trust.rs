@@ -334,7 +334,7 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
 
 /// Whether a project's sandbox could be wider than the user's, whatever that is: only one that is
 /// required and gives nothing cannot.
-fn widens(sandbox: &Node) -> bool {
+pub(crate) fn widens(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
     let network = sandbox.get("network").and_then(Node::as_bool) == Some(true);
     mode != Some("required") || network || sandbox.get("writable").is_some()

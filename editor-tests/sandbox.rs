@@ -1,0 +1,336 @@
+//! What a command can still do in a sandbox, tried from outside: through the real binary, with every
+//! mechanism this system has, and with none.
+//!
+//! What is expected follows from what `adjutant doctor` tells: where it claims a mechanism, the
+//! forbidden acts must fail; where it claims none, the questions must say so. So these tests hold on
+//! any system, and a claim that is not kept fails them.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::conversations::Talk;
+use crate::editor::PATIENCE;
+use crate::model::{self, Model};
+use crate::project::Project;
+
+/// A name and what to do.
+pub const ALL: [(&str, fn()); 9] = [
+    ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
+    ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
+    ("a builder stays in the project (bwrap)", || a_builder_stays_in_the_project("bwrap")),
+    ("a builder stays in the project (landlock)", || a_builder_stays_in_the_project("landlock")),
+    ("the network is open when it is told to be", the_network_is_open),
+    ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
+    ("what is required and not there", what_is_required_and_not_there),
+    ("a command ends with adjutant", a_command_ends_with_adjutant),
+    ("doctor claims nothing that is left out", doctor_claims_nothing_that_is_left_out),
+];
+
+const MECHANISMS: [&str; 2] = ["bwrap", "landlock"];
+
+/// Everything a read-only command must not do, by a redirection, a program, a subprocess, and a
+/// process that has left its family; and every way to the network a shell has. Waits for the last.
+const ATTACK: &str = r#"
+echo redirected > redirected
+touch touched
+sh -c 'sh -c "echo deep > deep"'
+(setsid sh -c 'setsid sh -c "echo forked > forked; echo end > $TMPDIR/end"' &)
+echo appended >> victim
+true > victim
+chmod 777 victim
+touch -d 2001-01-01 victim
+ln victim linked
+ln -s victim symbolic
+mv victim moved
+rm -f victim
+mkdir directory
+echo home > "$HOME/home"
+echo tmp > TEMPORARY/tmp
+bash -c 'echo x > /dev/tcp/127.0.0.1/PORT'
+bash -c 'echo x > /dev/udp/127.0.0.1/PORT'
+while [ ! -e "$TMPDIR/end" ]; do sleep 0.01; done
+echo all tried
+"#;
+
+/// Leaves only one mechanism.
+fn only(project: &mut Project, mechanism: &str) {
+    let others: Vec<&str> = MECHANISMS.into_iter().filter(|other| *other != mechanism).collect();
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some(&others.join(",")));
+}
+
+/// What `adjutant doctor` tells about the sandbox at a level.
+fn told(project: &Project, level: &str) -> Value {
+    let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    let output = doctor.args(["doctor", "--json"]).current_dir(project.cwd()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
+    report["sandbox"][level].clone()
+}
+
+/// A mechanism that does not hold must be said not to, with the reason.
+fn why(told: &Value, mechanism: &str) {
+    assert_eq!(told["told"], "none: it could do what you can do");
+    let failed = told["failed"].as_array().unwrap().iter().find(|failed| failed["mechanism"] == mechanism);
+    assert!(failed.is_some_and(|failed| !failed["why"].as_str().unwrap().contains("left out")), "{told}");
+}
+
+/// A directory that is no temporary one, where this machine has one to write in.
+fn elsewhere() -> tempfile::TempDir {
+    let places = [env!("CARGO_TARGET_TMPDIR"), "/opt", "/srv", "/var/lib", env!("CARGO_MANIFEST_DIR")];
+    let temporary = |place: &&str| ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|tmp| Path::new(place).starts_with(tmp));
+    let found = places.iter().filter(|place| !temporary(place)).find_map(|place| tempfile::tempdir_in(place).ok());
+    found.expect("a directory outside /tmp that can be written")
+}
+
+/// One prompt during which every question is answered with yes: the questions, the updates.
+fn turn(talk: &mut Talk, session: &str, mode: &str) -> (Vec<Value>, Vec<Value>) {
+    talk.request(2, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+    talk.answer(2);
+    talk.prompt(3, session, "Go.");
+    let (mut questions, mut updates) = (Vec::new(), Vec::new());
+    loop {
+        let message = talk.hear();
+        if message["method"] == "session/request_permission" {
+            let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "once" } });
+            talk.say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }));
+            questions.push(message["params"].clone());
+        } else if message["id"] == 3 {
+            assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+            return (questions, updates);
+        } else {
+            updates.push(message["params"]["update"].clone());
+        }
+    }
+}
+
+/// A project whose user says this in the settings, and a model that runs one command.
+fn stage(settings: &Value, command: &str) -> (Project, Model) {
+    let call = json!({ "command": command, "description": "Run" });
+    let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), settings);
+    (project, model)
+}
+
+fn words(updates: &[Value]) -> String {
+    updates.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// What was said beside the conversation.
+fn asides(updates: &[Value]) -> Vec<&str> {
+    let thoughts = updates.iter().filter(|update| update["sessionUpdate"] == "agent_thought_chunk");
+    thoughts.filter_map(|update| update["content"]["text"].as_str()).collect()
+}
+
+/// Names in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into()).collect();
+    names.sort();
+    names
+}
+
+/// Ears on one port of this machine, of both kinds.
+struct Ears(TcpListener, UdpSocket);
+
+impl Ears {
+    fn open() -> (Self, u16) {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let udp = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        udp.set_nonblocking(true).unwrap();
+        (Self(tcp, udp), port)
+    }
+
+    fn heard(&self) -> (bool, bool) {
+        let nothing = |e: std::io::Error| assert_eq!(e.kind(), ErrorKind::WouldBlock);
+        (self.0.accept().map_err(nothing).is_ok(), self.1.recv(&mut [0; 9]).map_err(nothing).is_ok())
+    }
+}
+
+fn a_planner_writes_nothing(mechanism: &str) {
+    let (ears, port) = Ears::open();
+    let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh attack.sh");
+    only(&mut project, mechanism);
+    let temporary = project.path("tmp:.").display().to_string();
+    project.write("attack.sh", &ATTACK.replace("PORT", &port.to_string()).replace("TEMPORARY", &temporary));
+    project.write("victim", "untouched");
+    let victim = project.path("victim");
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = fs::metadata(&victim).unwrap().modified().unwrap();
+    let told = told(&project, "readOnly");
+    if told["mechanism"].is_null() {
+        return why(&told, mechanism);
+    }
+    assert_eq!(told["mechanism"], mechanism);
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (questions, updates) = turn(&mut talk, &session, "plan");
+    let said = words(&updates);
+    assert!(said.contains("all tried"), "{said}");
+    assert_eq!(questions.len(), 1, "{said}");
+    // Told in the question, once beside the conversation, and in the result.
+    let told = told["told"].as_str().unwrap();
+    assert!(told.contains("read-only") && told.contains("no network"), "{told}");
+    let question = questions[0]["toolCall"]["content"].to_string();
+    assert!(question.contains(&format!("Sandbox: {told}.")), "{question}");
+    assert_eq!(asides(&updates), [format!("Commands run in a sandbox: {told}.\n\n")]);
+    assert!(said.contains(&format!("\"sandbox\":\"{told}\"")), "{said}");
+    let project = talk.leave();
+    assert_eq!(names(&project.cwd()), ["attack.sh", "victim"]);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+    let after = fs::metadata(&victim).unwrap();
+    assert_eq!((after.permissions().mode() & 0o777, after.modified().unwrap()), (0o640, before));
+    assert!(!project.path("~/home").exists());
+    assert_eq!(names(&project.path("tmp:.")), Vec::<String>::new());
+    assert_eq!(ears.heard(), (false, false));
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn a_builder_stays_in_the_project(mechanism: &str) {
+    // The project lies below a temporary directory, which a builder may write.
+    let outside = elsewhere();
+    let script = "
+echo made > made; chmod +x made; mkdir -p deep/down; echo x > $TMPDIR/temporary
+echo out > OUTSIDE/made
+mv made.sh OUTSIDE/moved
+echo hook > .git/hooks/pre-commit
+false
+";
+    let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh made.sh");
+    only(&mut project, mechanism);
+    project.write("made.sh", &script.replace("OUTSIDE", &outside.path().display().to_string()));
+    project.git();
+    let hook = project.path(".git/hooks/pre-commit");
+    let told = told(&project, "workspaceWrite");
+    if told["mechanism"].is_null() {
+        return why(&told, mechanism);
+    }
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (questions, updates) = turn(&mut talk, &session, "build");
+    let said = words(&updates);
+    assert!(questions.is_empty(), "{questions:?}");
+    let told = told["told"].as_str().unwrap();
+    assert_eq!(asides(&updates), [format!("Commands run in a sandbox: {told}.\n\n")]);
+    let project = talk.leave();
+    assert_eq!(names(outside.path()), Vec::<String>::new());
+    for path in ["made", "deep/down", "tmp:temporary", "made.sh"] {
+        assert!(project.path(path).exists(), "{path}\n{said}");
+    }
+    // Either it cannot be changed, or the change is seen.
+    let open = told.contains("control files not protected");
+    assert_eq!(hook.exists(), open, "{told}");
+    let sees = model.requests().last().unwrap().to_string();
+    assert_eq!(sees.contains("It changed files that decide what runs on this machine: .git/hooks/pre-commit"), open);
+    // It failed, and what it says is what a sandbox makes programs say.
+    assert!(sees.contains("It may have failed because of its sandbox") && sees.contains("not tried outside"), "{sees}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn the_network_is_open() {
+    let (ears, port) = Ears::open();
+    let script = format!("echo x > /dev/tcp/127.0.0.1/{port}; echo x > /dev/udp/127.0.0.1/{port}");
+    let sandbox = json!({ "sandbox": { "network": true } });
+    for (mode, level) in [("build", "workspaceWrite"), ("plan", "readOnly")] {
+        let (project, model) = stage(&sandbox, "bash talk.sh");
+        project.write("talk.sh", &script);
+        let told = told(&project, level);
+        assert!(told["mechanism"].is_null() || told["told"].as_str().unwrap().contains(" open, "), "{told}");
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        let (_, updates) = turn(&mut talk, &session, mode);
+        assert_eq!(ears.heard(), (true, true), "{mode}: {}", words(&updates));
+        talk.leave();
+        assert_eq!(model.problems(), Vec::<String>::new());
+    }
+}
+
+/// Where nothing sees to it that a planner changes nothing, what is not known to be harmless is asked
+/// about, even where a rule allows it.
+fn without_a_sandbox_a_planner_asks() {
+    let rule =
+        json!({ "sandbox": "auto", "agent": { "plan": { "permission": { "bash": { "sh look.sh": "allow" } } } } });
+    for (command, asked) in [("sh look.sh", 1), ("ls", 0)] {
+        let (mut project, model) = stage(&rule, command);
+        project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
+        project.write("look.sh", "echo looked\n");
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        let (questions, updates) = turn(&mut talk, &session, "plan");
+        assert_eq!(questions.len(), asked, "{command}");
+        for question in &questions {
+            let text = question["toolCall"]["content"].to_string();
+            assert!(text.contains("this is not known to be harmless"), "{text}");
+            assert!(text.contains("Sandbox: none: it could do what you can do."), "{text}");
+        }
+        let asides = asides(&updates);
+        assert_eq!(asides.len(), 1, "{asides:?}");
+        assert!(asides[0].contains("without a sandbox") && asides[0].contains("left out by"), "{asides:?}");
+        talk.leave();
+        assert_eq!(model.problems(), Vec::<String>::new());
+    }
+}
+
+fn what_is_required_and_not_there() {
+    let (mut project, model) = stage(&json!({ "sandbox": "required" }), "touch made");
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    turn(&mut talk, &session, "build");
+    let project = talk.leave();
+    assert!(!project.path("made").exists());
+    let sees = model.requests().last().unwrap().to_string();
+    assert!(sees.contains("The settings require a sandbox for commands, and none holds here"), "{sees}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Also when it is killed and can end nothing itself.
+fn a_command_ends_with_adjutant() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let (project, _model) = stage(&Value::Null, "echo begun; exec sleep 1000");
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(3, &session, "Go.");
+    while !talk.hear().to_string().contains("begun") {}
+    talk.editor.signal(Signal::KILL);
+    let project = talk.lost();
+    let deadline = Instant::now() + PATIENCE;
+    while !project.leftovers().is_empty() {
+        assert!(Instant::now() < deadline, "still there: {:?}", project.leftovers());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn doctor_claims_nothing_that_is_left_out() {
+    let mut project = Project::new();
+    project.settings(&json!({ "sandbox": "auto" }));
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap, landlock seatbelt"));
+    for level in ["readOnly", "workspaceWrite"] {
+        let told = told(&project, level);
+        assert!(told["mechanism"].is_null(), "{told}");
+        assert_eq!(told["told"], "none: it could do what you can do");
+        assert!(told["failed"][0]["why"].as_str().unwrap().contains("left out by ADJUTANT_SANDBOX_DISABLE"), "{told}");
+    }
+    // A program that calls itself bwrap and confines nothing is found out.
+    project.write("tmp:bin/bwrap", "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"\n");
+    fs::set_permissions(project.path("tmp:bin/bwrap"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", project.path("tmp:bin").display(), std::env::var("PATH").unwrap());
+    project.set("PATH", Some(&path));
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("landlock"));
+    for level in ["readOnly", "workspaceWrite"] {
+        let told = told(&project, level);
+        assert!(told["mechanism"].is_null(), "{told}");
+        assert!(told["failed"].to_string().contains("files outside could be changed"), "{told}");
+    }
+}

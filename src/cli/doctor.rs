@@ -1,0 +1,272 @@
+//! `adjutant doctor`: what works here and what does not, found out by trying it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::place::Here;
+use crate::config::Severity;
+use crate::config::settings::SandboxMode;
+use crate::environment::Environment;
+use crate::model::local;
+use crate::model::registry::Access;
+use crate::process;
+use crate::sandbox::{Held, Level, Sandbox};
+use crate::session::models::Sources;
+use crate::store::Store;
+
+/// How to tell it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found out, for people and as data.
+#[derive(Default)]
+struct Report {
+    lines: Vec<String>,
+    data: serde_json::Map<String, Value>,
+    /// What does not work.
+    broken: Vec<String>,
+}
+
+impl Report {
+    fn say(&mut self, name: &str, text: &str) {
+        self.lines.push(format!("{name:<12} {text}"));
+    }
+
+    fn keep(&mut self, key: &str, value: Value) {
+        self.data.insert(key.into(), value);
+    }
+}
+
+/// Tells; exit code 1 if something does not work.
+pub(super) async fn doctor(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
+    let mut report = Report::default();
+    versions(&mut report, environment).await;
+    directories(&mut report, environment);
+    store(&mut report, environment).await;
+    // The settings name the rest; without them it is told what is left.
+    match Here::read(Path::new("."), environment) {
+        Ok(here) => {
+            config(&mut report, &here);
+            sandbox(&mut report, &here, environment).await;
+            providers(&mut report, &here, environment).await;
+        }
+        Err(e) => report.broken.push(format!("{e:#}")),
+    }
+    report.keep("broken", json!(report.broken));
+    if args.json {
+        super::say(&serde_json::to_string_pretty(&Value::Object(report.data))?);
+    } else {
+        let end = match report.broken.as_slice() {
+            [] => vec!["\nEverything works.".to_owned()],
+            broken => std::iter::once("\nDoes not work:".to_owned())
+                .chain(broken.iter().map(|what| format!("- {what}")))
+                .collect(),
+        };
+        super::say(&report.lines.into_iter().chain(end).collect::<Vec<_>>().join("\n"));
+    }
+    Ok(u8::from(!report.broken.is_empty()))
+}
+
+async fn versions(report: &mut Report, environment: &Environment) {
+    let version = env!("CARGO_PKG_VERSION");
+    let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    report.say("adjutant", &format!("{version}, {system}, kernel {kernel}"));
+    let program = environment.program.as_ref().map(|path| path.display().to_string());
+    report.keep("version", json!(version));
+    report.keep("system", json!({ "name": system, "kernel": kernel, "program": program }));
+    for (key, args) in [("git", ["--version"]), ("bash", ["--version"])] {
+        let limit = Duration::from_secs(5);
+        let ran = process::run(key, &args, Path::new("/"), &[], environment, limit).await;
+        let told = match ran {
+            Ok(ran) if ran.status.success() => {
+                let text = String::from_utf8_lossy(&ran.stdout).lines().next().unwrap_or_default().to_owned();
+                report.say(key, &text);
+                Some(text)
+            }
+            _ => {
+                let without = if key == "git" {
+                    "not found: changes cannot be undone, and no command can use it"
+                } else {
+                    "not found: commands run in sh"
+                };
+                report.say(key, without);
+                None
+            }
+        };
+        report.keep(key, json!(told));
+    }
+}
+
+fn directories(report: &mut Report, environment: &Environment) {
+    let dirs = &environment.dirs;
+    let mut list = Vec::new();
+    let all = [
+        ("config", &dirs.config, false),
+        ("data", &dirs.data, true),
+        ("state", &dirs.state, true),
+        ("cache", &dirs.cache, false),
+        ("temporary", &environment.tmp(), true),
+    ];
+    for (name, path, needed) in all {
+        let writable = writable(path);
+        let told = match (path.is_dir(), writable) {
+            (true, true) => "",
+            (true, false) => " (cannot be written)",
+            (false, true) => " (not made yet)",
+            (false, false) => " (cannot be made)",
+        };
+        report.say(name, &format!("{}{told}", path.display()));
+        list.push(json!({ "name": name, "path": path, "exists": path.is_dir(), "writable": writable }));
+        if needed && !writable {
+            report.broken.push(format!("{} cannot be written; sessions cannot be kept there", path.display()));
+        }
+    }
+    if let Some(why) = &environment.temporary {
+        report.broken.push(format!("sessions are kept in a temporary directory only: {why}"));
+    }
+    report.keep("directories", Value::Array(list));
+}
+
+/// Whether a file can be made in a directory, or where it would have to be made.
+fn writable(path: &Path) -> bool {
+    match path.ancestors().find(|path| path.is_dir()) {
+        Some(dir) if dir == path => tempfile::tempfile_in(dir).is_ok(),
+        Some(dir) => rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok(),
+        None => false,
+    }
+}
+
+async fn store(report: &mut Report, environment: &Environment) {
+    /// More than these are not counted.
+    const MOST: usize = 10_000;
+    let store = Store::start(&environment.dirs.data);
+    let told = match store.list(None, None, MOST).await {
+        Ok(page) => {
+            let count = page.sessions.len();
+            let more = if page.next.is_some() { "more than " } else { "" };
+            report.say("sessions", &format!("{more}{count} kept"));
+            json!({ "sessions": count, "problem": null })
+        }
+        Err(e) => {
+            report.say("sessions", &e.to_string());
+            report.broken.push(e.to_string());
+            json!({ "sessions": null, "problem": e.to_string() })
+        }
+    };
+    store.stop().await;
+    report.keep("store", told);
+}
+
+fn config(report: &mut Report, here: &Here) {
+    let all = || here.loaded.problems.iter().chain(&here.problems);
+    let count = |severity: Severity| all().filter(|problem| problem.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let other = all().count() - errors - warnings;
+    let files: Vec<PathBuf> = here.loaded.files();
+    let told = match (errors, warnings) {
+        (0, 0) => "nothing is wrong".to_owned(),
+        _ => format!("{errors} wrong, {warnings} doubtful; `adjutant config check` shows them"),
+    };
+    report.say("settings", &format!("{} read; {told}", crate::text::count(files.len(), "file")));
+    report.keep("config", json!({ "files": files, "errors": errors, "warnings": warnings, "notes": other }));
+    if errors > 0 {
+        report
+            .broken
+            .push(format!("{} in the settings: see `adjutant config check`", crate::text::count(errors, "value")));
+    }
+    let trust = here.loaded.trust.notice();
+    if let Some(notice) = &trust {
+        report.say("trust", notice);
+    }
+    report.keep("withheld", json!(trust));
+}
+
+async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
+    let wish = &here.loaded.settings.sandbox;
+    let sandbox = Sandbox::new(environment);
+    let mode = match wish.mode {
+        SandboxMode::Auto => "auto",
+        SandboxMode::Required => "required",
+        SandboxMode::Off => "off",
+    };
+    report.keep("sandbox", json!({ "setting": mode }));
+    for (key, level) in [("readOnly", Level::ReadOnly), ("workspaceWrite", Level::WorkspaceWrite)] {
+        let network = wish.network.unwrap_or(level == Level::WorkspaceWrite);
+        let (held, told) = match wish.mode {
+            SandboxMode::Off => (Held::none(level, vec![]), "off, by the settings".to_owned()),
+            SandboxMode::Auto | SandboxMode::Required => {
+                let held = (*sandbox.held(level).await).clone();
+                let told = held.words(network);
+                (held, told)
+            }
+        };
+        let kept = held.mechanism.is_some() && (network || held.offline);
+        report.say(
+            "sandbox",
+            &format!("for agents that {}: {told}", if key == "readOnly" { "only read" } else { "edit" }),
+        );
+        for (mechanism, why) in &held.failed {
+            report.say("", &format!("  tried {}: {why}", mechanism.key()));
+        }
+        let failed: Vec<Value> =
+            held.failed.iter().map(|(mechanism, why)| json!({ "mechanism": mechanism.key(), "why": why })).collect();
+        let data = json!({
+            "mechanism": held.mechanism.map(|mechanism| mechanism.key()),
+            "told": told,
+            "network": network || !held.offline,
+            "controlFilesProtected": held.control,
+            "modesProtected": held.modes,
+            "failed": failed,
+        });
+        if let Some(Value::Object(all)) = report.data.get_mut("sandbox") {
+            all.insert(key.into(), data);
+        }
+        if wish.mode == SandboxMode::Required && !kept {
+            report
+                .broken
+                .push(format!("a sandbox is required and none holds for {} commands; none are run", level.as_str()));
+        }
+    }
+}
+
+async fn providers(report: &mut Report, here: &Here, environment: &Environment) {
+    let settings = &here.loaded.settings;
+    let sources = Sources::new(environment);
+    let configured = sources.configured(settings);
+    let mut list = Vec::new();
+    for facts in configured.providers() {
+        let (usable, how) = match &facts.access {
+            Access::Configured => (true, "key from the settings".to_owned()),
+            Access::Kept => (true, "key from auth.json".to_owned()),
+            Access::Variable(name) => (true, format!("key from {name}")),
+            Access::Free => (true, "no key needed".to_owned()),
+            Access::Missing(why) => (false, why.clone()),
+        };
+        report.say("provider", &format!("{}: {how}", facts.id));
+        list.push(json!({ "id": facts.id, "usable": usable, "access": how }));
+    }
+    let servers: Vec<String> = match sources.with_local(settings).await {
+        Some(registry) => {
+            let known = |id: &str| local::SERVERS.iter().any(|server| server.id == id);
+            let fresh = |id: &str| configured.providers().iter().all(|facts| facts.id != id);
+            let ids = registry.providers().iter().map(|facts| facts.id.clone());
+            ids.filter(|id| known(id) && fresh(id)).collect()
+        }
+        None => Vec::new(),
+    };
+    for id in &servers {
+        report.say("provider", &format!("{id}: answers on this machine"));
+    }
+    if list.is_empty() && servers.is_empty() {
+        report.say("provider", "none has a key; only the offline model answers");
+    }
+    report.keep("providers", Value::Array(list));
+    report.keep("localServers", json!(servers));
+}
