@@ -48,9 +48,7 @@ impl Project {
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
         let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let project = Self { root, vars, _directory: directory };
-        project.settings(&Value::Null);
-        project
+        Self { root, vars, _directory: directory }
     }
 
     /// The session's directory.

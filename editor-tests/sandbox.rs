@@ -21,7 +21,7 @@ use crate::model::{self, Model};
 use crate::project::Project;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 9] = [
+pub const ALL: [(&str, fn()); 10] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a builder stays in the project (bwrap)", || a_builder_stays_in_the_project("bwrap")),
@@ -30,6 +30,7 @@ pub const ALL: [(&str, fn()); 9] = [
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
     ("what is required and not there", what_is_required_and_not_there),
     ("a command ends with adjutant", a_command_ends_with_adjutant),
+    ("doctor says what does not work", doctor_says_what_does_not_work),
     ("doctor claims nothing that is left out", doctor_claims_nothing_that_is_left_out),
 ];
 
@@ -82,11 +83,10 @@ fn why(told: &Value, mechanism: &str) {
 }
 
 /// A directory that is no temporary one, where this machine has one to write in.
-fn elsewhere() -> tempfile::TempDir {
+fn elsewhere() -> Option<tempfile::TempDir> {
     let places = [env!("CARGO_TARGET_TMPDIR"), "/opt", "/srv", "/var/lib", env!("CARGO_MANIFEST_DIR")];
     let temporary = |place: &&str| ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|tmp| Path::new(place).starts_with(tmp));
-    let found = places.iter().filter(|place| !temporary(place)).find_map(|place| tempfile::tempdir_in(place).ok());
-    found.expect("a directory outside /tmp that can be written")
+    places.iter().filter(|place| !temporary(place)).find_map(|place| tempfile::tempdir_in(place).ok())
 }
 
 /// One prompt during which every question is answered with yes: the questions, the updates.
@@ -198,6 +198,7 @@ fn a_planner_writes_nothing(mechanism: &str) {
 fn a_builder_stays_in_the_project(mechanism: &str) {
     // The project lies below a temporary directory, which a builder may write.
     let outside = elsewhere();
+    let out = outside.as_ref().map_or("/nonexistent".into(), |dir| dir.path().display().to_string());
     let script = "
 echo made > made; chmod +x made; mkdir -p deep/down; echo x > $TMPDIR/temporary
 echo out > OUTSIDE/made
@@ -207,7 +208,7 @@ false
 ";
     let (mut project, model) = stage(&json!({ "sandbox": "auto" }), "sh made.sh");
     only(&mut project, mechanism);
-    project.write("made.sh", &script.replace("OUTSIDE", &outside.path().display().to_string()));
+    project.write("made.sh", &script.replace("OUTSIDE", &out));
     project.git();
     let hook = project.path(".git/hooks/pre-commit");
     let told = told(&project, "workspaceWrite");
@@ -222,7 +223,9 @@ false
     let told = told["told"].as_str().unwrap();
     assert_eq!(asides(&updates), [format!("Commands run in a sandbox: {told}.\n\n")]);
     let project = talk.leave();
-    assert_eq!(names(outside.path()), Vec::<String>::new());
+    if let Some(outside) = &outside {
+        assert_eq!(names(outside.path()), Vec::<String>::new());
+    }
     for path in ["made", "deep/down", "tmp:temporary", "made.sh"] {
         assert!(project.path(path).exists(), "{path}\n{said}");
     }
@@ -289,7 +292,10 @@ fn what_is_required_and_not_there() {
     let project = talk.leave();
     assert!(!project.path("made").exists());
     let sees = model.requests().last().unwrap().to_string();
-    assert!(sees.contains("The settings require a sandbox for commands, and none holds here"), "{sees}");
+    assert!(
+        sees.contains("The settings require a sandbox for commands, and none that does what they ask for holds here"),
+        "{sees}"
+    );
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 
@@ -309,6 +315,31 @@ fn a_command_ends_with_adjutant() {
     while !project.leftovers().is_empty() {
         assert!(Instant::now() < deadline, "still there: {:?}", project.leftovers());
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn doctor_says_what_does_not_work() {
+    let doctor = |project: &Project| {
+        let mut doctor = project.command(env!("CARGO_BIN_EXE_adjutant"));
+        let output = doctor.arg("doctor").current_dir(project.cwd()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let project = Project::new();
+    project.settings(&Value::Null);
+    let (code, text) = doctor(&project);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Everything works.") && text.contains("off, by the settings"), "{text}");
+    let mut project = Project::new();
+    project.settings(&json!({ "sandbox": "required", "modle": "a/b", "snapshot": "perhaps" }));
+    project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
+    let (code, text) = doctor(&project);
+    assert_eq!(code, Some(1), "{text}");
+    for wanted in [
+        "a sandbox is required and none holds for read-only commands",
+        "1 value in the settings: see `adjutant config check`",
+    ] {
+        let broken = text.split_once("Does not work:").unwrap().1;
+        assert!(broken.contains(wanted), "{wanted}\n{text}");
     }
 }
 

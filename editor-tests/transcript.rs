@@ -430,6 +430,16 @@ impl Run {
                 let path = self.project.path(rest.strip_prefix("file ").ok_or("remove file x")?);
                 fs::remove_file(path).map_err(|e| e.to_string())
             }
+            ("link", rest) => {
+                // What stands there is put aside, as somebody would who wants to lead astray.
+                let (path, target) = rest.split_once(" to ").ok_or("link x to y")?;
+                let (path, target) = (self.project.path(path), self.project.path(target));
+                fs::create_dir_all(path.parent().ok_or("link what?")?).map_err(|e| e.to_string())?;
+                if path.exists() {
+                    fs::rename(&path, path.with_extension("aside")).map_err(|e| e.to_string())?;
+                }
+                std::os::unix::fs::symlink(target, path).map_err(|e| e.to_string())
+            }
             ("spoil", rest) => self.spoil(rest),
             ("file", rest) => {
                 self.settled()?;

@@ -4,6 +4,7 @@
 mod config;
 mod model;
 mod permissions;
+mod sandbox;
 mod snapshot;
 
 fn main() {

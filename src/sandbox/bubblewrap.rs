@@ -1,6 +1,7 @@
 //! The arguments of `bwrap`.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use super::{Level, Policy, words};
 
@@ -24,7 +25,9 @@ pub(super) fn args(policy: &Policy, landlock: bool) -> Vec<OsString> {
     let mut binds: Vec<_> = policy.writable.iter().map(|path| (path, "--bind")).collect();
     binds.extend(policy.protected.iter().map(|path| (path, "--ro-bind")));
     binds.sort_by_key(|(path, _)| path.components().count());
-    for (path, how) in binds.into_iter().filter(|(path, _)| !path.starts_with("/dev") && path.exists()) {
+    // A shared memory of its own comes with the devices; others are named by the settings.
+    for (path, how) in binds.into_iter().filter(|(path, _)| *path != Path::new("/dev/shm") && path.exists()) {
+        let how = if path.starts_with("/dev") { "--dev-bind" } else { how };
         args.extend([how.into(), path.into(), path.into()]);
     }
     args.push("--".into());

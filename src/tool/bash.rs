@@ -97,7 +97,9 @@ impl Tool for Bash {
         };
         let mut need = command_need(&input.command, &judged);
         need.unproven.clone_from(&lock.unproven);
-        need.metadata.insert("sandbox".into(), Value::String(lock.words.clone()));
+        if let Some(words) = &lock.words {
+            need.metadata.insert("sandbox".into(), Value::String(words.clone()));
+        }
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
         let needs = place.needs(need);
@@ -110,7 +112,7 @@ impl Tool for Bash {
         place.still()?;
         let env = tame(&context.environment);
         let work = context.call.as_str();
-        let bash = context.environment.var("PATH").and_then(|path| find("bash", path));
+        let bash = find("bash", context.environment.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
         let (shell, args) = match bash {
             Some(bash) => (bash.into_os_string(), &["--noprofile", "--norc", "-c"][..]),
             None => ("sh".into(), &["-c"][..]),
@@ -251,7 +253,7 @@ fn output(
     limit: Duration,
     background: bool,
     more: Vec<String>,
-    sandbox: String,
+    sandbox: Option<String>,
 ) -> Output {
     let display = taken.text.clone();
     let mut text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
@@ -272,17 +274,17 @@ fn output(
     }
     notes.extend(more);
     let metadata = Map::from_iter([
-        ("sandbox".to_owned(), Value::String(sandbox)),
         ("exit".to_owned(), exit.code.map_or(Value::Null, Value::from)),
         ("truncated".to_owned(), Value::Bool(taken.path.is_some())),
     ]);
     let path = taken.path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string())));
+    let sandbox = sandbox.map(|words| ("sandbox".to_owned(), Value::String(words)));
     Output {
         text: format!("{}\n\n<shell_metadata>\n{}\n</shell_metadata>", text.trim_end_matches('\n'), notes.join("\n")),
         display: Some(display),
         cut: true,
         keep: Keep::Tail,
-        metadata: metadata.into_iter().chain(path).collect(),
+        metadata: metadata.into_iter().chain(path).chain(sandbox).collect(),
         ..Output::default()
     }
 }

@@ -42,8 +42,8 @@ pub struct Lock {
     network: bool,
     /// The session's directory for short-lived files. May not exist yet.
     pub scratch: PathBuf,
-    /// For people and models: what holds.
-    pub words: String,
+    /// For people and models: what holds. None where the user wants no sandbox, and knows.
+    pub words: Option<String>,
     /// Why what is not known to be harmless must be asked about, if it must.
     pub unproven: Option<String>,
 }
@@ -87,13 +87,13 @@ impl Confinement {
             SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
         };
         let words = match self.wish.mode {
-            SandboxMode::Off => "off".to_owned(),
-            _ => held.words(network),
+            SandboxMode::Off => None,
+            SandboxMode::Auto | SandboxMode::Required => Some(held.words(network)),
         };
         let none = held.mechanism.is_none();
         if self.wish.mode == SandboxMode::Required && (none || (!network && !held.offline)) {
             return Err(Failure::Tell(format!(
-                "The settings require a sandbox for commands, and none holds here ({words}; {}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` says more.",
+                "The settings require a sandbox for commands, and none that does what they ask for holds here ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` says more.",
                 held.reasons()
             )));
         }
@@ -111,11 +111,9 @@ impl Confinement {
     async fn tell(&self, lock: &Lock, context: &Context) {
         let [reading, writing] = &*self.told;
         let told = if self.level == Level::ReadOnly { reading } else { writing };
-        if self.wish.mode == SandboxMode::Off || told.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        let Some(words) = lock.words.as_ref().filter(|_| !told.swap(true, Ordering::Relaxed)) else { return };
         let notice = if lock.held.mechanism.is_some() {
-            let title = format!("Commands run in a sandbox: {}.", lock.words);
+            let title = format!("Commands run in a sandbox: {words}.");
             Event::Notice { severity: Severity::Info, title, details: None }
         } else {
             reading.store(true, Ordering::Relaxed);
@@ -236,8 +234,14 @@ impl Lock {
     /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
     pub fn blame(&self, output: &str) -> Option<String> {
         self.held.mechanism?;
-        const FILES: [&str; 5] =
-            ["Read-only file system", "Permission denied", "Operation not permitted", "EROFS", "EACCES"];
+        const FILES: [&str; 6] = [
+            "Read-only file system",
+            "Permission denied",
+            "Operation not permitted",
+            "no new privileges",
+            "EROFS",
+            "EACCES",
+        ];
         const NETWORK: [&str; 8] = [
             "Network is unreachable",
             "Could not resolve host",
@@ -267,7 +271,7 @@ impl Lock {
         };
         Some(format!(
             "It may have failed because of its sandbox ({}): it {what}. It was not tried outside. If it has to be, say so and let the user decide; the settings' key is \"sandbox\".",
-            self.words
+            self.words.as_deref().unwrap_or_default()
         ))
     }
 }
@@ -290,7 +294,7 @@ mod tests {
     fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> Lock {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
         let held = Arc::new(Held { mechanism, ..Held::none(level, vec![]) });
-        Lock { sandbox, held, network, scratch: PathBuf::new(), words: "words".into(), unproven: None }
+        Lock { sandbox, held, network, scratch: PathBuf::new(), words: Some("words".into()), unproven: None }
     }
 
     #[test]

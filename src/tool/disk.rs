@@ -1,12 +1,19 @@
 //! Bytes from and to the disk. Only regular files are opened, nothing blocks, and a file is either
 //! the old one or the new one, at any moment, also when the process is killed.
+//!
+//! Paths come here with their symlinks followed, judged and shown to the user. In between anybody
+//! may have put a symlink in the place of a directory. So nothing is done by a path: a [`Spot`] opens
+//! the directory without following a single symlink, and everything happens through that handle.
 
-use std::fs::{File, Metadata, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 /// The largest file that is read or written whole, in bytes.
 pub const LARGEST: u64 = 64 << 20;
@@ -29,41 +36,165 @@ pub enum Error {
     /// The owner does not want it written.
     #[error("it is read-only")]
     ReadOnly,
+    /// It is not where it was when it was looked at.
+    #[error("a directory on the way to it was moved or replaced meanwhile")]
+    Moved,
     /// The system's word.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Opens a file whose symlinks have been followed already; a symlink that has taken its place since
-/// is not followed.
+impl From<Errno> for Error {
+    fn from(e: Errno) -> Self {
+        Self::Io(e.into())
+    }
+}
+
+/// A name in a directory that is held open.
+struct Spot {
+    dir: OwnedFd,
+    name: OsString,
+}
+
+impl Spot {
+    /// Opens the directory of an absolute path that has no symlinks.
+    fn find(real: &Path) -> Result<Self, Error> {
+        let (Some(dir), Some(name)) = (real.parent(), real.file_name()) else {
+            return Err(Error::Directory);
+        };
+        Ok(Self { dir: directory(dir, false)?, name: name.to_owned() })
+    }
+
+    /// What is there. A symlink is not followed.
+    fn look(&self) -> Result<Stat, Errno> {
+        rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn open(&self) -> Result<(File, Metadata), Error> {
+        // Looked at before it is opened: opening a device can have effects.
+        kind(FileType::from_raw_mode(self.look().map_err(missing)?.st_mode))?;
+        let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(&self.dir, &self.name, flags, Mode::empty()).map_err(missing)?);
+        let data = file.metadata()?;
+        kind(FileType::from_raw_mode(data.mode()))?;
+        Ok((file, data))
+    }
+
+    /// Whether a file that exists may be replaced. A rename would get around its mode.
+    fn writable(&self, stat: &Stat) -> Result<(), Error> {
+        let allowed = rustix::fs::accessat(&self.dir, &self.name, rustix::fs::Access::WRITE_OK, AtFlags::empty());
+        let free = stat.st_mode & 0o222 != 0 && allowed.is_ok();
+        if free { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+
+    /// Whether its directory still has the name it was found by.
+    fn still(&self, real: &Path) -> Result<(), Error> {
+        let now = Self::find(real).map_err(|_| Error::Moved)?;
+        let (then, now) = (rustix::fs::fstat(&self.dir)?, rustix::fs::fstat(&now.dir)?);
+        if (then.st_dev, then.st_ino) == (now.st_dev, now.st_ino) { Ok(()) } else { Err(Error::Moved) }
+    }
+}
+
+const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+#[cfg(target_os = "linux")]
+const HANDLE: OFlags = STEP.union(OFlags::PATH);
+#[cfg(not(target_os = "linux"))]
+const HANDLE: OFlags = STEP;
+
+/// Opens a directory by an absolute path, following no symlink. With `make`, what is missing on the
+/// way is made.
+fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::ResolveFlags;
+        match rustix::fs::openat2(CWD, path, HANDLE, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            Ok(dir) => return Ok(dir),
+            // The kernel is older than the call, or a container forbids it; or there is something to make.
+            Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => {}
+            Err(Errno::NOENT) if make => {}
+            Err(e) => return Err(replaced(e)),
+        }
+    }
+    let mut here = rustix::fs::openat(CWD, "/", HANDLE, Mode::empty())?;
+    for part in path.components() {
+        let name = match part {
+            Component::RootDir => continue,
+            Component::Normal(name) => name,
+            _ => return Err(Error::Moved),
+        };
+        here = match rustix::fs::openat(&here, name, HANDLE, Mode::empty()) {
+            Err(Errno::NOENT) if make => {
+                match rustix::fs::mkdirat(&here, name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                rustix::fs::openat(&here, name, HANDLE, Mode::empty()).map_err(replaced)?
+            }
+            opened => opened.map_err(replaced)?,
+        };
+    }
+    Ok(here)
+}
+
+/// A link where a directory was asked for is either, depending on the system.
+fn replaced(e: Errno) -> Error {
+    if matches!(e, Errno::LOOP | Errno::NOTDIR) { Error::Moved } else { e.into() }
+}
+
+/// Makes a directory and those above it, following no symlink.
 ///
 /// # Errors
-/// For everything but a regular file that may be read.
-pub fn open(real: &Path) -> Result<(File, Metadata), Error> {
-    // Looked at before it is opened: opening a device can have effects.
-    kind(&std::fs::symlink_metadata(real).map_err(missing)?)?;
-    open_listed(real)
+/// [`Error::Moved`], and the system's.
+pub fn make_directory(real: &Path) -> Result<(), Error> {
+    directory(real, true).map(drop)
+}
+
+/// The names in a directory, and whether each is a directory; a symlink to one counts as one.
+///
+/// # Errors
+/// [`Error::Moved`], and the system's.
+pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = directory(real, false)?;
+    let mut names = Vec::new();
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    for entry in rustix::fs::Dir::new(rustix::fs::openat(&dir, ".", flags, Mode::empty())?)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            let stat = rustix::fs::statat(&dir, name, AtFlags::empty());
+            let folder = stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+            names.push((name.to_owned(), folder));
+        }
+    }
+    Ok(names)
 }
 
 /// Opens what a directory listing has just called a regular file.
 ///
 /// # Errors
-/// As [`open`].
+/// For everything but a regular file that may be read.
 pub fn open_listed(real: &Path) -> Result<(File, Metadata), Error> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let file = File::options().read(true).custom_flags(flags).open(real).map_err(missing)?;
+    let opened = File::options().read(true).custom_flags(flags).open(real);
+    let file = opened.map_err(|e| if e.kind() == io::ErrorKind::NotFound { Error::Missing } else { Error::Io(e) })?;
     let data = file.metadata()?;
-    kind(&data)?;
+    kind(FileType::from_raw_mode(data.mode()))?;
     Ok((file, data))
 }
 
 /// Reads a whole file of at most [`LARGEST`] bytes.
 ///
 /// # Errors
-/// As [`open`], and for larger files.
+/// For everything but a regular file that may be read, for larger ones, and where a symlink is on
+/// the way.
 pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
-    let (file, data) = open(real)?;
+    let spot = Spot::find(real).map_err(|e| match e {
+        Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
+        e => e,
+    })?;
+    let (file, data) = spot.open()?;
     if data.len() > LARGEST {
         return Err(Error::TooLarge(data.len()));
     }
@@ -82,39 +213,64 @@ pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
 /// Not synced: a power cut may bring back the old content, a killed process cannot leave a mixture.
 ///
 /// # Errors
-/// For read-only files, everything that is no regular file, and what the system refuses; the old
-/// file is untouched then.
+/// For read-only files, everything that is no regular file, a directory that is not where it was,
+/// and what the system refuses; the old file is untouched then.
 pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
+    replace(real, bytes, || {})
+}
+
+/// `meanwhile` is what happens before the new file takes its name: nothing, but in tests.
+fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
     if let Ok(size) = u64::try_from(bytes.len())
         && size > LARGEST
     {
         return Err(Error::TooLarge(size));
     }
-    let dir = real.parent().ok_or(Error::Directory)?;
-    let old = match std::fs::symlink_metadata(real) {
-        Ok(data) => {
-            kind(&data)?;
-            writable(real, &data)?;
-            Some(data)
+    let spot = Spot::find(real)?;
+    let old = match spot.look() {
+        Ok(stat) => {
+            kind(FileType::from_raw_mode(stat.st_mode))?;
+            spot.writable(&stat)?;
+            Some(stat)
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(Errno::NOENT) => None,
         Err(e) => return Err(e.into()),
     };
     // A new file gets what the user's umask leaves of 0666, as from any other program.
-    let mode = old.as_ref().map_or(0o666, |data| data.mode() & 0o7777);
+    let mode = old.as_ref().map_or(0o666, |old| old.st_mode & 0o7777);
     let first = if old.is_some() { 0o600 } else { mode };
-    let mut fresh = tempfile::Builder::new()
-        .prefix(".adjutant-")
-        .suffix(".tmp")
-        .permissions(Permissions::from_mode(first))
-        .tempfile_in(dir)?;
-    fresh.write_all(bytes)?;
-    if let Some(old) = &old {
-        take_over(real, old, fresh.as_file());
-        fresh.as_file().set_permissions(Permissions::from_mode(mode))?;
+    let (mut fresh, name) = beside(&spot, first)?;
+    let fill = || {
+        fresh.write_all(bytes)?;
+        if let Some(old) = &old {
+            take_over(&spot, old, &fresh);
+            rustix::fs::fchmod(&fresh, Mode::from_raw_mode(mode))?;
+        }
+        meanwhile();
+        spot.still(real)?;
+        rustix::fs::renameat(&spot.dir, &name, &spot.dir, &spot.name).map_err(Error::from)
+    };
+    let done = fill();
+    if done.is_err() {
+        // What cannot be removed either is a leftover with a name that says what it is.
+        rustix::fs::unlinkat(&spot.dir, &name, AtFlags::empty()).ok();
     }
-    fresh.persist(real).map_err(|e| e.error)?;
-    Ok(())
+    done
+}
+
+/// A new file in the same directory.
+fn beside(spot: &Spot, mode: rustix::fs::RawMode) -> Result<(File, String), Error> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut tries = 0;
+    loop {
+        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
+        let name = format!(".adjutant-{tail}.tmp");
+        match rustix::fs::openat(&spot.dir, &name, flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => return Ok((File::from(file), name)),
+            Err(Errno::EXIST) if tries < 16 => tries += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// Removes a file.
@@ -122,48 +278,44 @@ pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// For read-only files, everything that is no regular file, and what the system refuses.
 pub fn remove(real: &Path) -> Result<(), Error> {
-    let data = std::fs::symlink_metadata(real).map_err(missing)?;
-    kind(&data)?;
-    writable(real, &data)?;
-    Ok(std::fs::remove_file(real)?)
+    let spot = Spot::find(real)?;
+    let stat = spot.look().map_err(missing)?;
+    kind(FileType::from_raw_mode(stat.st_mode))?;
+    spot.writable(&stat)?;
+    Ok(rustix::fs::unlinkat(&spot.dir, &spot.name, AtFlags::empty())?)
 }
 
-/// Whether a file that exists may be replaced. A rename would get around its mode.
-fn writable(real: &Path, data: &Metadata) -> Result<(), Error> {
-    let free = data.mode() & 0o222 != 0 && rustix::fs::access(real, rustix::fs::Access::WRITE_OK).is_ok();
-    if free { Ok(()) } else { Err(Error::ReadOnly) }
-}
-
-fn kind(data: &Metadata) -> Result<(), Error> {
-    match data.file_type() {
-        kind if kind.is_file() => Ok(()),
-        kind if kind.is_dir() => Err(Error::Directory),
+fn kind(kind: FileType) -> Result<(), Error> {
+    match kind {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(Error::Directory),
         _ => Err(Error::Special),
     }
 }
 
-fn missing(e: io::Error) -> Error {
-    if e.kind() == io::ErrorKind::NotFound { Error::Missing } else { Error::Io(e) }
+fn missing(e: Errno) -> Error {
+    if e == Errno::NOENT { Error::Missing } else { e.into() }
 }
 
 /// Gives a file the owner and the extended attributes of the one it will replace, as far as the
 /// system lets us: a file of another owner keeps at least its content and mode.
-fn take_over(old_path: &Path, old: &Metadata, fresh: &File) {
+fn take_over(spot: &Spot, old: &Stat, fresh: &File) {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    if (old.uid(), old.gid()) != (uid, gid) {
-        let owner = (old.uid() != uid).then(|| rustix::fs::Uid::from_raw(old.uid()));
-        let group = Some(rustix::fs::Gid::from_raw(old.gid()));
+    if (old.st_uid, old.st_gid) != (uid, gid) {
+        let owner = (old.st_uid != uid).then(|| rustix::fs::Uid::from_raw(old.st_uid));
+        let group = Some(rustix::fs::Gid::from_raw(old.st_gid));
         if rustix::fs::fchown(fresh, owner, group).is_err() {
             rustix::fs::fchown(fresh, None, group).ok();
         }
     }
+    let Ok((file, _)) = spot.open() else { return };
     let mut names = vec![0_u8; 4 << 10];
-    let Ok(size) = rustix::fs::listxattr(old_path, &mut names[..]) else {
+    let Ok(size) = rustix::fs::flistxattr(&file, &mut names[..]) else {
         return;
     };
     for name in names[..size].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0_u8; 64 << 10];
-        if let Ok(size) = rustix::fs::getxattr(old_path, name, &mut value[..]) {
+        if let Ok(size) = rustix::fs::fgetxattr(&file, name, &mut value[..]) {
             rustix::fs::fsetxattr(fresh, name, &value[..size], rustix::fs::XattrFlags::empty()).ok();
         }
     }
@@ -171,12 +323,23 @@ fn take_over(old_path: &Path, old: &Metadata, fresh: &File) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
     use super::*;
+
+    /// A directory by its real name.
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let real = std::fs::canonicalize(dir.path()).unwrap();
+        (dir, real)
+    }
 
     #[test]
     fn modes_links_and_leftovers() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
+        let (_dir, real) = place();
+        let path = |name: &str| real.join(name);
         for mode in [0o755, 0o644, 0o600, 0o640] {
             std::fs::write(path("f"), "old").unwrap();
             std::fs::set_permissions(path("f"), Permissions::from_mode(mode)).unwrap();
@@ -189,30 +352,72 @@ mod tests {
         std::fs::set_permissions(path("f"), Permissions::from_mode(0o444)).unwrap();
         assert!(matches!(write(&path("f"), b"x"), Err(Error::ReadOnly)));
         assert!(matches!(remove(&path("f")), Err(Error::ReadOnly)));
-        assert!(matches!(write(dir.path(), b"x"), Err(Error::Directory)));
+        assert!(matches!(write(&real, b"x"), Err(Error::Directory)));
         assert!(matches!(write(&path("no/f"), b"x"), Err(Error::Io(_))));
         write(&path("new"), b"x").unwrap();
-        let umask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o022));
         rustix::process::umask(umask);
         assert_eq!(std::fs::metadata(path("new")).unwrap().mode() & 0o777, 0o666 & !umask.as_raw_mode());
-        let left = std::fs::read_dir(dir.path()).unwrap().flatten();
+        let left = std::fs::read_dir(&real).unwrap().flatten();
         assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains(".tmp")));
     }
 
     #[test]
     fn only_regular_files_are_opened() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
-            .unwrap();
+        let (_dir, real) = place();
+        let path = |name: &str| real.join(name);
+        rustix::fs::mknodat(CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", path("link")).unwrap();
         assert!(matches!(read(&path("fifo")), Err(Error::Special)));
         assert!(matches!(write(&path("fifo"), b""), Err(Error::Special)));
         assert!(matches!(read(&path("link")), Err(Error::Special)));
         assert!(matches!(read(Path::new("/dev/zero")), Err(Error::Special)));
-        assert!(matches!(read(dir.path()), Err(Error::Directory)));
+        assert!(matches!(read(&real), Err(Error::Directory)));
         assert!(matches!(read(&path("no")), Err(Error::Missing)));
         File::create(path("large")).unwrap().set_len(LARGEST + 1).unwrap();
         assert!(matches!(read(&path("large")), Err(Error::TooLarge(_))));
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_directory_is_not_followed() {
+        let (_dir, real) = place();
+        let path = |name: &str| real.join(name);
+        std::fs::create_dir_all(path("out/deep")).unwrap();
+        std::fs::write(path("out/f"), "secret").unwrap();
+        std::os::unix::fs::symlink("out", path("in")).unwrap();
+        let moved = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Moved)), "{result:?}");
+        for file in ["in/f", "in/deep/f"] {
+            moved(read(&path(file)).map(drop));
+            moved(write(&path(file), b"x"));
+            moved(remove(&path(file)));
+        }
+        moved(list(&path("in")).map(drop));
+        moved(make_directory(&path("in/new")));
+        moved(make_directory(&path("in/new/deeper")));
+        assert_eq!(std::fs::read(path("out/f")).unwrap(), b"secret");
+        assert_eq!(list(&path("out")).unwrap().len(), 2);
+        make_directory(&path("made/deep")).unwrap();
+        write(&path("made/deep/f"), b"x").unwrap();
+        assert_eq!(list(&path("made")).unwrap(), [("deep".into(), true)]);
+    }
+
+    #[test]
+    fn a_directory_that_goes_away_between_two_moves_is_not_written_to() {
+        let (_dir, real) = place();
+        let path = |name: &str| real.join(name);
+        for what in ["moved", "replaced"] {
+            std::fs::create_dir_all(path("d")).unwrap();
+            std::fs::write(path("d/f"), "old").unwrap();
+            let aside = path(what);
+            let written = replace(&path("d/f"), b"new", || {
+                std::fs::rename(path("d"), &aside).unwrap();
+                if what == "replaced" {
+                    std::os::unix::fs::symlink(&aside, path("d")).unwrap();
+                }
+            });
+            assert!(matches!(written, Err(Error::Moved)), "{what}: {written:?}");
+            assert_eq!(std::fs::read(aside.join("f")).unwrap(), b"old", "{what}");
+            assert_eq!(list(&aside).unwrap(), [("f".into(), false)], "{what}");
+        }
     }
 }

@@ -149,7 +149,7 @@ impl Document {
             Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
         };
         if let Some(dir) = self.place.real.parent() {
-            std::fs::create_dir_all(dir).map_err(|e| refused(&e))?;
+            disk::make_directory(dir).map_err(|e| refused(&e))?;
         }
         let whole = self.with_mark(new);
         let unsaved = self.exists && self.disk != Some(self.print());

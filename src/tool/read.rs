@@ -199,12 +199,10 @@ fn page(
 }
 
 fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Failure> {
-    let refused = |e: std::io::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
+    let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
-    for entry in std::fs::read_dir(&place.real).map_err(refused)?.flatten() {
-        // Follows symlinks: one to a directory is shown as a directory.
-        let slash = if std::fs::metadata(entry.path()).is_ok_and(|data| data.is_dir()) { "/" } else { "" };
-        entries.push(format!("{}{slash}", text::escaped(&entry.file_name().to_string_lossy())));
+    for (name, folder) in disk::list(&place.real).map_err(refused)? {
+        entries.push(format!("{}{}", text::escaped(&name.to_string_lossy()), if folder { "/" } else { "" }));
     }
     entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
     let total = entries.len();

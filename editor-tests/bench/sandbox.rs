@@ -1,0 +1,33 @@
+//! What it costs to start `true`: bare, bound to our life, and in a sandbox.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use adjutant::environment::Environment;
+use adjutant::process::Program;
+use adjutant::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
+use divan::Bencher;
+
+#[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
+fn start_true(bencher: Bencher<'_, '_>, how: &str) {
+    let mut environment = Environment::read();
+    environment.program = Some(PathBuf::from(env!("CARGO_BIN_EXE_adjutant")));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let sandbox = Sandbox::new(&environment);
+    let level = if how == "read-only" { Level::ReadOnly } else { Level::WorkspaceWrite };
+    let held = match how {
+        "read-only" | "workspace-write" => runtime.block_on(sandbox.held(level)),
+        _ => Held::none(level, vec![]).into(),
+    };
+    let policy = Policy {
+        level,
+        network: level == Level::WorkspaceWrite,
+        writable: existing(outskirts(&environment)),
+        protected: vec![],
+    };
+    let program = Program::new("/bin/true", "/", adjutant::process::tame(&environment));
+    let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, program) };
+    bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
+}
