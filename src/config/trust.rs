@@ -204,7 +204,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
         push(Kind::Shell, "shell".into(), shell.as_text().unwrap_or_default().into(), &shell.at, Named::default());
     }
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
-        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, String::new());
+        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, Named::default());
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
