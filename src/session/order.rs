@@ -124,7 +124,8 @@ async fn plan(desk: &Desk<'_>) {
 }
 
 fn hands(scope: &Scope) -> Option<Hands> {
-    let editor = crate::turn::call::context(scope, &scope.call_id());
+    let agent = crate::turn::frame::agent(scope).ok()?;
+    let editor = crate::turn::call::context(scope, &agent, &scope.call_id());
     Some(Hands { tracker: scope.snapshots.clone()?, worktree: scope.worktree.clone(), editor: Some(editor) })
 }
 
