@@ -137,9 +137,7 @@ impl Project {
     /// Writes the user's own OpenCode settings. Commands run without a sandbox: what a system can
     /// forbid differs from machine to machine. `sandbox.rs` is about those that do not.
     pub fn settings(&self, more: &Value) {
-        let mut settings = json!({ "sandbox": "off" });
-        merge(&mut settings, more);
-        self.write("~/.config/opencode/opencode.json", &serde_json::to_string_pretty(&settings).unwrap());
+        self.write("~/.config/opencode/opencode.json", &without_sandbox(more).to_string());
     }
 
     /// Tells adjutant, in the user's own OpenCode settings, that the pretended provider at `base`
@@ -157,7 +155,8 @@ impl Project {
             } },
         });
         merge(&mut settings, more);
-        self.settings(&settings);
+        let text = serde_json::to_string_pretty(&without_sandbox(&settings)).unwrap();
+        self.write("~/.config/opencode/opencode.json", &text);
     }
 
     /// A command with the project's environment and nothing else.
@@ -201,6 +200,13 @@ impl Project {
         }
         found
     }
+}
+
+/// The last line, so that the others stay where they are.
+fn without_sandbox(settings: &Value) -> Value {
+    let mut settings = settings.as_object().cloned().unwrap_or_default();
+    settings.entry("sandbox").or_insert_with(|| "off".into());
+    Value::Object(settings)
 }
 
 fn merge(into: &mut Value, more: &Value) {
