@@ -13,6 +13,7 @@ mod models;
 mod permissions;
 mod place;
 mod run;
+mod sessions;
 mod trust;
 
 use std::io::{IsTerminal, Write};
@@ -54,6 +55,11 @@ enum Command {
     },
     /// Show what this project's files would run and loosen, and allow it.
     Trust(trust::Args),
+    /// What was said and done before.
+    Sessions {
+        #[command(subcommand)]
+        verb: sessions::Verb,
+    },
     /// The agents there are here.
     Agents {
         #[command(subcommand)]
@@ -126,6 +132,10 @@ pub fn main() -> ExitCode {
                 Err(e) => complain(&format!("{e:#}")),
             }
         }
+        Command::Sessions { verb } => match runtime.block_on(sessions::sessions(verb, &environment)) {
+            Ok(code) => ExitCode::from(code),
+            Err(e) => complain(&format!("{e:#}")),
+        },
         Command::Auth { verb } => match runtime.block_on(auth::auth(verb.unwrap_or(auth::Verb::List), &environment)) {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),

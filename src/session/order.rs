@@ -4,7 +4,7 @@
 //!
 //! To add one: a [`Word`], its line in [`Word::ALL`] and its arm in [`carry_out`].
 
-use super::revert::{self, Hands, Point};
+use super::revert::{self, Hands, Phrases, Point};
 use super::{changes, diff};
 use tokio::task::spawn_blocking;
 
@@ -98,7 +98,11 @@ async fn undo(desk: &mut Desk<'_>, rest: &str) -> String {
         Ok(report) => {
             plan(desk).await;
             let note = if desk.scope.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
-            report.undone(&desk.scope.worktree) + &note
+            let phrases = Phrases {
+                force: "Say `/undo force` to set back what was left as well.".into(),
+                redo: "`/redo` brings everything back, until your next prompt.".into(),
+            };
+            report.undone(&desk.scope.worktree, &phrases) + &note
         }
         Err(nothing) => nothing.to_string(),
     }

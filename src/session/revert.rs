@@ -28,6 +28,14 @@ use crate::turn::History;
 use crate::turn::record::Recorder;
 use crate::worktree::Worktree;
 
+/// How the ways on are called where the report is read.
+pub struct Phrases {
+    /// What to do about files that were left alone, one sentence.
+    pub force: String,
+    /// How to redo, one sentence.
+    pub redo: String,
+}
+
 /// How far to go back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Point {
@@ -436,7 +444,7 @@ impl Report {
     }
 
     /// What was undone, in words for the conversation.
-    pub fn undone(&self, worktree: &Worktree) -> String {
+    pub fn undone(&self, worktree: &Worktree, phrases: &Phrases) -> String {
         let mut said = match self.words.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),
@@ -449,9 +457,9 @@ impl Report {
             }
         }
         if !self.left.is_empty() {
-            said += "\nSay `/undo force` to set back what was left as well.";
+            said += &format!("\n{}", phrases.force);
         }
-        said.trim_end().to_owned() + "\n\n`/redo` brings everything back, until your next prompt."
+        format!("{}\n\n{}", said.trim_end(), phrases.redo)
     }
 
     /// What was brought back, in words for the conversation.

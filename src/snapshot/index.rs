@@ -90,6 +90,9 @@ pub(super) struct Index {
     excluded: Option<Print>,
     /// By path below the root, `""` for the root itself.
     dirs: HashMap<String, Dir>,
+    /// Where all our own things lie, which may be inside the project.
+    #[serde(skip)]
+    data: PathBuf,
     /// What is not listed any more, and not yet told.
     #[serde(skip)]
     gone: Vec<(String, Entry)>,
@@ -106,14 +109,24 @@ struct Task {
 
 impl Index {
     fn new(root: &Path) -> Self {
-        Self { format: FORMAT, root: root.to_owned(), at: 0, excluded: None, dirs: HashMap::new(), gone: Vec::new() }
+        Self {
+            data: PathBuf::new(),
+            format: FORMAT,
+            root: root.to_owned(),
+            at: 0,
+            excluded: None,
+            dirs: HashMap::new(),
+            gone: Vec::new(),
+        }
     }
 
     /// The index as it was saved, or an empty one.
     pub(super) fn load(dir: &Path, root: &Path) -> Self {
         let saved = fs::read(dir.join("index.json")).ok();
         let saved = saved.and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
-        saved.filter(|index| index.format == FORMAT && index.root == root).unwrap_or_else(|| Self::new(root))
+        let known = saved.filter(|index| index.format == FORMAT && index.root == root);
+        let data = dir.ancestors().nth(2).unwrap_or(dir).to_owned();
+        Self { data, ..known.unwrap_or_else(|| Self::new(root)) }
     }
 
     /// Whether a file is in it.
@@ -283,10 +296,12 @@ impl Index {
         let top = self.root.join(rel);
         // Where nobody said what is to be ignored, this is.
         let bare = !self.root.join(".git").exists();
+        let data = self.data.clone();
         let mut walker = WalkBuilder::new(&top);
         walker.hidden(false).require_git(false).max_depth(depth).filter_entry(move |entry| {
             let name = entry.file_name().to_str().unwrap_or_default();
-            entry.depth() == 0 || !(REPOSITORIES.contains(&name) || bare && name == "node_modules")
+            entry.depth() == 0
+                || !(REPOSITORIES.contains(&name) || bare && name == "node_modules" || entry.path() == data)
         });
         let mut listing = Listing::default();
         listing.insert(rel.to_owned(), (Vec::new(), Vec::new()));

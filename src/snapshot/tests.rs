@@ -176,6 +176,18 @@ fn what_is_ignored_is_left_alone() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// A home inside the project would otherwise be recorded in itself, ever again.
+#[test]
+fn our_own_things_are_not_recorded() {
+    let mut stage = Stage::new();
+    stage.data = stage.root.join("home/data");
+    fs::create_dir_all(&stage.data).unwrap();
+    stage.write("f", "1");
+    let tracker = stage.tracker();
+    assert_eq!(during(&stage, &tracker, || stage.write("f", "2")), ["f: Plain \"1\" -> Plain \"2\""]);
+    assert_eq!(during(&stage, &tracker, || stage.write("home/data/x", "2")), Vec::<String>::new());
+}
+
 #[test]
 fn what_was_known_outlives_the_process() {
     let stage = Stage::new();
