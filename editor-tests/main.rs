@@ -36,7 +36,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 6] = ["first-words", "turns", "permissions", "sessions", "config", "failures"];
+const FOLDERS: [&str; 7] = ["first-words", "turns", "tasks", "permissions", "sessions", "config", "failures"];
 
 fn main() -> ExitCode {
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");

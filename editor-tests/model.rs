@@ -10,9 +10,11 @@
 //! has: "a":"b"                 the request's JSON must contain this
 //! has not: "a"                 … or must not
 //! without tools                the request must offer none
+//! in: words                    for the conversation whose first message contains these words; an
+//!                              answer without this is for the next request that no such one is for
 //! text: Hello                  a piece of text; in quotes it is a JSON string ("a\n")
 //! reasoning: Let me see        a piece of reasoning
-//! call read {"filePath":"a"}   a tool call
+//! call read {"filePath":"a"}   a tool call; `${TASK}` is the id of the first task with a result
 //! usage 1200 30                tokens in and out
 //! finish length                the finish reason, where it is not the usual one
 //! status 429 retry-after 1 {}  an HTTP error with its body, instead of an answer
@@ -46,6 +48,7 @@ pub struct Answer {
     sees: Vec<(bool, String)>,
     has: Vec<(bool, String)>,
     without_tools: bool,
+    conversation: Option<String>,
     moves: Vec<Move>,
 }
 
@@ -89,6 +92,10 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
             }
             "sees" if rest.starts_with("not: ") => {
                 answer.sees.push((false, string(&rest[5..])?));
+                continue;
+            }
+            "in:" => {
+                answer.conversation = Some(string(rest)?);
                 continue;
             }
             "without" if rest == "tools" => {
@@ -275,7 +282,9 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         shared.lock().problems.push(format!("the key was not sent: {:?}", header("authorization")));
     }
     let without_tools = body["tools"].as_array().is_none_or(Vec::is_empty);
-    if without_tools && !shared.lock().script.front().is_some_and(|answer| answer.without_tools) {
+    let first = first_words(&body);
+    let meant = |answer: &Answer| answer.conversation.as_ref().is_none_or(|words| first.contains(words.as_str()));
+    if without_tools && !shared.lock().script.iter().find(|a| meant(a)).is_some_and(|answer| answer.without_tools) {
         return side_call(stream, &body);
     }
     let (answer, number) = {
@@ -283,7 +292,9 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         state.inspect(&body);
         state.answered += 1;
         let number = state.answered;
-        let Some(answer) = state.script.pop_front() else {
+        let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
+        let at = state.script.iter().position(named).or_else(|| state.script.iter().position(meant));
+        let Some(answer) = at.and_then(|at| state.script.remove(at)) else {
             state
                 .problems
                 .push(format!("request {number} is more than the script has answers for: {}", last_words(&body)));
@@ -312,10 +323,11 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         }
         (answer, number)
     };
-    say(shared, stream, &answer, number)
+    let task = all_text(&body).split_once("<task id=\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
+    say(shared, stream, &answer, number, &task.unwrap_or_default())
 }
 
-fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize) -> std::io::Result<()> {
+fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task: &str) -> std::io::Result<()> {
     if let Some(Move::Status(code, retry_after, body)) = answer.moves.first() {
         return respond(stream, *code, retry_after.as_deref(), body);
     }
@@ -349,6 +361,7 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize) -> s
             Move::Text(text) => event(&chunk(json!({ "content": text }), None))?,
             Move::Reasoning(text) => event(&chunk(json!({ "reasoning_content": text }), None))?,
             Move::Call(name, arguments) => {
+                let arguments = arguments.replace("${TASK}", task);
                 // In two pieces, as real ones come in many.
                 let half = arguments.char_indices().nth(arguments.chars().count() / 2).map_or(0, |(at, _)| at);
                 let (first, second) = arguments.split_at(half);
@@ -487,6 +500,15 @@ fn all_text(value: &Value) -> String {
         Value::Object(members) => members.values().map(all_text).collect(),
         _ => String::new(),
     }
+}
+
+/// The first message of a conversation that is no system prompt.
+fn first_words(body: &Value) -> String {
+    let mut messages = body["messages"].as_array().into_iter().flatten();
+    messages
+        .find(|message| message["role"] != "system")
+        .map(|message| all_text(&message["content"]))
+        .unwrap_or_default()
 }
 
 fn last_words(body: &Value) -> String {

@@ -11,9 +11,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
-use crate::message::{Change, File, Message, ModelRef, Todo};
+use crate::message::{Change, File, ModelRef, Todo};
 pub use crate::message::{Kind, Location};
-use crate::permission::Denial;
+use crate::permission::{Denial, Rules};
 
 /// How many messages may wait for the editor. When it does not read, the session stops here.
 pub const WAITING: usize = 64;
@@ -31,9 +31,19 @@ pub enum Up {
     Write(WriteFile),
     /// A question about the session.
     Choose(Box<Choose>),
-    /// Work for a subagent.
-    Spawn(Box<Spawn>),
 }
+
+/// What a running turn asks of its session. Answered there; the editor hears of it by events.
+#[derive(Debug)]
+pub enum Errand {
+    /// Let a subagent do something.
+    Spawn(Box<Spawn>),
+    /// Let another agent speak from the next step on.
+    Switch(Switch),
+}
+
+/// The way from a turn to its session.
+pub type Errands = mpsc::Sender<Errand>;
 
 /// Something to show. Live and replayed alike.
 #[derive(Debug, Clone, PartialEq)]
@@ -328,8 +338,6 @@ pub struct WriteFile {
 /// Work for a subagent.
 #[derive(Debug)]
 pub struct Spawn {
-    /// The session that delegates.
-    pub parent: SessionId,
     /// The call that waits for the result.
     pub call: CallId,
     /// The subagent's name.
@@ -340,19 +348,49 @@ pub struct Spawn {
     pub prompt: String,
     /// An earlier child session to go on with.
     pub resume: Option<SessionId>,
-    /// The model of the parent, for agents that name none.
+    /// The model, for agents that name none.
     pub model: ModelRef,
-    /// The result.
-    pub reply: oneshot::Sender<Result<Spawned, String>>,
+    /// The rules of whoever delegates: what they deny, the subagent may not do either.
+    pub rules: Rules,
+    /// What became of it, or why it could not begin.
+    pub reply: oneshot::Sender<Result<Report, String>>,
 }
 
 /// What a subagent came back with.
 #[derive(Debug, Clone)]
-pub struct Spawned {
+pub struct Report {
     /// The child session.
     pub session: SessionId,
-    /// Its last message.
-    pub last: Option<Message>,
+    /// Who was asked.
+    pub model: ModelRef,
+    /// Its last words; may be empty.
+    pub text: String,
+    /// Its calls, one line each, as far as they are shown.
+    pub calls: String,
+    /// How its turn ended.
+    pub end: ReportEnd,
+}
+
+/// How a subagent's turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReportEnd {
+    /// It was done.
+    Done,
+    /// The user rejected a call of it, named here.
+    Rejected(String),
+    /// The user cancelled.
+    Cancelled,
+    /// It could not go on, for this reason: a sentence.
+    Failed(String),
+}
+
+/// Another agent is to speak.
+#[derive(Debug)]
+pub struct Switch {
+    /// The agent's name.
+    pub agent: String,
+    /// True when it will.
+    pub reply: oneshot::Sender<bool>,
 }
 
 /// The way up. Cloned for everyone who has something to say; the turn's channel closes when the

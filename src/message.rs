@@ -104,7 +104,7 @@ pub struct Assistant {
     /// What the provider counted.
     #[serde(default)]
     pub usage: Usage,
-    /// In US dollars, where the price is known.
+    /// In US dollars, where the price is known; the subagents it set to work included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// When it ended.

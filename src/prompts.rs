@@ -12,6 +12,7 @@ pub fn tool(name: &str) -> &'static str {
         "list" => include_str!("../prompts/tool/list.md"),
         "multiedit" => include_str!("../prompts/tool/multiedit.md"),
         "read" => include_str!("../prompts/tool/read.md"),
+        "task" => include_str!("../prompts/tool/task.md"),
         "todoread" => include_str!("../prompts/tool/todoread.md"),
         "todowrite" => include_str!("../prompts/tool/todowrite.md"),
         "write" => include_str!("../prompts/tool/write.md"),

@@ -4,6 +4,7 @@
 pub mod actor;
 pub mod base;
 pub mod changes;
+mod child;
 pub mod commands;
 pub mod diff;
 mod fetch;

@@ -58,6 +58,12 @@ pub struct Record {
     /// The session that delegated to it.
     #[serde(default)]
     pub parent: Option<SessionId>,
+    /// How many sessions have delegated on the way here.
+    #[serde(default)]
+    pub depth: u32,
+    /// What the parent may not do, as permission and pattern: nor may anyone here.
+    #[serde(default)]
+    pub denied: Vec<(String, String)>,
     /// The chosen agent.
     #[serde(default)]
     pub agent: Option<String>,
@@ -109,6 +115,8 @@ impl Record {
             created: now,
             updated: now,
             parent: None,
+            depth: 0,
+            denied: Vec::new(),
             agent: None,
             model: None,
             todos: Vec::new(),

@@ -17,6 +17,7 @@ pub mod invalid;
 pub mod list;
 pub mod multiedit;
 pub mod read;
+pub mod task;
 pub mod todoread;
 pub mod todowrite;
 pub mod write;
@@ -49,7 +50,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::Environment;
-use crate::event::{CallUpdate, Event, Kind, Location, Outlet, ReadFile, Up, WriteFile};
+use crate::event::{CallUpdate, Errands, Event, Kind, Location, Outlet, ReadFile, Up, WriteFile};
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File};
 use crate::permission::Need;
@@ -67,6 +68,11 @@ pub trait Tool: Send + Sync + 'static {
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// Checked input, as `prepare` leaves it for `run`.
     type Ready: Send + 'static;
+
+    /// What it does, for the model.
+    fn description(&self) -> String {
+        crate::prompts::tool(Self::NAME).to_owned()
+    }
 
     /// What the call is, for people, as soon as its arguments are known: a title and where it
     /// works. Pure; the title is one line of at most 120 characters ("Read src/lib.rs:10-40").
@@ -111,6 +117,8 @@ pub struct Context {
     pub cancelled: CancellationToken,
     /// The way up.
     pub outlet: Outlet,
+    /// What is asked of the session.
+    pub errands: Errands,
     /// Which files the model has seen, and in what state.
     pub seen: Arc<seen::Seen>,
     /// The plan.
@@ -173,6 +181,9 @@ pub enum Failure {
     /// The user, or a rule, said no.
     #[error(transparent)]
     Denied(#[from] crate::permission::Denial),
+    /// The user said no to something this call led to: the model is told, and the turn ends.
+    #[error("{0}")]
+    Stopped(String),
     /// The turn was cancelled meanwhile.
     #[error("cancelled")]
     Cancelled,
@@ -285,7 +296,7 @@ impl<T: Tool> AnyTool for Erased<T> {
     }
 
     fn description(&self) -> String {
-        crate::prompts::tool(T::NAME).to_owned()
+        self.0.description()
     }
 
     fn schema(&self) -> Value {

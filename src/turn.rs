@@ -21,10 +21,10 @@ pub mod step;
 pub mod witness;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -32,10 +32,11 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
-use crate::event::Outlet;
+use crate::event::{Errands, Outlet};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
+use crate::permission::Rules;
 use crate::permission::grants::Grants;
 use crate::snapshot::Tracker;
 use crate::system::Surroundings;
@@ -130,6 +131,43 @@ pub struct Scope {
     pub cancelled: CancellationToken,
     /// The way up.
     pub outlet: Outlet,
+    /// What the turn asks of its session.
+    pub errands: Errands,
+    /// How many sessions have delegated on the way here: 0 for the user's own.
+    pub depth: u32,
+    /// What those who delegated may not do; nor may anyone here.
+    pub inherited: Rules,
+    /// What subagents have cost and no message counts yet.
+    pub spent: Arc<Spent>,
+}
+
+/// US dollars on their way into a message. A std mutex: a leaf around a number.
+#[derive(Debug, Default)]
+pub struct Spent(Mutex<Option<f64>>);
+
+impl Spent {
+    /// Adds to it.
+    pub fn add(&self, dollars: f64) {
+        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent = Some(spent.unwrap_or_default() + dollars);
+    }
+
+    /// Takes all of it.
+    pub fn take(&self) -> Option<f64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The sum of what is known.
+pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(|a, b| a + b)
+}
+
+impl History {
+    /// US dollars so far, subagents included; none where no price is known.
+    pub fn cost(&self) -> Option<f64> {
+        self.messages.iter().filter_map(|m| m.assistant()?.cost).reduce(|a, b| a + b)
+    }
 }
 
 impl Scope {

@@ -74,7 +74,7 @@ impl From<OpenError> for Refusal {
         match error {
             OpenError::Store(store::Error::NotFound(id)) => Self::NoSession(id.to_string()),
             OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
-            OpenError::Elsewhere { .. } => Self::Invalid(error.to_string()),
+            OpenError::Elsewhere { .. } | OpenError::Held(_) => Self::Invalid(error.to_string()),
         }
     }
 }

@@ -159,9 +159,6 @@ impl<'a> Door<'a> {
                 }
                 Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
                 Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
-                Up::Spawn(spawn) => {
-                    spawn.reply.send(Err("subagents are not available yet".into())).ok();
-                }
             }
         }
     }

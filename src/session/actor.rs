@@ -2,6 +2,7 @@
 //! history, which it lends to the turn and gets back with the outcome.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -9,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::base::Present;
 use super::handle::{Cancel, Ended, Mail, Prompt, Work};
+use super::open::{Claim, Shared};
 use super::order::{self, Desk};
 use super::recent::Recent;
-use super::{revert, title};
+use super::{child, revert, title};
 use crate::event::{Event, Outlet};
 use crate::message::{Content, Message, ModelRef, Role, User};
-use crate::store::{Record, Store};
+use crate::store::Record;
 use crate::turn::frame;
-use crate::turn::run;
 use crate::turn::{Choice, History, Outcome, Scope};
 
 /// A session's state.
@@ -27,7 +28,8 @@ pub(super) struct Actor {
     pub(super) present: Present,
     pub(super) history: History,
     pub(super) record: Record,
-    pub(super) store: Store,
+    pub(super) shared: Arc<Shared>,
+    pub(super) claim: Claim,
     pub(super) mailbox: mpsc::Receiver<Mail>,
     pub(super) cancels: mpsc::UnboundedReceiver<Cancel>,
     /// Cancels that may be about prompts still in the mailbox.
@@ -88,7 +90,8 @@ impl Actor {
             // Only a memory: where this fails, the next process finds it out again.
             tokio::task::spawn_blocking(move || tracker.save()).await.ok();
         }
-        self.store.close(&self.record.id).await;
+        self.shared.store.close(&self.record.id).await;
+        drop(self.claim);
         if let Some(done) = closing {
             // Nobody needs to wait for it.
             done.send(()).ok();
@@ -111,7 +114,7 @@ impl Actor {
         let mut closing = None;
         let mut history = std::mem::take(&mut self.history);
         let mut record = self.record.clone();
-        let (present, store, choice) = (&mut self.present, &self.store, &self.choice);
+        let (present, shared, choice) = (&mut self.present, &*self.shared, &self.choice);
         let (history, record, said, outcome) = {
             let work = async move {
                 match work {
@@ -121,10 +124,10 @@ impl Actor {
                         revert::settle(&mut history, &mut record, &scope.record).await;
                         let message = say(&scope, content);
                         record.updated = message.created;
-                        store.record(&record).await;
+                        shared.store.record(&record).await;
                         scope.record.whole(&message).await;
                         history.messages.push(message);
-                        let (history, outcome) = run::run(history, scope).await;
+                        let (history, outcome) = child::turn(shared, Some(choice), history, scope).await;
                         (history, record, true, outcome)
                     }
                     Work::Do(order) => {
@@ -173,7 +176,7 @@ impl Actor {
         if said {
             self.close_turn(&outlet).await;
         } else if changed {
-            self.store.record(&self.record).await;
+            self.shared.store.record(&self.record).await;
         }
         drop(outlet);
         let (ended, told) = Ended::new(outcome);
@@ -208,8 +211,7 @@ impl Actor {
         self.record.agent = Some(choice.agent);
         self.record.model = choice.model;
         self.record.todos = self.scope.todos.get();
-        let spent = self.history.messages.iter().filter_map(|m| m.assistant()?.cost);
-        self.record.cost = spent.reduce(|a, b| a + b);
+        self.record.cost = self.history.cost();
         let fresh = match self.record.title {
             Some(_) => None,
             None => title::title(&self.history),
@@ -218,7 +220,7 @@ impl Actor {
             self.record.title = Some(title.clone());
             outlet.event(Event::Info { title: Some(title), updated: self.record.updated }).await;
         }
-        self.store.record(&self.record).await;
+        self.shared.store.record(&self.record).await;
     }
 
     /// Remembers a model that was chosen, for the next session of this project.
@@ -239,7 +241,7 @@ impl Actor {
         let choice = self.choice.borrow().clone();
         self.record.agent = Some(choice.agent);
         self.record.model = choice.model;
-        self.store.record(&self.record).await;
+        self.shared.store.record(&self.record).await;
     }
 }
 

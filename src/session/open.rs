@@ -1,6 +1,6 @@
 //! Opens sessions: settings, agents, rules, models, tools and store brought together.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
-use super::{fetch, models, replay};
+use super::{child, fetch, models, replay};
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
@@ -52,6 +52,20 @@ pub struct Shared {
     defaulted: AtomicU64,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
+    // The same around a set: sessions whose history somebody in this process holds.
+    held: Arc<Mutex<HashSet<SessionId>>>,
+}
+
+/// The right to a session's history: nobody else in this process has it.
+pub(super) struct Claim {
+    held: Arc<Mutex<HashSet<SessionId>>>,
+    id: SessionId,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
 }
 
 /// Where a session's registry of models can be replaced.
@@ -63,6 +77,9 @@ pub enum OpenError {
     /// The store does not have it, or cannot read it.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// A subagent is at work in it, or another part of this process has it open.
+    #[error("session {0} is being worked on; wait for the turn that uses it to end")]
+    Held(SessionId),
     /// It belongs to another directory. Tools must never run in the wrong one.
     #[error("session {id} belongs to {}, not to {}; open it with that directory", .kept.display(), .asked.display())]
     Elsewhere {
@@ -109,6 +126,7 @@ impl Shared {
             refreshed: AtomicBool::new(false),
             defaulted: AtomicU64::new(0),
             grants: Mutex::default(),
+            held: Arc::default(),
             tasks: TaskTracker::new(),
             ended,
             environment,
@@ -131,14 +149,21 @@ impl Shared {
         }
     }
 
+    /// Claims a session's history; none while somebody else has it.
+    pub(super) fn claim(&self, id: &SessionId) -> Option<Claim> {
+        let new = self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        new.then(|| Claim { held: self.held.clone(), id: id.clone() })
+    }
+
     /// Opens a new session.
     ///
     /// # Errors
-    /// None today: where nothing can be kept, the session works and says so.
+    /// None in practice: where nothing can be kept, the session works and says so.
     pub async fn create(self: &Arc<Self>, place: Place) -> Result<Opened, OpenError> {
         let now = self.environment.now();
         let id = SessionId::new(self.environment.fresh(SessionId::PREFIX));
         let record = Record { extra: place.extra.clone(), ..Record::new(id, place.cwd.clone(), now) };
+        let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         let mut place = place;
         if let Err(e) = self.store.create(&record).await {
             tracing::error!("{e}");
@@ -148,7 +173,7 @@ impl Shared {
                 details: Some(e.to_string()),
             });
         }
-        Ok(self.open(place, record, History::default()).await)
+        Ok(self.open(place, record, History::default(), claim).await)
     }
 
     /// Opens a session as it was kept.
@@ -159,6 +184,7 @@ impl Shared {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
+        let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
         let stored = self.store.load(id).await?;
         if !same_directory(&stored.record.cwd, &place.cwd) {
             self.store.close(id).await;
@@ -190,10 +216,10 @@ impl Shared {
         }
         place.notices.extend(undone(&record));
         record.extra.clone_from(&place.extra);
-        Ok(self.open(place, record, history).await)
+        Ok(self.open(place, record, history, claim).await)
     }
 
-    async fn open(self: &Arc<Self>, place: Place, record: Record, history: History) -> Opened {
+    async fn open(self: &Arc<Self>, place: Place, record: Record, history: History, claim: Claim) -> Opened {
         let environment = &self.environment;
         if !self.cleaned.swap(true, Ordering::Relaxed) {
             let environment = environment.clone();
@@ -253,6 +279,10 @@ impl Shared {
             record: Recorder::new(self.store.clone(), record.id.clone()),
             cancelled: self.ended.child_token(),
             outlet: Outlet::new().0,
+            errands: mpsc::channel(1).0,
+            depth: record.depth,
+            inherited: child::rules(&record.denied),
+            spent: Arc::default(),
         };
         let handle = Handle {
             id: record.id.clone(),
@@ -278,7 +308,8 @@ impl Shared {
             present,
             history,
             record,
-            store: self.store.clone(),
+            shared: self.clone(),
+            claim,
             mailbox: mail,
             cancels: cancel,
             cancelled: Vec::new(),

@@ -26,7 +26,7 @@ pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Eve
         out.push(Event::Plan(todos.to_vec()));
     }
     let counted = history.messages.iter().filter_map(Message::assistant);
-    let cost = counted.clone().filter_map(|a| a.cost).reduce(|a, b| a + b);
+    let cost = history.cost();
     if let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) {
         let size = window.unwrap_or(Model::ASSUMED_CONTEXT);
         out.push(Event::Usage { used: last.usage.context(), size, cost });

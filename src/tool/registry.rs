@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{AnyTool, erase};
+use super::task::Task;
+use super::{AnyTool, Tool, erase};
 use crate::model::Model;
 use crate::permission::Rules;
 
@@ -27,6 +28,7 @@ impl Registry {
                 erase(super::multiedit::Multiedit),
                 erase(super::write::Write),
                 erase(super::apply_patch::ApplyPatch),
+                erase(Task::default()),
                 erase(super::todowrite::Todowrite),
                 erase(super::todoread::Todoread),
             ],
@@ -60,17 +62,18 @@ impl Registry {
     }
 
     /// What is offered to a model, sorted by name: nothing that is denied altogether, and one way
-    /// of editing, the one the model was trained on.
-    pub fn visible(&self, rules: &Rules, model: &Model) -> Vec<Arc<dyn AnyTool>> {
+    /// of editing, the one the model was trained on, and `task` only with somebody to hand work to.
+    pub fn visible(&self, rules: &Rules, model: &Model, task: Option<Task>) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
         let offered = |tool: &&Arc<dyn AnyTool>| match tool.name() {
-            "invalid" => false,
+            "invalid" | Task::NAME => false,
             "apply_patch" => patches,
             "edit" | "multiedit" | "write" => !patches,
             _ => true,
         };
         let mut tools: Vec<_> =
             self.tools.iter().filter(offered).filter(|tool| !rules.hides(tool.permission())).cloned().collect();
+        tools.extend(task.map(erase));
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         tools
     }
@@ -89,7 +92,7 @@ mod tests {
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
-        let tools = Registry::built_in().visible(&Rules::built_in(rules), &model);
+        let tools = Registry::built_in().visible(&Rules::built_in(rules), &model, None);
         tools.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
     }
 
@@ -136,6 +139,6 @@ mod tests {
             assert!(!text.contains("\"null\"") && !text.contains("$ref") && !text.contains("format"), "{text}");
             size += tool.description().len() + text.len();
         }
-        assert!(size < 9_000, "{size} bytes for all, apply_patch included");
+        assert!(size < 11_500, "{size} bytes for all, apply_patch included");
     }
 }

@@ -130,6 +130,7 @@ impl Stage {
             environment: Environment::from_vars(vars),
             cancelled: CancellationToken::new(),
             outlet,
+            errands: tokio::sync::mpsc::channel(1).0,
             seen: Arc::new(seen::Seen::default()),
             todos: Arc::new(todos::Todos::default()),
             claims: Arc::default(),

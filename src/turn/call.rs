@@ -180,6 +180,10 @@ impl One<'_> {
                         }
                         denial.to_string()
                     }
+                    Failure::Stopped(text) => {
+                        metadata.insert(next::REJECTED.into(), Value::Bool(true));
+                        text
+                    }
                     Failure::Cancelled => {
                         metadata.insert("interrupted".into(), Value::Bool(true));
                         "The user cancelled the turn before the call ended.".into()
@@ -392,6 +396,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
         environment: scope.environment.clone(),
         cancelled: scope.cancelled.clone(),
         outlet: scope.outlet.clone(),
+        errands: scope.errands.clone(),
         seen: scope.seen.clone(),
         todos: scope.todos.clone(),
         claims: Arc::default(),

@@ -10,6 +10,7 @@ use crate::message::{Fault, FaultKind, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
 use crate::tool::AnyTool;
+use crate::tool::task::Task;
 
 /// What one step sees.
 #[derive(Clone)]
@@ -32,11 +33,26 @@ pub struct Frame {
 /// A fault for the user when there is no such agent.
 pub fn agent(scope: &Scope) -> Result<Arc<Agent>, Fault> {
     let chosen = scope.choice.borrow().agent.clone();
-    scope.agents.get(&chosen).ok_or_else(|| Fault {
+    let agent = scope.agents.get(&chosen).ok_or_else(|| Fault {
         kind: FaultKind::Internal,
         message: format!("There is no agent named \"{chosen}\"."),
         advice: Some("Choose another mode.".into()),
-    })
+    })?;
+    if scope.inherited.0.is_empty() {
+        return Ok(agent);
+    }
+    let rules = agent.rules.clone().then(&scope.inherited);
+    Ok(Arc::new(Agent { rules, ..Agent::clone(&agent) }))
+}
+
+/// Who the agent may hand work to; none where that is not offered.
+fn delegates(scope: &Scope, agent: &Arc<Agent>, model: &ModelRef, named: &[String]) -> Option<Task> {
+    if scope.depth >= scope.settings.subagent_depth {
+        return None;
+    }
+    let may = if agent.rules.hides("task") { Vec::new() } else { scope.agents.subagents_for(&agent.rules) };
+    let task = Task::new(may, named, agent, model);
+    task.offers_something().then_some(task)
 }
 
 /// The model that the user's choice means now.
@@ -58,11 +74,11 @@ pub fn meant(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRe
     ModelRef { effort, ..own }
 }
 
-/// Freezes the present.
+/// Freezes the present. The user has `named` these subagents in the running turn.
 ///
 /// # Errors
 /// A fault for the user when the agent or the model is not to be had.
-pub fn freeze(scope: &Scope, last: bool) -> Result<Frame, Fault> {
+pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Fault> {
     let agent = agent(scope)?;
     let wanted = model(scope, &agent);
     let (model, provider) = scope.models.find(&wanted).map_err(|missing| Fault {
@@ -70,7 +86,11 @@ pub fn freeze(scope: &Scope, last: bool) -> Result<Frame, Fault> {
         message: missing.to_string(),
         advice: None,
     })?;
-    let tools = if model.tools { scope.tools.visible(&agent.rules, &model) } else { Vec::new() };
+    let tools = if model.tools {
+        scope.tools.visible(&agent.rules, &model, delegates(scope, &agent, &model.id, named))
+    } else {
+        Vec::new()
+    };
     let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
     let system = system::prompt(&Layers {
         agent: &agent,

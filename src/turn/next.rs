@@ -1,7 +1,7 @@
 //! What a turn does next. Pure: the history says it all.
 
 use super::{History, Outcome};
-use crate::message::{CallState, Content, Finish, Message, Role};
+use crate::message::{CallState, Content, Finish, Message, Part, Role};
 
 /// What a turn does next.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +64,17 @@ pub fn turn(history: &History) -> &[Message] {
     &history.messages[start..]
 }
 
-fn spoken(part: &crate::message::Part) -> bool {
+/// The subagents the user has named with `@` in the running turn.
+pub fn named(history: &History) -> Vec<String> {
+    let parts = turn(history).iter().filter(|m| m.user().is_some()).flat_map(|m| &m.parts);
+    let name = |part: &Part| match &part.content {
+        Content::Agent { name } => Some(name.clone()),
+        _ => None,
+    };
+    parts.filter_map(name).collect()
+}
+
+fn spoken(part: &Part) -> bool {
     match &part.content {
         Content::Text(text) => !text.synthetic,
         Content::File(_) => true,
@@ -86,7 +96,7 @@ pub(super) mod tests {
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::{CallId, MessageId, PartId};
-    use crate::message::{Assistant, Call, Completed, Fault, FaultKind, ModelRef, Part, Text, Usage, User};
+    use crate::message::{Assistant, Call, Completed, Fault, FaultKind, ModelRef, Text, Usage, User};
 
     pub(in crate::turn) fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }

@@ -52,7 +52,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Next::Finish(outcome) => return outcome,
             Next::Step { made, last } => (made, last),
         };
-        let frame = match frame::freeze(scope, last) {
+        let frame = match frame::freeze(scope, last, &next::named(history)) {
             Ok(frame) => frame,
             Err(fault) => return Outcome::Failed(fault),
         };

@@ -77,6 +77,8 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bo
             }
             Err(fault) => assistant.fault = Some(fault),
         }
+        // What it set others to do was done for this step.
+        assistant.cost = super::sum(assistant.cost, scope.spent.take());
     }
     scope.record.message(&message).await;
     history.messages.push(message);
@@ -438,7 +440,7 @@ fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 /// Tells how full the context is now, and what was spent so far.
 async fn usage(history: &History, scope: &Scope, model: &Model) {
     let counted = history.messages.iter().filter_map(Message::assistant);
-    let cost = counted.clone().filter_map(|a| a.cost).reduce(|a, b| a + b);
+    let cost = history.cost();
     let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) else {
         return;
     };

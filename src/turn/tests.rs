@@ -1,6 +1,7 @@
 //! Whole turns with a scripted model, a temporary store and a clock that does not wait. The
 //! expectation is the list of events as text.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,26 +32,26 @@ use crate::tool;
 use crate::worktree::Worktree;
 
 /// A session with a scripted model in a directory of its own.
-struct Stage {
+pub(crate) struct Stage {
     dir: tempfile::TempDir,
-    model: Arc<Scripted>,
-    settings: Settings,
+    pub(crate) model: Arc<Scripted>,
+    pub(crate) settings: Settings,
     history: History,
-    cancelled: CancellationToken,
+    pub(crate) cancelled: CancellationToken,
     answers: Vec<Answer>,
     /// Cancel when an event with this text comes.
-    cancel_at: Option<&'static str>,
+    pub(crate) cancel_at: Option<&'static str>,
 }
 
 /// What a turn came to.
-struct Played {
-    events: Vec<String>,
-    outcome: Outcome,
-    history: History,
+pub(crate) struct Played {
+    pub(crate) events: Vec<String>,
+    pub(crate) outcome: Outcome,
+    pub(crate) history: History,
 }
 
 impl Stage {
-    fn new(scripts: impl IntoIterator<Item = Script>) -> Self {
+    pub(crate) fn new(scripts: impl IntoIterator<Item = Script>) -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
             model: Scripted::new(scripts),
@@ -63,17 +64,26 @@ impl Stage {
     }
 
     /// With rules after the built-in ones.
-    fn rules(mut self, rules: &[(&str, &str, Action)]) -> Self {
+    pub(crate) fn rules(mut self, rules: &[(&str, &str, Action)]) -> Self {
         self.settings.permission = Rules::built_in(rules);
         self
     }
 
-    fn answering(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn answering(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
         self.answers = answers.into_iter().collect();
         self
     }
 
-    async fn play(&mut self, prompt: &str) -> Played {
+    pub(crate) async fn play(&mut self, prompt: &str) -> Played {
+        self.play_with(prompt, |_, history, scope| Box::pin(run::run(history, scope))).await
+    }
+
+    /// Plays a turn that is run this way.
+    pub(crate) async fn play_with(
+        &mut self,
+        prompt: &str,
+        run: impl FnOnce(Environment, History, Scope) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
+    ) -> Played {
         let home = self.dir.path().display().to_string();
         let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
         let cwd = self.dir.path().join("work");
@@ -120,6 +130,10 @@ impl Stage {
             record: Recorder::new(store, session),
             cancelled: self.cancelled.clone(),
             outlet,
+            errands: mpsc::channel(1).0,
+            depth: 0,
+            inherited: Rules::default(),
+            spent: Arc::default(),
             worktree: Arc::new(worktree),
             environment,
         };
@@ -133,7 +147,8 @@ impl Stage {
             parts: vec![scope.part(content)],
         });
         let watching = watch(events, self.cancelled.clone(), self.cancel_at, std::mem::take(&mut self.answers));
-        let ((history, outcome), events) = tokio::join!(run::run(history, scope), watching);
+        let environment = scope.environment.clone();
+        let ((history, outcome), events) = tokio::join!(run(environment, history, scope), watching);
         self.history = history.clone();
         Played { events, outcome, history }
     }
@@ -179,6 +194,7 @@ fn show(event: &Event) -> Option<String> {
             (Some(Progress::Running), _) => "running".into(),
             (Some(Progress::Completed), Some(output)) => format!("done: {}", output.lines().next().unwrap_or_default()),
             (Some(Progress::Failed), Some(output)) => format!("failed: {output}"),
+            (None, Some(output)) => format!("told: {}|", output.replace('\n', " | ")),
             _ => format!("shown: {}", update.title.clone()?),
         },
         Event::Status(Status::Retrying { attempt, cause, .. }) => format!("retry {attempt}: {cause}"),

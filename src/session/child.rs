@@ -1,0 +1,561 @@
+//! Child sessions: what a turn hands to subagents. A child has a history, a model, rules and a cost of
+//! its own; its turn runs inside the parent's, so that it never outlives it, and a cancel reaches it.
+//!
+//! What the child does is told in the parent's call, one line for each of its own calls. A question of
+//! the child's goes to the parent's editor with the call it is about, which is shown there from then on.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::open::{Claim, Shared};
+use crate::agent::Agent;
+use crate::event::{Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn, Status, Switch, Up};
+use crate::id::{CallId, SessionId};
+use crate::message::{CallState, Content, Message, ModelRef, Role, Text, User};
+use crate::permission::rule::{Rule, derive};
+use crate::permission::{Action, Rules};
+use crate::store::Record;
+use crate::turn::next;
+use crate::turn::record::Recorder;
+use crate::turn::run;
+use crate::turn::{Choice, History, Outcome, Scope};
+use crate::{text, tool};
+
+/// How many errands may wait.
+const WAITING: usize = 16;
+
+/// How often the parent's call says what the child does.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// How many of a child's calls are shown.
+const SHOWN: usize = 20;
+
+/// A turn on its way.
+pub(super) type Turn<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
+
+/// Runs a turn and what it asks of its session. `choice` is where the user's choice is kept; none for
+/// a child, whose agent cannot change.
+pub(super) fn turn<'a>(
+    shared: &'a Shared,
+    choice: Option<&'a watch::Sender<Choice>>,
+    history: History,
+    mut scope: Scope,
+) -> Turn<'a> {
+    Box::pin(async move {
+        let (errands, mut asked) = mpsc::channel(WAITING);
+        scope.errands = errands;
+        let parent = scope.clone();
+        let mut work = std::pin::pin!(run::run(history, scope));
+        let mut children = FuturesUnordered::new();
+        let done = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                Some(errand) = asked.recv() => match errand {
+                    Errand::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
+                    Errand::Switch(switch) => answer(choice, &parent, switch).await,
+                },
+                Some(()) = children.next(), if !children.is_empty() => {}
+            }
+        };
+        // After a cancel a child may still be putting its things away.
+        while children.next().await.is_some() {}
+        done
+    })
+}
+
+/// Lets another agent speak, where there is a choice and such an agent.
+async fn answer(choice: Option<&watch::Sender<Choice>>, scope: &Scope, switch: Switch) {
+    let known = scope.agents.modes().iter().any(|agent| agent.name == switch.agent);
+    if let (Some(choice), true) = (choice, known) {
+        choice.send_modify(|choice| choice.agent.clone_from(&switch.agent));
+        scope.outlet.event(Event::Mode(switch.agent)).await;
+    }
+    // A call that was cancelled meanwhile does not care.
+    switch.reply.send(choice.is_some() && known).ok();
+}
+
+async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
+    let Spawn { call, agent, description, prompt, resume, model, rules, reply } = spawn;
+    let work = async {
+        let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
+        let task = Task { shared, parent, call, agent, description, prompt, model, rules };
+        task.run(resume).await
+    };
+    let result = work.await;
+    // A call that was left behind does not care.
+    reply.send(result).ok();
+}
+
+/// Work for a child session.
+struct Task<'a> {
+    shared: &'a Shared,
+    parent: &'a Scope,
+    call: CallId,
+    agent: std::sync::Arc<Agent>,
+    description: String,
+    prompt: String,
+    /// The parent's.
+    model: ModelRef,
+    rules: Rules,
+}
+
+impl Task<'_> {
+    async fn run(self, resume: Option<SessionId>) -> Result<Report, String> {
+        let (_claim, mut record, mut history) = match resume {
+            None => {
+                let record = self.fresh().await;
+                (self.claim(&record.id)?, record, History::default())
+            }
+            Some(id) => {
+                if !id.is_well_formed() || id == self.parent.session {
+                    return Err(missing(&id));
+                }
+                let claim = self.claim(&id)?;
+                let (record, history) = self.earlier(&id).await?;
+                (claim, record, history)
+            }
+        };
+        let id = record.id.clone();
+        record.denied = self.denied();
+        let model = own(&self.agent).unwrap_or_else(|| self.model.clone());
+        self.announce(&id, &model).await;
+        let (outlet, events) = Outlet::new();
+        let (_choice, choice) = watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()) });
+        let scope = Scope {
+            session: id.clone(),
+            choice,
+            seen: std::sync::Arc::default(),
+            todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
+            record: Recorder::new(self.shared.store.clone(), id.clone()),
+            cancelled: self.parent.cancelled.child_token(),
+            outlet,
+            depth: self.parent.depth + 1,
+            inherited: rules(&record.denied),
+            spent: std::sync::Arc::default(),
+            ..self.parent.clone()
+        };
+        let todos = scope.todos.clone();
+        let before = history.cost().unwrap_or_default();
+        let message = Message {
+            id: scope.message_id(),
+            created: scope.now(),
+            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
+            parts: vec![scope.part(Content::Text(Text { text: self.prompt.clone(), ..Text::default() }))],
+        };
+        self.shared.store.record(&record).await;
+        scope.record.whole(&message).await;
+        history.messages.push(message);
+
+        let mut news = News::new(self.parent, &self.call, &self.agent.name);
+        let (history, outcome) = news.follow(turn(self.shared, None, history, scope), events).await;
+
+        record.updated = self.parent.now();
+        record.agent = Some(self.agent.name.clone());
+        record.model = Some(model.clone());
+        record.todos = todos.get();
+        record.cost = history.cost();
+        self.shared.store.record(&record).await;
+        self.shared.store.close(&id).await;
+        if let Some(cost) = record.cost {
+            self.parent.spent.add(cost - before);
+        }
+        let end = end(&history, outcome);
+        Ok(Report { session: id, model, text: last_words(&history), calls: news.lines(), end })
+    }
+
+    fn claim(&self, id: &SessionId) -> Result<Claim, String> {
+        let held = || {
+            format!("The task {id} is being worked on. Wait for its result, or leave task_id out to begin a new one.")
+        };
+        self.shared.claim(id).ok_or_else(held)
+    }
+
+    /// A new child session.
+    async fn fresh(&self) -> Record {
+        let description = if self.description.is_empty() { "Task" } else { &self.description };
+        let id = SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
+        let record = Record {
+            extra: self.parent.roots.to_vec(),
+            title: Some(format!("{description} (@{} subagent)", self.agent.name)),
+            parent: Some(self.parent.session.clone()),
+            depth: self.parent.depth + 1,
+            agent: Some(self.agent.name.clone()),
+            ..Record::new(id, self.parent.cwd.clone(), self.parent.now())
+        };
+        if let Err(e) = self.shared.store.create(&record).await {
+            // The parent's turn tells the user that nothing is kept.
+            tracing::error!("a subagent's session is not kept: {e}");
+        }
+        record
+    }
+
+    /// A child session of this parent, as it was left.
+    async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
+        let stored = match self.shared.store.load(id).await {
+            Ok(stored) => stored,
+            Err(crate::store::Error::NotFound(_)) => return Err(missing(id)),
+            Err(e) => return Err(format!("The task cannot be gone on with: {e}.")),
+        };
+        if stored.record.parent.as_ref() != Some(&self.parent.session) {
+            self.shared.store.close(id).await;
+            return Err(missing(id));
+        }
+        let mut history = History { messages: stored.messages };
+        let recorder = Recorder::new(self.shared.store.clone(), id.clone());
+        for message in run::mend(&mut history) {
+            recorder.whole(&message).await;
+        }
+        Ok((stored.record, history))
+    }
+
+    /// What this parent may not do, and what is for primary agents only.
+    fn denied(&self) -> Vec<(String, String)> {
+        let denied = derive(&Rules::default(), &self.rules, &Rules::default());
+        let primary = self.parent.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
+        denied.0.into_iter().map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
+    }
+
+    /// Tells early where the work is done, so that an editor can link to it.
+    async fn announce(&self, id: &SessionId, model: &ModelRef) {
+        let metadata = Map::from_iter([
+            ("parentSessionId".to_owned(), Value::String(self.parent.session.to_string())),
+            ("sessionId".to_owned(), Value::String(id.to_string())),
+            ("model".to_owned(), Value::String(model.to_string())),
+        ]);
+        let update = CallUpdate { metadata: Some(metadata), ..CallUpdate::of(&self.call) };
+        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
+}
+
+fn missing(id: &SessionId) -> String {
+    let id = text::title(id.as_str());
+    format!("There is no task \"{id}\" of this session. Leave task_id out to begin a new one.")
+}
+
+/// What a session may not do because its parent may not.
+pub(super) fn rules(denied: &[(String, String)]) -> Rules {
+    let rule = |(permission, pattern): &(String, String)| Rule {
+        permission: permission.clone(),
+        pattern: pattern.clone(),
+        action: Action::Deny,
+        source: "the session that delegated".into(),
+    };
+    Rules(denied.iter().map(rule).collect())
+}
+
+/// The model an agent always uses, with its effort.
+fn own(agent: &Agent) -> Option<ModelRef> {
+    let model = agent.model.clone()?;
+    Some(ModelRef { effort: model.effort.or_else(|| agent.variant.clone()), ..model })
+}
+
+/// What the child said last in this turn.
+fn last_words(history: &History) -> String {
+    let words = |message: &Message| {
+        let texts = message.answer().iter().filter_map(|part| match &part.content {
+            Content::Text(text) if !text.synthetic => Some(text.text.trim()),
+            _ => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n");
+        (message.assistant().is_some() && !text.is_empty()).then_some(text)
+    };
+    next::turn(history).iter().rev().find_map(words).unwrap_or_default()
+}
+
+fn end(history: &History, outcome: Outcome) -> ReportEnd {
+    match outcome {
+        Outcome::Ended => {
+            let calls = history.messages.last().into_iter().flat_map(Message::calls);
+            let mut rejected = calls.filter(|call| match &call.state {
+                CallState::Failed { metadata, .. } => metadata.contains_key(next::REJECTED),
+                _ => false,
+            });
+            rejected.next().map_or(ReportEnd::Done, |call| ReportEnd::Rejected(text::title(&call.title)))
+        }
+        Outcome::Cancelled => ReportEnd::Cancelled,
+        Outcome::Refused => ReportEnd::Failed("the model refused.".into()),
+        Outcome::MaxTokens => ReportEnd::Failed("its answer hit the limit of output tokens.".into()),
+        Outcome::StepLimit => ReportEnd::Failed("it reached its limit of steps.".into()),
+        Outcome::Failed(fault) => {
+            let advice = fault.advice.map(|advice| format!(" {advice}")).unwrap_or_default();
+            ReportEnd::Failed(format!("{}{advice}", fault.message))
+        }
+    }
+}
+
+/// What a child does, told in the parent's call.
+struct News<'a> {
+    parent: &'a Scope,
+    call: &'a CallId,
+    agent: &'a str,
+    /// Its latest calls.
+    calls: VecDeque<(CallId, Line)>,
+    /// How many came before these.
+    earlier: usize,
+    /// Calls as far as they are known, until they end: what a question is about has to be shown.
+    open: HashMap<CallId, CallUpdate>,
+    /// Calls that the editor has seen.
+    seen: Vec<CallId>,
+    last: Option<Instant>,
+    fresh: bool,
+}
+
+struct Line {
+    title: String,
+    progress: Progress,
+}
+
+impl<'a> News<'a> {
+    fn new(parent: &'a Scope, call: &'a CallId, agent: &'a str) -> Self {
+        Self {
+            parent,
+            call,
+            agent,
+            calls: VecDeque::new(),
+            earlier: 0,
+            open: HashMap::new(),
+            seen: Vec::new(),
+            last: None,
+            fresh: false,
+        }
+    }
+
+    /// Passes on what comes up until the child's turn has ended.
+    async fn follow(&mut self, mut work: Turn<'_>, mut events: mpsc::Receiver<Up>) -> (History, Outcome) {
+        let done = loop {
+            let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
+            tokio::select! {
+                done = &mut work => break done,
+                Some(up) = events.recv() => self.take(up).await,
+                () = sleep_until(due), if self.fresh => self.tell().await,
+            }
+        };
+        drop(work);
+        while let Ok(up) = events.try_recv() {
+            self.take(up).await;
+        }
+        done
+    }
+
+    async fn take(&mut self, up: Up) {
+        match up {
+            Up::Event(Event::Call(update)) => self.update(*update).await,
+            Up::Event(Event::Notice { severity, title, details }) => {
+                let title = format!("{}: {title}", self.agent);
+                self.parent.outlet.event(Event::Notice { severity, title, details }).await;
+            }
+            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, cause })) => {
+                let cause = format!("{}: {cause}", self.agent);
+                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, cause })).await;
+            }
+            // The child's own: its words come back as the result, its plan and its context are its own.
+            Up::Event(_) => {}
+            Up::Ask(ask) => self.ask(*ask).await,
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) => {
+                self.parent.outlet.send(up).await;
+            }
+        }
+    }
+
+    async fn update(&mut self, update: CallUpdate) {
+        let Some(id) = update.call.clone() else { return };
+        let at = self.calls.iter().position(|(call, _)| *call == id);
+        if at.is_none() && update.tool.is_some() {
+            let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
+            self.calls.push_back((id.clone(), Line { title, progress: Progress::Pending }));
+            if self.calls.len() > SHOWN {
+                self.calls.pop_front();
+                self.earlier += 1;
+            }
+            self.fresh = true;
+        }
+        if let Some((_, line)) = self.calls.iter_mut().rfind(|(call, _)| *call == id) {
+            if let Some(title) = update.title.as_ref().filter(|title| **title != line.title) {
+                line.title.clone_from(title);
+                self.fresh = true;
+            }
+            if let Some(progress) = update.progress.filter(|progress| *progress != line.progress) {
+                line.progress = progress;
+                self.fresh = true;
+            }
+        }
+        let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
+        if self.seen.contains(&id) {
+            self.pass(update.clone()).await;
+        }
+        if over {
+            self.open.remove(&id);
+            self.seen.retain(|seen| *seen != id);
+        } else {
+            let known = self.open.entry(id.clone()).or_insert_with(|| CallUpdate::of(&id));
+            learn(known, update);
+        }
+    }
+
+    /// Shows the call, then puts the question.
+    async fn ask(&mut self, mut ask: Ask) {
+        if !self.seen.contains(&ask.call) {
+            let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
+            self.seen.push(ask.call.clone());
+            self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
+        }
+        ask.show.title = ask.show.title.map(|title| self.labelled(&title));
+        let agent = ask.agent.take();
+        ask.agent = Some(agent.map_or_else(|| self.agent.to_owned(), |inner| format!("{} > {inner}", self.agent)));
+        self.parent.outlet.send(Up::Ask(Box::new(ask))).await;
+    }
+
+    async fn pass(&self, mut update: CallUpdate) {
+        update.title = update.title.map(|title| self.labelled(&title));
+        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    fn labelled(&self, title: &str) -> String {
+        text::title(&format!("{}: {title}", self.agent))
+    }
+
+    async fn tell(&mut self) {
+        self.fresh = false;
+        self.last = Some(Instant::now());
+        let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
+        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    /// A list for people, in Markdown.
+    fn lines(&self) -> String {
+        let mut out = String::new();
+        if self.earlier > 0 {
+            let _ = writeln!(out, "- {} before", text::count(self.earlier, "call"));
+        }
+        for (_, line) in &self.calls {
+            let after = match line.progress {
+                Progress::Completed => "",
+                Progress::Failed => " (failed)",
+                Progress::Pending | Progress::Running => " …",
+            };
+            let _ = writeln!(out, "- {}{after}", line.title);
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+}
+
+/// Adds what is new to what is known of a call. Output is not kept: a question comes before it.
+fn learn(known: &mut CallUpdate, update: CallUpdate) {
+    known.tool = update.tool.or(known.tool.take());
+    known.title = update.title.or(known.title.take());
+    known.kind = update.kind.or(known.kind.take());
+    known.input = update.input.or(known.input.take());
+    known.locations = update.locations.or(known.locations.take());
+    known.changes = update.changes.or(known.changes.take());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::event::Answer;
+    use crate::model::Error;
+    use crate::model::scripted::{Script, Scripted};
+    use crate::turn::tests::{Played, Stage};
+
+    async fn play(stage: &mut Stage, prompt: &str) -> Played {
+        let run = |environment, history, scope| -> Turn<'static> {
+            Box::pin(async move {
+                let shared = Shared::new(environment, CancellationToken::new());
+                let done = turn(&shared, None, history, scope).await;
+                shared.store.stop().await;
+                done
+            })
+        };
+        stage.play_with(prompt, run).await
+    }
+
+    fn task(name: &str) -> (&'static str, Value) {
+        ("task", json!({ "description": "do it", "prompt": "Do it.", "subagent_type": name }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_comes_back_with_the_last_words() {
+        let mut stage = Stage::new([
+            Script::calls(&[task("general")]),
+            Script::calls(&[("list", json!({}))]),
+            Script::text("Nothing there."),
+            Script::text("There is nothing."),
+        ]);
+        let played = play(&mut stage, "look").await;
+        assert_eq!(played.events.last().map(String::as_str), Some("text: There is nothing."));
+        assert!(played.events.contains(&"done: - List .".to_owned()), "{:?}", played.events);
+        let asked = stage.model.asked();
+        let tools = |n: usize| asked[n].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
+        assert!(tools(0).contains(&"task") && !tools(1).contains(&"task"), "the depth is 1");
+        assert!(!tools(1).contains(&"todowrite"), "general keeps no plan");
+        assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
+        assert_eq!(played.outcome, Outcome::Ended);
+    }
+
+    /// A cancel ends a child at every place where it may be waiting, and the parent with it.
+    #[tokio::test(start_paused = true)]
+    async fn cancel_ends_every_wait_of_a_child() {
+        let ask = [("bash", "*", Action::Ask)];
+        let begin = || Script::calls(&[task("general")]);
+        let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
+        let table: [(&str, Stage, &'static str); 5] = [
+            ("the question about the task", Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]), "ask"),
+            (
+                "the stream",
+                Stage::new([begin(), Script::calls(&[("list", json!({}))]), Script::silence()]),
+                "told: - List .|",
+            ),
+            ("the backoff", Stage::new([begin(), Script::fails(Error::Network("reset".into()))]), "retry"),
+            ("the question", Stage::new([begin(), command("echo hi")]).rules(&ask), "ask: general: echo hi"),
+            ("the tool", Stage::new([begin(), command("sleep 600")]), "told: - sleep 600 …|"),
+        ];
+        for (name, mut stage, at) in table {
+            stage.cancel_at = Some(at);
+            let played = play(&mut stage, "go").await;
+            assert_eq!(played.outcome, Outcome::Cancelled, "{name}: {:?}", played.events);
+            let calls: Vec<_> = played.history.messages.iter().flat_map(Message::calls).collect();
+            assert_eq!(calls.len(), 1, "{name}");
+            assert!(matches!(calls[0].state, CallState::Failed { .. }), "{name}: {:?}", calls[0].state);
+            assert_eq!(stage.model.left(), 0, "{name}");
+            // The next prompt works.
+            stage.cancel_at = None;
+            stage.cancelled = CancellationToken::new();
+            stage.model = Scripted::new([Script::text("fine")]);
+            assert_eq!(play(&mut stage, "and now?").await.outcome, Outcome::Ended, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_parent_may_not_do_a_child_may_not() {
+        let write = Script::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
+        let scripts = [Script::calls(&[task("fixer")]), write, Script::text("no"), Script::text("ok")];
+        let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([Answer::Once]);
+        let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
+            name: name.into(),
+            mode: Some(crate::agent::Mode::All),
+            rules,
+            ..Default::default()
+        };
+        stage.settings.agents = vec![
+            entry("build", Rules::built_in(&[("edit", "*", Action::Deny)])),
+            entry("fixer", Rules::built_in(&[("edit", "*", Action::Allow), ("webfetch", "*", Action::Allow)])),
+        ];
+        play(&mut stage, "go").await;
+        let asked = stage.model.asked();
+        let tools: Vec<_> = asked[1].tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert!(!tools.contains(&"write") && !tools.contains(&"edit"), "{tools:?}");
+        assert_eq!(asked[1].tools.iter().filter(|tool| tool.name == "webfetch").count(), 0);
+    }
+}

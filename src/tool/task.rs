@@ -1,0 +1,176 @@
+//! `task`: hands work to a subagent. The session does it ([`crate::event::Spawn`]); this file says who
+//! may be asked, and what the result looks like.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::{Context, Description, Failure, Output, Tool};
+use crate::agent::Agent;
+use crate::event::{Errand, Kind, Report, ReportEnd, Spawn};
+use crate::id::SessionId;
+use crate::message::ModelRef;
+use crate::permission::Need;
+use crate::text;
+
+/// The longest description that is kept, in characters.
+const DESCRIPTION: usize = 100;
+
+/// See the module. Made anew for every step: it knows who asks, and whom they may ask.
+#[derive(Default)]
+pub struct Task {
+    /// Whom the caller may ask: shown to the model.
+    agents: Vec<Arc<Agent>>,
+    /// Whom the user has named in this turn: they need no permission.
+    named: Vec<String>,
+    /// Who asks.
+    caller: Option<Arc<Agent>>,
+    /// With which model.
+    model: Option<ModelRef>,
+}
+
+impl Task {
+    /// For one step of `caller`, who may hand work to `agents`, and to those whom the user `named`.
+    pub fn new(mut agents: Vec<Arc<Agent>>, named: &[String], caller: &Arc<Agent>, model: &ModelRef) -> Self {
+        agents.retain(|agent| agent.name != caller.name);
+        Self { agents, named: named.to_vec(), caller: Some(caller.clone()), model: Some(model.clone()) }
+    }
+
+    /// Whether there is anybody to ask.
+    pub fn offers_something(&self) -> bool {
+        !self.agents.is_empty() || !self.named.is_empty()
+    }
+
+    /// What the model is told when it asks for somebody it may not ask.
+    fn nobody(&self, name: &str) -> Failure {
+        let mut names: Vec<&str> = self.agents.iter().map(|agent| agent.name.as_str()).collect();
+        names.extend(
+            self.named.iter().map(String::as_str).filter(|named| !self.agents.iter().any(|a| a.name == *named)),
+        );
+        let names = names.join(", ");
+        if self.caller.as_ref().is_some_and(|caller| caller.name == name) {
+            return Failure::Tell(format!("{name} cannot hand work to itself. Do it, or use one of: {names}."));
+        }
+        let name = text::title(name);
+        Failure::Tell(format!("There is no subagent \"{name}\" that you may use. You may use: {names}."))
+    }
+}
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The task in three to five words
+    pub description: String,
+    /// What the subagent is to do, complete in itself
+    pub prompt: String,
+    /// Which subagent
+    pub subagent_type: String,
+    /// The id of an earlier task, to go on with it
+    pub task_id: Option<String>,
+}
+
+impl Tool for Task {
+    const NAME: &'static str = "task";
+    const KIND: Kind = Kind::Think;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Input;
+
+    fn description(&self) -> String {
+        let one = |agent: &Arc<Agent>| {
+            let description = agent.description.as_deref().unwrap_or("Only when the user asks for it.");
+            format!("- {}: {}", agent.name, description.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        let mut agents: Vec<String> = self.agents.iter().map(one).collect();
+        if agents.is_empty() {
+            agents.push("- none but those the user has named with @".into());
+        }
+        crate::prompts::tool(Self::NAME).replace("{agents}", &agents.join("\n"))
+    }
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        Description { title: title(input), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Input), Failure> {
+        if input.prompt.trim().is_empty() {
+            return Err(Failure::tell("prompt is empty. Say what the subagent is to do."));
+        }
+        let name = &input.subagent_type;
+        if self.named.contains(name) {
+            return Ok((Vec::new(), input));
+        }
+        if !self.agents.iter().any(|agent| agent.name == *name) {
+            return Err(self.nobody(name));
+        }
+        let need = Need::new(Self::NAME, name.as_str()).always(name.as_str());
+        Ok((vec![need], input))
+    }
+
+    async fn run(&self, input: Input, context: Context) -> Result<Output, Failure> {
+        let Some(model) = self.model.clone() else {
+            return Err(Failure::Broken("no step made this tool".into()));
+        };
+        let title = title(&input);
+        let (reply, answer) = oneshot::channel();
+        let spawn = Spawn {
+            call: context.call.clone(),
+            agent: input.subagent_type,
+            description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
+            prompt: input.prompt,
+            resume: input.task_id.filter(|id| !id.trim().is_empty()).map(SessionId::new),
+            model,
+            rules: self.caller.as_ref().map(|caller| caller.rules.clone()).unwrap_or_default(),
+            reply,
+        };
+        let sent = context.errands.send(Errand::Spawn(Box::new(spawn))).await.is_ok();
+        // The session ends the child when the turn is cancelled, and answers then.
+        match answer.await {
+            Ok(Ok(report)) => result(report, title, &context),
+            Ok(Err(why)) => Err(Failure::Tell(why)),
+            Err(_) if sent && context.cancelled.is_cancelled() => Err(Failure::Cancelled),
+            Err(_) => Err(Failure::Broken("the session started no subagent".into())),
+        }
+    }
+}
+
+fn title(input: &Input) -> String {
+    text::title(&format!("{}: {}", input.subagent_type, input.description))
+}
+
+/// What came back, for the model and for people.
+fn result(report: Report, title: String, context: &Context) -> Result<Output, Failure> {
+    let Report { session, model, text, calls, end } = report;
+    let said = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
+    match end {
+        ReportEnd::Done => {}
+        ReportEnd::Cancelled => return Err(Failure::Cancelled),
+        ReportEnd::Rejected(what) => {
+            return Err(Failure::Stopped(format!(
+                "The user rejected a call of the subagent ({what}), which ended it (task id {session}).{said}"
+            )));
+        }
+        ReportEnd::Failed(why) => {
+            return Err(Failure::Tell(format!(
+                "The subagent did not get to the end: {why} What it had done by then stands. To let it go on, call task with task_id {session}.{said}"
+            )));
+        }
+    }
+    let words = if text.is_empty() { "(It ended without a word.)" } else { text.as_str() };
+    let metadata = Map::from_iter([
+        ("parentSessionId".to_owned(), Value::String(context.session.to_string())),
+        ("sessionId".to_owned(), Value::String(session.to_string())),
+        ("model".to_owned(), Value::String(model.to_string())),
+    ]);
+    let display = if calls.is_empty() { words.to_owned() } else { format!("{calls}\n\n{words}") };
+    Ok(Output {
+        title,
+        text: format!("<task id=\"{session}\" state=\"completed\">\n<task_result>\n{words}\n</task_result>\n</task>"),
+        display: Some(display),
+        metadata,
+        ..Output::default()
+    })
+}
