@@ -21,9 +21,10 @@ use crate::model::{self, Model};
 use crate::project::Project;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 10] = [
+pub const ALL: [(&str, fn()); 11] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
+    ("an unattended planner is asked nothing needless", an_unattended_planner),
     ("a builder stays in the project (bwrap)", || a_builder_stays_in_the_project("bwrap")),
     ("a builder stays in the project (landlock)", || a_builder_stays_in_the_project("landlock")),
     ("the network is open when it is told to be", the_network_is_open),
@@ -193,6 +194,53 @@ fn a_planner_writes_nothing(mechanism: &str) {
     assert_eq!(names(&project.path("tmp:.")), Vec::<String>::new());
     assert_eq!(ears.heard(), (false, false));
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// What can change nothing runs without a question, where the user wants that; what a rule asks about,
+/// what reads secrets and what cannot be understood does not.
+fn an_unattended_planner() {
+    let probe = Project::new();
+    probe.settings(&json!({ "sandbox": "auto" }));
+    let held = !told(&probe, "readOnly")["mechanism"].is_null();
+    // The command, how many questions there are in a sandbox, what the model hears.
+    let table = [
+        ("sh free.sh", 0, "I ran, and wrote nothing"),
+        ("ls && sh free.sh | cat", 0, "I ran, and wrote nothing"),
+        ("sh asked.sh", 1, "asked"),
+        ("sh denied.sh", 0, "Not allowed"),
+        // Where something is denied, a script could do just that.
+        ("sh free.sh; true denied", 1, "I ran, and wrote nothing"),
+        ("cat .env", 1, "KEY"),
+        ("$(cat which.txt) free.sh", 1, "I ran, and wrote nothing"),
+    ];
+    for (command, questions, heard) in table {
+        for sandbox in [true, false] {
+            let denied = if command.contains("denied") { "deny" } else { "ask" };
+            let rules = json!({ "sh asked.sh": "ask", "sh denied.sh": denied });
+            let settings = json!({ "sandbox": { "unattended": true }, "permission": { "bash": rules } });
+            let (mut project, model) = stage(&settings, command);
+            project.write("free.sh", "echo x > made; [ -e made ] || echo I ran, and wrote nothing\n");
+            project.write("asked.sh", "echo asked\n");
+            project.write("denied.sh", "echo I ran\n");
+            project.write(".env", "KEY=1\n");
+            project.write("which.txt", "sh\n");
+            if !sandbox {
+                project.set("ADJUTANT_SANDBOX_DISABLE", Some("bwrap,landlock,seatbelt"));
+            }
+            let mut talk = Talk::new(project);
+            let session = talk.open();
+            let (asked, updates) = turn(&mut talk, &session, "plan");
+            let sees = model.requests().last().unwrap().to_string();
+            if sandbox && held {
+                assert_eq!(asked.len(), questions, "{command}: {}", words(&updates));
+                assert!(sees.contains(heard), "{command}: {sees}");
+            } else {
+                assert_eq!(asked.len(), usize::from(command != "sh denied.sh"), "{command}: {}", words(&updates));
+            }
+            talk.leave();
+            assert_eq!(model.problems(), Vec::<String>::new());
+        }
+    }
 }
 
 fn a_builder_stays_in_the_project(mechanism: &str) {

@@ -59,6 +59,9 @@ pub struct Need {
     /// For a command line where nothing but the rules keeps it from changing things: why everything
     /// in it that is not known to be harmless is asked about, even where a rule allows it.
     pub unproven: Option<String>,
+    /// For a command line: the system keeps it from changing anything and from the network, and the
+    /// user wants no question then.
+    pub kept: bool,
     /// The change to be shown with the question.
     pub changes: Vec<Change>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units

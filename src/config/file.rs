@@ -768,6 +768,10 @@ pub(crate) struct SandboxOptions {
     /// Whether commands may use the network. Default: yes for agents that may edit, no for those
     /// that only read.
     pub network: Option<bool>,
+    /// `plan`, `explore` and `scout` run what is not known to be harmless without a question, where a
+    /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, secrets and
+    /// what cannot be understood ask all the same. Default: false.
+    pub unattended: Option<bool>,
 }
 
 /// Whether sessions are shared.

@@ -128,7 +128,8 @@ pub(crate) fn sandbox(node: &Node) -> Sandbox {
         Some(Value::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
-    Sandbox { mode, writable, network: node.get("network").and_then(Node::as_bool) }
+    let on = |key: &str| node.get(key).and_then(Node::as_bool);
+    Sandbox { mode, writable, network: on("network"), unattended: on("unattended") == Some(true) }
 }
 
 /// Whether a variable that is a switch is on.

@@ -133,6 +133,8 @@ pub struct Sandbox {
     pub writable: Vec<String>,
     /// Whether the network may be used; none: depends on the agent.
     pub network: Option<bool>,
+    /// Whether what a sandbox renders harmless runs without a question.
+    pub unattended: bool,
 }
 
 /// What the settings say about one agent. Everything not said is left as it is.

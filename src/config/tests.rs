@@ -682,6 +682,7 @@ fn a_project_only_narrows_the_sandbox() {
         mode,
         writable: writable.iter().map(|path| (*path).to_owned()).collect(),
         network,
+        unattended: false,
     };
     use SandboxMode::{Auto, Off, Required};
     // The user's, the project's, whether that needs trust, what holds without it.
@@ -700,6 +701,7 @@ fn a_project_only_narrows_the_sandbox() {
         ),
         (r#"{"writable": ["~/x"]}"#, r#"{"writable": ["/"]}"#, true, sandbox(Auto, &["~/x"], None)),
         (r#"{"network": false}"#, r#"{"mode": "required", "network": true}"#, true, sandbox(Auto, &[], Some(false))),
+        ("null", r#"{"mode": "required", "unattended": true}"#, true, sandbox(Auto, &[], None)),
         (r#"{"mode": "off"}"#, "null", false, sandbox(Off, &[], None)),
     ];
     for (user, project, trust, wanted) in table {

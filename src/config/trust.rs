@@ -336,8 +336,8 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
 /// required and gives nothing cannot.
 pub(crate) fn widens(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
-    let network = sandbox.get("network").and_then(Node::as_bool) == Some(true);
-    mode != Some("required") || network || sandbox.get("writable").is_some()
+    let on = |key: &str| sandbox.get(key).and_then(Node::as_bool) == Some(true);
+    mode != Some("required") || on("network") || on("unattended") || sandbox.get("writable").is_some()
 }
 
 fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {

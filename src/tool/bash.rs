@@ -97,6 +97,7 @@ impl Tool for Bash {
         };
         let mut need = command_need(&input.command, &judged);
         need.unproven.clone_from(&lock.unproven);
+        need.kept = lock.kept;
         if let Some(words) = &lock.words {
             need.metadata.insert("sandbox".into(), Value::String(words.clone()));
         }

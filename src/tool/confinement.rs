@@ -46,6 +46,8 @@ pub struct Lock {
     pub words: Option<String>,
     /// Why what is not known to be harmless must be asked about, if it must.
     pub unproven: Option<String>,
+    /// It can change nothing, and need not be asked about for that.
+    pub kept: bool,
 }
 
 impl Confinement {
@@ -103,7 +105,9 @@ impl Confinement {
         let data = &context.environment.dirs.data;
         let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
         let scratch = data.join("scratch").join(context.session.as_str());
-        let lock = Lock { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven };
+        let harmless = !none && level == Level::ReadOnly && held.modes && held.offline && !network;
+        let kept = harmless && self.wish.unattended;
+        let lock = Lock { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven, kept };
         self.tell(&lock, context).await;
         Ok(lock)
     }
@@ -294,7 +298,15 @@ mod tests {
     fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> Lock {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
         let held = Arc::new(Held { mechanism, ..Held::none(level, vec![]) });
-        Lock { sandbox, held, network, scratch: PathBuf::new(), words: Some("words".into()), unproven: None }
+        Lock {
+            sandbox,
+            held,
+            network,
+            scratch: PathBuf::new(),
+            words: Some("words".into()),
+            unproven: None,
+            kept: false,
+        }
     }
 
     #[test]
