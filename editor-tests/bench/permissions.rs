@@ -32,7 +32,7 @@ fn typical(bencher: Bencher<'_, '_>, line: &str) {
     "$(", "{ ", "ls;", "\\", "\"$(ls\"", "a|", "<<E\n", "eval ", "'a'\"b\"", "\"$x\" ", "$((1+", "$((1)) ", "((", "x[$x]=1 ",
     "{a,b}", "{a,", "*?", "[a]", "case x in x) ", "case x in a) ls;; esac;", "<<<x ", "a=b ", "${x:-", "${x[", "`ls`", ">f ",
     "cat f;", "$(ls)", "[[ a ]];", "f(){ a;};", "sh -c ls;", "xargs ", "sudo ", "ls \\\n", "if ls; then ls; fi;", "<(ls) ",
-    "git diff;", "find . -exec ls {} +;", "cat f* ", "sed p;", "awk 1;", "for i in a b; do ls; done;", "cd a;", "x=$x$x;",
+    "git diff;", "find . -exec ls {} +;", "cat f* ", "sed p;", "awk 1;", "for i in a b; do ls; done;", "parallel ", "docker run ", "awk '{a' ", "find . -exec ", "cd a;", "x=$x$x;",
 ])]
 fn hostile(bencher: Bencher<'_, '_>, piece: &str) {
     judge(bencher, &piece.repeat((64 << 10) / piece.len()));

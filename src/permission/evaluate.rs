@@ -393,7 +393,12 @@ impl<'r> Bash<'r> {
         if let Some(deny) = self.denies.iter().find(|rule| Self::may_speak(rule, unit)) {
             return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
         }
-        let mentioned = self.denied_names.iter().find(|name| unit.texts.iter().any(|text| mentions(text, name)))?;
+        // As it is written, and as it reads without quotes, which may stand within a name.
+        let bare = |text: &String| text.replace(['\'', '"', '\\'], "");
+        let mentioned = self
+            .denied_names
+            .iter()
+            .find(|name| unit.texts.iter().any(|text| mentions(text, name) || mentions(&bare(text), name)))?;
         Some(format!("the program text it is given names {mentioned}, which a rule denies"))
     }
 

@@ -209,6 +209,117 @@ proptest! {
     }
 }
 
+/// Texts and brackets that run what they hold. `@` is the command, `Q` the command as one quoted word.
+const AROUND: [&str; 40] = [
+    "sh -c Q",
+    "bash -lc Q",
+    "bash -ec Q x y",
+    "eval Q",
+    "eval @",
+    "command @",
+    "exec @",
+    "exec -a ls @",
+    "builtin eval Q",
+    "env -S Q",
+    "env A=1 @",
+    "env -i -u X @",
+    "env - @",
+    "xargs @",
+    "xargs -0 -n 1 @",
+    "xargs sh -c Q",
+    "find . -exec @ {} +",
+    "find . -name x -exec sh -c Q ';'",
+    "flock f @",
+    "flock f -c Q",
+    "script -qc Q f",
+    "su -c Q",
+    "su x -c Q",
+    "runuser -u x -- @",
+    "watch Q",
+    "watch -x @",
+    "parallel @ ::: a",
+    "hyperfine Q",
+    "trap Q EXIT",
+    "busybox @",
+    "time @",
+    "nohup nice @",
+    "( @ )",
+    "{ @; }",
+    "if true; then @; fi",
+    "while @; do :; done",
+    "f() { @; }; f",
+    "ls $( @ )",
+    "cat <( @ )",
+    "true && @ &",
+];
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// Whatever stands around it, in whatever order: what is denied is never allowed.
+#[test]
+fn nothing_around_a_denied_command_allows_it() {
+    let place = place();
+    let sets = [r2(&place), plan(&place)];
+    let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
+    let beginnings = super::shell::wrappers::beginnings();
+    assert!(beginnings.len() > 150, "{}", beginnings.len());
+    let mut wrong = vec![];
+    let mut look = |line: &str| {
+        for (rules, set) in sets.iter().zip(["R2", "PLAN"]) {
+            if judge(rules, line, &place).action == Action::Allow {
+                wrong.push(format!("{set}: {line}"));
+            }
+        }
+    };
+    for command in &denied[..3] {
+        for start in &beginnings {
+            look(&format!("{start} {command}"));
+        }
+        for container in ["docker run --rm x", "podman exec x", "kubectl exec pod --"] {
+            look(&format!("{container} {command}"));
+            look(&format!("{container} sh -c {}", quoted(command)));
+            look(&format!("{container} xargs bash -lc {}", quoted(command)));
+        }
+    }
+    // Nested at random, but the same every time. A text that begins with `-` is an option to most.
+    let beginnings: Vec<&String> = beginnings.iter().filter(|start| !start.starts_with('-')).collect();
+    let mut random = 1_u64;
+    let mut below = |bound: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).unwrap() % bound
+    };
+    for _ in 0..3_000 {
+        let mut line = denied[below(denied.len())].to_owned();
+        for _ in 0..1 + below(5) {
+            let simple = !line.starts_with(['(', '{', 'A'])
+                && !["if ", "while ", "f()", "true", "time "].iter().any(|start| line.starts_with(start));
+            line = match below(3) {
+                0 if simple => format!("{} {line}", beginnings[below(beginnings.len())]),
+                _ => {
+                    let around = AROUND[below(AROUND.len())];
+                    // `eval` takes one layer of quotes off whatever it is given.
+                    if around == "eval @" && (!simple || line.contains(['\'', '"'])) {
+                        continue;
+                    }
+                    // `env -S` is no shell: it splits words and quotes, and no more.
+                    if around == "env -S Q" && (!simple || line.contains(['<', '(', ';', '\\'])) {
+                        continue;
+                    }
+                    let words = around.contains('@')
+                        && !around.starts_with(['(', '{', 'i', 'w', 't', 'l', 'c'])
+                        && !around.starts_with("f()");
+                    let inner = if words && !simple { format!("sh -c {}", quoted(&line)) } else { line.clone() };
+                    around.replace('@', &inner).replace('Q', &quoted(&inner))
+                }
+            };
+        }
+        look(&line);
+    }
+    assert!(wrong.is_empty(), "{} lines\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
+}
+
 /// Nesting without end is refused, not followed.
 #[test]
 fn depth_bombs_are_opaque() {

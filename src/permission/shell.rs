@@ -25,7 +25,7 @@ mod touch;
 mod variables;
 mod walk;
 mod words;
-mod wrappers;
+pub(super) mod wrappers;
 
 use std::sync::Arc;
 

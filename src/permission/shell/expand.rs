@@ -10,6 +10,8 @@ use crate::permission::wildcard::UNKNOWN;
 
 /// How many words one word may become.
 const MOST: usize = 512;
+/// How many names in directories one pattern is compared with.
+const GLOBBED: usize = 4_096;
 
 /// One word of a command after expansion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -309,19 +311,28 @@ impl Walk<'_> {
     /// The files a pattern names from a directory, at most [`MOST`]; none where there are more or it
     /// cannot be told. A pattern that names nothing stands for itself.
     pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Vec<String>> {
+        let entries = &mut self.entries;
         let key = (pattern.to_owned(), cwd.to_path_buf());
-        self.globbed.entry(key).or_insert_with(|| glob(pattern, cwd)).clone()
+        self.globbed
+            .entry(key)
+            .or_insert_with(|| {
+                let mut budget = GLOBBED.min(*entries);
+                let before = budget;
+                let names = glob(pattern, cwd, &mut budget);
+                *entries -= before - budget;
+                names
+            })
+            .clone()
     }
 }
 
-fn glob(pattern: &str, cwd: &Path) -> Option<Vec<String>> {
+fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
     let (start, rest) = match pattern.strip_prefix('/') {
         Some(rest) => (PathBuf::from("/"), rest),
         None => (cwd.to_path_buf(), pattern),
     };
     let shown = if pattern.starts_with('/') { "/" } else { "" };
     let mut found = vec![(start, shown.to_owned())];
-    let mut budget = 4_096_usize;
     for (at, part) in rest.split('/').enumerate() {
         let mut next = vec![];
         for (dir, shown) in &found {
@@ -332,7 +343,7 @@ fn glob(pattern: &str, cwd: &Path) -> Option<Vec<String>> {
                 continue;
             }
             for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-                budget = budget.checked_sub(1)?;
+                *budget = budget.checked_sub(1)?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let hidden = name.starts_with('.') && !part.starts_with('.');
                 if !hidden && fits(part, &name) {

@@ -180,7 +180,7 @@ impl Walk<'_> {
 
     /// Whether a directory that is read to its bottom holds secrets. Looks at no more than a few
     /// hundred names: a sample that finds what usually lies near the top.
-    pub(super) fn below(&self, arg: &Arg, options: &Options, unit: &mut Unit, state: &State) {
+    pub(super) fn below(&mut self, arg: &Arg, options: &Options, unit: &mut Unit, state: &State) {
         const SKIP: [&str; 6] = [".git", "node_modules", "target", "dist", "build", ".venv"];
         let picked = options.all(&["--include"]).filter_map(|flag| flag.value.as_ref()).collect::<Vec<_>>();
         let left_out = options.all(&["--exclude"]).filter_map(|flag| flag.value.as_ref()).collect::<Vec<_>>();
@@ -198,7 +198,12 @@ impl Walk<'_> {
                 if budget == 0 {
                     return;
                 }
+                if self.entries == 0 {
+                    unit.floor(crate::permission::Action::Ask, "it reads more directories than are looked at");
+                    return;
+                }
                 budget -= 1;
+                self.entries -= 1;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     if !SKIP.contains(&name.as_str()) {

@@ -15,6 +15,11 @@ use crate::permission::paths::Access;
 
 const SHELLS: [&str; 12] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "posh", "yash", "fish", "pwsh"];
 
+/// Whether a name is a shell's.
+pub(super) fn is_shell(name: &str) -> bool {
+    SHELLS.contains(&name)
+}
+
 impl Walk<'_> {
     /// Shells, interpreters, `sed` and `awk`; false for everything else.
     pub(super) fn script(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) -> bool {

@@ -26,6 +26,8 @@ const NESTED: usize = 32 << 10;
 /// How many words are handed down to programs that other programs run; of what comes then, only the
 /// beginning is looked at.
 const HANDED: usize = 4_000;
+/// How many names in directories are looked at for one line.
+const ENTRIES: usize = 16_384;
 const BEGINNING: usize = 32;
 /// Texts within texts: `eval`, `sh -c`, wrappers.
 const LAYERS: usize = 8;
@@ -64,6 +66,8 @@ pub(super) struct Walk<'p> {
     nested: usize,
     /// How many words were handed down.
     handed: usize,
+    /// How many names in directories may still be looked at.
+    pub(super) entries: usize,
     pub(super) origins: HashMap<String, Origin>,
     /// Links that the line itself makes, or may make.
     pub(super) links: Vec<PathBuf>,
@@ -94,6 +98,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         unread: vec![],
         nested: 0,
         handed: 0,
+        entries: ENTRIES,
         origins: HashMap::new(),
         links: vec![],
         layer: 0,

@@ -2,6 +2,7 @@
 
 use super::expand::Arg;
 use super::options::Options;
+use super::scripts::is_shell;
 use super::state::State;
 use super::table::INTERPRETERS;
 use super::variables::variable_danger;
@@ -208,10 +209,7 @@ impl Walk<'_> {
             unit.carrier = true;
             unit.effect_at_least(Effect::Unproven);
             let rest = args.get(at..).unwrap_or_default();
-            for (at, arg) in rest.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-')) {
-                unit.names.push(joined(&arg.normal(), rest.get(at + 1..).unwrap_or_default()));
-                unit.texts.extend(arg.text().filter(|text| text.contains(' ')).map(str::to_owned));
-            }
+            carried(if LOOSE.contains(&name) { args } else { rest }, unit);
             if here {
                 let (options, skip) =
                     Options::leading(rest, "eopCtIDcn", &["event", "output", "with", "package", "name"]);
@@ -221,16 +219,25 @@ impl Walk<'_> {
                 self.inner(rest.get(skip..).unwrap_or_default(), unit, true, &mut state.clone());
             } else {
                 self.stranger(args, unit, state);
+                // The text of a shell in there is taken apart as well.
+                let shell =
+                    |arg: &Arg| arg.text().is_some_and(|text| is_shell(text.rsplit('/').next().unwrap_or(text)));
+                if let Some(at) = rest.iter().position(shell) {
+                    let flag = |arg: &Arg| {
+                        arg.prefix().starts_with('-') && !arg.prefix().starts_with("--") && arg.prefix().contains('c')
+                    };
+                    let text = rest[at..].iter().position(flag).and_then(|flag| rest.get(at + flag + 1)).cloned();
+                    if let Some(text) = text {
+                        self.text(&text, unit, true, true, state);
+                    }
+                }
             }
             return true;
         }
         if LOOSE.contains(&name) {
             unit.carrier = true;
             unit.effect_at_least(Effect::Unproven);
-            for (at, arg) in args.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-')) {
-                unit.names.push(joined(&arg.normal(), args.get(at + 1..).unwrap_or_default()));
-                unit.texts.extend(arg.text().filter(|text| text.contains(' ')).map(str::to_owned));
-            }
+            carried(args, unit);
             match name {
                 "su" | "runuser" => {
                     let (options, at) = Options::leading(
@@ -372,13 +379,14 @@ impl Walk<'_> {
         if options.has(&["-S", "--split-string"]) {
             let text = options.find(&["-S", "--split-string"]).and_then(|flag| flag.value.as_ref());
             match text.and_then(Arg::text).map(|text| text.to_owned()) {
-                Some(text) if !text.contains(['\\', '$', '#']) => {
-                    let words: Vec<Arg> =
-                        text.split_whitespace().map(|word| Arg::exact(word.trim_matches(['"', '\'']))).collect();
-                    let all: Vec<Arg> =
-                        words.into_iter().chain(args.get(at..).unwrap_or_default().iter().cloned()).collect();
-                    self.env(&all, unit, state);
-                }
+                Some(text) if !text.contains(['\\', '$', '#']) => match split(&text) {
+                    Some(words) => {
+                        let words = words.into_iter().map(Arg::exact);
+                        let all: Vec<Arg> = words.chain(args.get(at..).unwrap_or_default().iter().cloned()).collect();
+                        self.env(&all, unit, state);
+                    }
+                    None => unit.opaque("a quote in the text it splits is not closed"),
+                },
                 _ => unit.opaque("it splits a text into a command"),
             }
             return;
@@ -456,6 +464,69 @@ impl Walk<'_> {
         text.literal = args.iter().all(|arg| arg.literal);
         self.text(&text, unit, false, apart, state);
     }
+}
+
+/// Words one of which begins a program, nobody knows which: each is named for rules that deny.
+fn carried(args: &[Arg], unit: &mut Unit) {
+    const LOOKED_AT: usize = 32;
+    for (at, arg) in args.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-')) {
+        unit.texts.extend(arg.text().filter(|text| text.contains(' ')).map(str::to_owned));
+        if at >= LOOKED_AT {
+            unit.doubt("it has more words than are looked at, and runs some of them");
+            continue;
+        }
+        let (word, rest) = (arg.normal(), args.get(at + 1..).unwrap_or_default());
+        if let Some((_, base)) = word.rsplit_once('/') {
+            unit.names.push(joined(base, rest));
+        }
+        unit.names.push(joined(&word, rest));
+    }
+}
+
+/// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
+fn split(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        end if end == c => break,
+                        inner => word.push(inner),
+                    }
+                }
+            }
+            c if c.is_whitespace() => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+/// Every wrapper of the tables with what has to stand between it and a command, with and without its
+/// options: for what must hold for all of them.
+#[cfg(test)]
+pub(in crate::permission) fn beginnings() -> Vec<String> {
+    let mut all = vec![];
+    for (names, short, long, skip, _) in &WRAPPERS {
+        for name in *names {
+            let between = " 1".repeat(*skip);
+            all.push(format!("{name}{between}"));
+            all.extend(short.chars().map(|letter| format!("{name} -{letter} 1{between}")));
+            all.extend(long.iter().map(|option| format!("{name} --{option}=1{between}")));
+            all.extend(long.iter().map(|option| format!("{name} --{option} 1{between}")));
+            all.push(format!("{name} --{between}"));
+        }
+    }
+    all.extend(LOOSE.iter().map(|name| (*name).to_owned()));
+    for (names, words, _) in RUNNERS.iter().filter(|(.., here)| *here) {
+        all.extend(names.iter().flat_map(|name| words.iter().map(move |word| format!("{name} {word}"))));
+    }
+    all
 }
 
 fn joined(first: &str, rest: &[Arg]) -> String {
