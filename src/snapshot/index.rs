@@ -216,9 +216,17 @@ impl Index {
     fn walk(&mut self, everything: bool, at: i128, stop: &AtomicBool) -> Result<Vec<Task>, Off> {
         let mut tasks = Vec::new();
         let mut listing = if everything { Some(self.list("", None, stop)?) } else { None };
+        let mut same = if everything { HashMap::new() } else { self.same() };
         let mut waiting = vec![String::new()];
         let mut seen = 0;
         while let Some(rel) = waiting.pop() {
+            let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
+            if let (Some(found), Some(dir)) = (same.remove(&rel), self.dirs.get(&rel)) {
+                tasks.extend(found);
+                seen += dir.files.len();
+                waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
+                continue;
+            }
             let path = self.root.join(&rel);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = rustix::fs::open(&path, flags, Mode::empty());
@@ -240,7 +248,6 @@ impl Index {
                     listing.get_or_insert_default().extend(more);
                 }
                 let (files, dirs) = listing.as_mut().and_then(|listing| listing.remove(&rel)).unwrap_or_default();
-                let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
                 let mut old = std::mem::take(&mut dir.files);
                 for name in files {
                     let entry = old.remove(&name).unwrap_or(Entry { print: None, state: None, settled: false });
@@ -268,7 +275,6 @@ impl Index {
                 tasks.push(Task { dir: rel.clone(), name: name.clone(), print, fresh: entry.print.is_none() });
             }
             seen += dir.files.len();
-            let prefix = if rel.is_empty() { String::new() } else { format!("{rel}/") };
             waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
             self.dirs.insert(rel, dir);
             if seen > MOST_FILES {
@@ -276,6 +282,44 @@ impl Index {
             }
         }
         Ok(tasks)
+    }
+
+    /// The directories that hold the same names as before, with the files in them that have to be read.
+    /// Nearly all of the work is waiting for the system, so it is done on several threads.
+    fn same(&self) -> HashMap<String, Vec<Task>> {
+        let dirs: Vec<(&String, &Dir)> = self.dirs.iter().collect();
+        let look = |piece: &[(&String, &Dir)]| -> Vec<(String, Vec<Task>)> {
+            piece.iter().filter_map(|(rel, dir)| Some(((*rel).clone(), self.look(rel, dir)?))).collect()
+        };
+        let threads = threads();
+        if dirs.len() < 32 || threads == 1 {
+            return look(&dirs).into_iter().collect();
+        }
+        std::thread::scope(|scope| {
+            let look = &look;
+            let pieces = dirs.chunks(dirs.len().div_ceil(threads));
+            let running: Vec<_> = pieces.map(|piece| scope.spawn(move || look(piece))).collect();
+            // What a thread did not find out is found out one by one.
+            running.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        })
+    }
+
+    /// The files of a directory that have to be read; none where the directory itself has changed.
+    fn look(&self, rel: &str, dir: &Dir) -> Option<Vec<Task>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = rustix::fs::open(self.root.join(rel), flags, Mode::empty()).ok()?;
+        let print = Print::of(&rustix::fs::fstat(&open).ok()?);
+        if !dir.settled || dir.print != Some((print.modified, print.changed, print.inode)) {
+            return None;
+        }
+        let mut tasks = Vec::new();
+        for (name, entry) in &dir.files {
+            let print = Print::of(&rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?);
+            if entry.print != Some(print) || !entry.settled {
+                tasks.push(Task { dir: rel.to_owned(), name: name.clone(), print, fresh: entry.print.is_none() });
+            }
+        }
+        Some(tasks)
     }
 
     /// Takes a directory out, with everything below it.
@@ -349,7 +393,7 @@ impl Index {
                 _ => Ok(Some(large(&task.print, FileKind::Plain))),
             })
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+        let threads = threads();
         if tasks.len() < 64 || threads == 1 {
             return tasks.iter().map(one).collect();
         }
@@ -381,6 +425,11 @@ impl Index {
             fs::write(&note, b"").ok();
         }
     }
+}
+
+/// How many threads look and read.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(4)
 }
 
 /// By directory: the names of its files, and of its directories.
