@@ -372,6 +372,8 @@ fn more_than_is_judged() {
         ("rm victim;".to_owned() + &"ls;".repeat(many), Action::Deny),
         ("(".to_owned() + &"ls;".repeat(many) + "RM victim)", Action::Deny),
         ("ls >f ".repeat(many) + "\nrm victim", Action::Deny),
+        ("`ls` ".repeat(many) + "\nrm victim", Action::Deny),
+        ("a=b ".repeat(many) + "\nrm victim", Action::Deny),
         ("eval ".repeat(many) + "rm victim", Action::Ask),
         ("xargs ".repeat(many) + "ls", Action::Ask),
         (format!("bash <<'E'\n{}rm victim\nE", "ls\n".repeat(many)), Action::Deny),

@@ -15,7 +15,7 @@ pub(super) const DEPTH: usize = 48;
 /// a power of two without this.
 const FUEL: usize = 150_000;
 
-/// How many simple commands and redirections one text may hold: more are not judged one by one.
+/// How many simple commands, assignments, redirections and back-ticks one text may hold: more are not judged one by one.
 const COMMANDS: usize = 1_000;
 
 pub(super) type Read<T> = Result<T, Unreadable>;
@@ -69,7 +69,7 @@ pub(super) struct Parser<'s> {
     /// What is left of [`FUEL`].
     fuel: usize,
     /// How many simple commands may still come.
-    commands: usize,
+    pub(super) commands: usize,
     /// How deep the text itself is, and where the last item of its own list ends.
     base: usize,
     whole: usize,
@@ -606,6 +606,7 @@ impl<'s> Parser<'s> {
             if words.is_empty()
                 && let Some(assign) = self.assign()?
             {
+                self.commands = self.commands.checked_sub(1).ok_or(Unreadable::TooMany)?;
                 assigns.push(assign);
                 end = self.at;
                 continue;

@@ -81,7 +81,7 @@ impl Walk<'_> {
         for cwd in from {
             self.touched += 1;
             if self.touched > USES {
-                self.opaque("it uses more than 4,000 paths");
+                self.opaque("it uses more than 2,000 paths");
                 return;
             }
             let key = (text.clone(), cwd.clone());

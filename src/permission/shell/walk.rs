@@ -19,7 +19,7 @@ use crate::permission::paths::{Access, Located};
 /// Units of one line; more are not looked at.
 const BUDGET: usize = 1_000;
 /// Uses of paths in one line, and places on the disk that are looked up for them.
-pub(super) const USES: usize = 4_000;
+pub(super) const USES: usize = 2_000;
 pub(super) const LOOKUPS: usize = 500;
 /// How much text within texts is taken apart, in bytes.
 const NESTED: usize = 32 << 10;

@@ -285,6 +285,7 @@ impl Parser<'_> {
                 letter => inner.push(letter),
             }
         }
+        self.commands = self.commands.checked_sub(1).ok_or(Unreadable::TooMany)?;
         let script = script(&inner, self.depth)?;
         pieces.0.push(Piece::Command(Body::Apart(Box::new(script))));
         Ok(())
