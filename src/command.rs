@@ -77,6 +77,26 @@ impl Expanded {
     }
 }
 
+/// What a text mentions with `@`, each once, in order: words that may be paths or names. One in the
+/// middle of a word (an address) or in backticks is none; the full stop of a sentence is not part of
+/// it.
+pub fn mentions(text: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for (at, _) in text.match_indices('@') {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '`') {
+            continue;
+        }
+        let rest = text.get(at + 1..).unwrap_or_default();
+        let end = rest.find(|c: char| c.is_whitespace() || c == '`' || c == ',').unwrap_or(rest.len());
+        let word = rest.get(..end).unwrap_or_default().trim_end_matches(['.', ':', ';', '!', '?', ')', ']', '"', '\'']);
+        if !word.is_empty() && !word.starts_with('@') && !found.contains(&word) {
+            found.push(word);
+        }
+    }
+    found
+}
+
 /// Puts arguments into a template: `$1` to `$9…` are words, the highest of them takes all the rest,
 /// `$ARGUMENTS` is everything as it was typed. A template with neither gets the arguments below it.
 pub fn expand(template: &str, arguments: &str) -> Expanded {
@@ -192,6 +212,20 @@ mod tests {
         ];
         for (template, arguments, expected) in table {
             assert_eq!(expand(template, arguments).text, expected, "{template} with {arguments}");
+        }
+    }
+
+    #[test]
+    fn mentions_are_found() {
+        let table = [
+            ("see @src/lib.rs and @a.b.", &["src/lib.rs", "a.b"][..]),
+            ("@a, @b; (@c)", &["a", "b", "c"]),
+            ("me@example.org `@x` @@", &[]),
+            ("@~/notes.md @a @a", &["~/notes.md", "a"]),
+            ("@", &[]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(mentions(text), expected, "{text}");
         }
     }
 

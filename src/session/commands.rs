@@ -10,6 +10,9 @@ use crate::event;
 use crate::message::{Content, ModelRef, Text};
 use crate::turn::{Choice, Scope, insert};
 
+/// How many files a command may bring along.
+const MOST: usize = 20;
+
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
 /// command of their own is not to be had.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,8 +68,17 @@ impl Commands {
                 None => Err("there is nobody to run it for".to_owned()),
             });
         }
-        let text = expanded.filled(&outputs);
-        content.insert(1, Content::Text(Text { text, synthetic: true, ..Text::default() }));
+        let mut parts = vec![Content::Text(said(expanded.filled(&outputs)))];
+        for path in files(&expanded.text, scope).into_iter().take(MOST) {
+            let Some(agent) = &agent else { break };
+            let (text, attached) = match insert::read(scope, agent, &path).await {
+                Ok(output) => (output.text, output.attachments),
+                Err(why) => (format!("(it was not read: {why})"), Vec::new()),
+            };
+            parts.push(Content::Text(said(format!("What the read tool says about {path}:\n{text}"))));
+            parts.extend(attached.into_iter().map(Content::File));
+        }
+        content.splice(1..1, parts);
         content
     }
 
@@ -80,6 +92,24 @@ impl Commands {
     fn find(&self, name: &str) -> Option<&settings::Command> {
         self.0.iter().find(|command| command.name == name)
     }
+}
+
+/// A text that the user does not see.
+fn said(text: String) -> Text {
+    Text { text, synthetic: true, ..Text::default() }
+}
+
+/// The files and directories that a command's text mentions, as paths for a tool: from the project's
+/// root, or from home. What is not there was no path.
+fn files(text: &str, scope: &Scope) -> Vec<String> {
+    let found = command::mentions(text).into_iter().filter_map(|word| {
+        let path = match (word.strip_prefix("~/"), &scope.environment.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => scope.worktree.root.join(word),
+        };
+        path.exists().then(|| path.display().to_string())
+    });
+    found.collect()
 }
 
 /// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A

@@ -1,7 +1,8 @@
-//! The shell inserts of a command, !`like this`: run before the prompt goes to the model, by the
-//! rules that hold for `bash`, and shown to the user as calls.
+//! What a command takes in before the prompt goes to the model: the output of a shell insert,
+//! !`like this`, and files, @like/this. Each is a call like the model's own, judged by the same rules
+//! and shown to the user.
 
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::{Scope, call};
 use crate::agent::Agent;
@@ -14,44 +15,66 @@ use crate::tool::{AnyTool, Failure, Output};
 /// # Errors
 /// A few words for the model, without a full stop.
 pub async fn run(scope: &Scope, agent: &Agent, command: &str) -> Result<String, String> {
-    let Some(tool) = scope.tools.find("bash").cloned() else { return Err("there is no shell".into()) };
+    let output = make(scope, agent, "bash", json!({ "command": command })).await?;
+    let printed = output.display.unwrap_or(output.text);
+    // What it printed is what was asked for; that it failed must not be lost.
+    match output.metadata.get("exit").and_then(Value::as_i64) {
+        Some(0) => Ok(printed),
+        Some(code) => Ok(format!("{}\n(exit code {code})", printed.trim_end())),
+        None => Ok(format!("{}\n(it was ended)", printed.trim_end())),
+    }
+}
+
+/// Reads a file or lists a directory, as the model would.
+///
+/// # Errors
+/// A few words for the model, without a full stop.
+pub async fn read(scope: &Scope, agent: &Agent, path: &str) -> Result<Output, String> {
+    make(scope, agent, "read", json!({ "filePath": path })).await
+}
+
+async fn make(scope: &Scope, agent: &Agent, tool: &str, input: Value) -> Result<Output, String> {
+    let Some(tool) = scope.tools.find(tool).cloned() else { return Err(format!("there is no tool {tool}")) };
     let mut call = Call {
         call: scope.call_id(),
         provider_id: None,
-        tool: "bash".into(),
-        input: json!({ "command": command }),
+        tool: tool.name().to_owned(),
+        input,
         kind: tool.kind(),
-        title: crate::text::title(command),
+        title: tool.name().to_owned(),
         locations: Vec::new(),
         state: CallState::Pending,
         provider: Map::new(),
     };
+    let context = call::context(scope, agent, &call.call);
+    if let Some(description) = tool.describe(&call.input, &context) {
+        call.title = crate::text::title(&description.title);
+        call.locations = description.locations;
+    }
     let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
     tell(CallUpdate {
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),
         kind: Some(call.kind),
         input: Some(call.input.clone()),
+        locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
         ..CallUpdate::of(&call.call)
     })
     .await;
     let done = attempt(scope, agent, &mut call, &*tool).await;
     let mut update = CallUpdate::of(&call.call);
-    let said = match done {
+    let made = match done {
         Ok(output) => {
-            let printed = output.display.clone().unwrap_or(output.text);
-            let code = output.metadata.get("exit").and_then(serde_json::Value::as_i64).unwrap_or(-1);
             update.progress = Some(Progress::Completed);
-            update.output = Some(printed.clone());
+            update.output = Some(output.display.clone().unwrap_or_else(|| output.text.clone()));
             update.exit = call::exit(&output.metadata);
-            update.metadata = Some(output.metadata);
-            // What it printed is what was asked for; that it failed must not be lost.
-            Ok(if code == 0 { printed } else { format!("{}\n(exit code {code})", printed.trim_end()) })
+            update.metadata = Some(output.metadata.clone());
+            Ok(output)
         }
         Err(failure) => {
             let why = match failure {
                 Failure::Broken(cause) => {
-                    tracing::error!("a shell insert failed: {cause}");
+                    tracing::error!("{} failed for a command: {cause}", call.tool);
                     "it failed".to_owned()
                 }
                 Failure::Cancelled => "cancelled".to_owned(),
@@ -63,7 +86,7 @@ pub async fn run(scope: &Scope, agent: &Agent, command: &str) -> Result<String, 
         }
     };
     tell(update).await;
-    said
+    made
 }
 
 async fn attempt(scope: &Scope, agent: &Agent, call: &mut Call, tool: &dyn AnyTool) -> Result<Output, Failure> {
