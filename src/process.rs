@@ -378,10 +378,13 @@ fn read_some(path: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn environment() -> Environment {
-        let home = std::env::temp_dir().join(format!("adjutant-process-{}", std::process::id()));
-        let mut vars =
-            BTreeMap::from([("HOME".to_owned(), home.display().to_string()), ("PATH".into(), "/usr/bin:/bin".into())]);
+    /// Surroundings with a home that goes when the test does.
+    fn environment() -> (Environment, tempfile::TempDir) {
+        let home = tempfile::tempdir().unwrap();
+        let mut vars = BTreeMap::from([
+            ("HOME".to_owned(), home.path().display().to_string()),
+            ("PATH".into(), "/usr/bin:/bin".into()),
+        ]);
         for name in [
             "OPENAI_API_KEY",
             "GH_TOKEN",
@@ -394,19 +397,20 @@ mod tests {
         ] {
             vars.insert(name.into(), "x".into());
         }
-        Environment::from_vars(vars)
+        (Environment::from_vars(vars), home)
     }
 
     #[test]
     fn children_get_no_secrets() {
-        let env = tame(&environment());
+        let (environment, _home) = environment();
+        let env = tame(&environment);
         let names: Vec<&str> = env.keys().filter_map(|name| name.to_str()).collect();
         assert_eq!(names, ["GIT_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOME", "PAGER", "PATH", "PLAIN", "TERM"]);
     }
 
     #[tokio::test]
     async fn output_is_collected() {
-        let environment = environment();
+        let (environment, _home) = environment();
         let limit = Duration::from_secs(20);
         let ran = run("sh", &["-c", "echo a; echo b >&2; exit 3"], Path::new("/"), &[("X", "y")], &environment, limit)
             .await
@@ -421,7 +425,8 @@ mod tests {
     #[tokio::test]
     async fn the_whole_family_dies() {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
-        let program = Program::new("bash", "/", tame(&environment())).args(["-c", script]);
+        let (environment, _home) = environment();
+        let program = Program::new("bash", "/", tame(&environment)).args(["-c", script]);
         let mut child = program.start(Wiring::Together, "family").unwrap();
         let mut output = child.output.take().unwrap();
         let mut text = [0; 6];
@@ -438,7 +443,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_dropped_child_is_killed() {
-        let program = Program::new("sh", "/", tame(&environment())).args(["-c", "sleep 65 & wait"]);
+        let (environment, _home) = environment();
+        let program = Program::new("sh", "/", tame(&environment)).args(["-c", "sleep 65 & wait"]);
         let mut child = program.start(Wiring::Together, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);
@@ -450,7 +456,8 @@ mod tests {
     #[tokio::test]
     async fn there_is_no_terminal() {
         let limit = Duration::from_secs(20);
-        let ran = run("sh", &["-c", "cat; : < /dev/tty"], Path::new("/"), &[], &environment(), limit).await.unwrap();
+        let (environment, _home) = environment();
+        let ran = run("sh", &["-c", "cat; : < /dev/tty"], Path::new("/"), &[], &environment, limit).await.unwrap();
         assert!(!ran.status.success());
     }
 }
