@@ -8,10 +8,10 @@ use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
 use adjutant::store::Store;
 use serde_json::{Value, json};
 
-use crate::editor::{Editor, Hearing, PATIENCE};
-use crate::laws::Laws;
+use crate::editor::Hearing;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::talk::Talk;
 use crate::wire::memory;
 
 /// A name, beginning with the row's id, and what to do.
@@ -20,78 +20,6 @@ pub const ALL: [(&str, fn()); 3] = [
     ("S19 an editor that reads slowly", reads_slowly),
     ("S22 a session of ten thousand messages", ten_thousand_messages),
 ];
-
-/// A conversation without a page: says things, hears answers, and watches the laws.
-pub struct Talk {
-    pub project: Project,
-    pub editor: Editor,
-    laws: Laws,
-}
-
-impl Talk {
-    pub fn new(project: Project) -> Self {
-        let editor = Editor::start(&project);
-        let mut talk = Self { project, editor, laws: Laws::default() };
-        talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
-        talk.answer(0);
-        talk
-    }
-
-    pub fn request(&mut self, id: u64, method: &str, params: &Value) {
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-    }
-
-    pub fn say(&mut self, message: &Value) {
-        let line = message.to_string();
-        self.laws.editor_says(&line);
-        self.editor.say(&line);
-    }
-
-    pub fn hear(&mut self) -> Value {
-        let line = self.editor.hear(PATIENCE).expect("the agent says nothing any more");
-        self.laws.agent_says(&line).expect("a line of JSON")
-    }
-
-    /// The answer to a request, and the updates before it.
-    pub fn answer(&mut self, id: u64) -> (Value, Vec<Value>) {
-        let mut updates = Vec::new();
-        loop {
-            let message = self.hear();
-            if message["id"] == id && message.get("method").is_none() {
-                return (message, updates);
-            }
-            updates.push(message["params"]["update"].clone());
-        }
-    }
-
-    pub fn open(&mut self) -> String {
-        let cwd = self.project.cwd();
-        self.request(1, "session/new", &json!({ "cwd": cwd, "mcpServers": [] }));
-        self.answer(1).0["result"]["sessionId"].as_str().unwrap().to_owned()
-    }
-
-    pub fn prompt(&mut self, id: u64, session: &str, words: &str) {
-        let prompt = json!([{ "type": "text", "text": words }]);
-        self.request(id, "session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
-    }
-
-    /// Where the agent was killed: it leaves no farewell.
-    pub fn lost(mut self) -> Project {
-        self.editor.finish();
-        self.project
-    }
-
-    pub fn leave(mut self) -> Project {
-        let farewell = self.editor.finish();
-        for line in &farewell.lines {
-            self.laws.agent_says(line);
-        }
-        let mut problems = farewell.problems(0);
-        problems.extend(self.laws.problems().iter().cloned());
-        assert!(problems.is_empty(), "\n{}", problems.join("\n"));
-        self.project
-    }
-}
 
 fn never_reads() {
     flood(Hearing::Nothing);

@@ -32,6 +32,8 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
         ("-> session/delete", validator::<v1::DeleteSessionResponse>()),
         ("-> session/set_mode", validator::<v1::SetSessionModeResponse>()),
         ("-> session/set_config_option", validator::<v1::SetSessionConfigOptionResponse>()),
+        ("-> session/fork", validator::<v1::ForkSessionResponse>()),
+        ("-> session/set_title", validator::<v1::SetSessionTitleResponse>()),
         ("-> session/prompt", validator::<v1::PromptResponse>()),
     ])
 });

@@ -22,7 +22,9 @@ mod names;
 mod project;
 mod providers;
 mod sandbox;
+mod sessions;
 mod spoil;
+mod talk;
 mod terminal;
 mod transcript;
 mod wire;
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
     for group in groups {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
+    }
+    for (name, run) in sessions::ALL {
+        trials.push(test(format!("sessions/{name}"), run));
     }
     for (name, run) in conversations::ALL {
         trials.push(test(format!("conversations/{name}"), run));

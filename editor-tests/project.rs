@@ -146,7 +146,6 @@ impl Project {
         let mut settings = json!({
             "$schema": "https://opencode.ai/config.json",
             "model": "bench/bench-model",
-            "small_model": "bench/bench-model",
             "provider": { "bench": {
                 "npm": "@ai-sdk/openai-compatible",
                 "name": "bench",

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::conversations::Talk;
 use crate::editor::PATIENCE;
 use crate::project::Project;
+use crate::talk::Talk;
 
 /// A name, and what to do.
 pub const ALL: [(&str, fn()); 13] = [

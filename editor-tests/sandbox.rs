@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::conversations::Talk;
+use crate::talk::Talk;
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;

@@ -55,10 +55,11 @@ enum Command {
     },
     /// Show what this project's files would run and loosen, and allow it.
     Trust(trust::Args),
-    /// What was said and done before.
+    /// What was said and done before: list, show, search, export, import, revert, diff, rename, delete,
+    /// prune.
     Sessions {
         #[command(subcommand)]
-        verb: sessions::Verb,
+        verb: Option<sessions::Verb>,
     },
     /// The agents there are here.
     Agents {
@@ -132,10 +133,13 @@ pub fn main() -> ExitCode {
                 Err(e) => complain(&format!("{e:#}")),
             }
         }
-        Command::Sessions { verb } => match runtime.block_on(sessions::sessions(verb, &environment)) {
-            Ok(code) => ExitCode::from(code),
-            Err(e) => complain(&format!("{e:#}")),
-        },
+        Command::Sessions { verb } => {
+            let verb = verb.unwrap_or(sessions::Verb::List { all: false, limit: 50, json: false });
+            match runtime.block_on(sessions::sessions(verb, &environment)) {
+                Ok(code) => ExitCode::from(code),
+                Err(e) => complain(&format!("{e:#}")),
+            }
+        }
         Command::Auth { verb } => match runtime.block_on(auth::auth(verb.unwrap_or(auth::Verb::List), &environment)) {
             Ok(code) => ExitCode::from(code),
             Err(e) => complain(&format!("{e:#}")),

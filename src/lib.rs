@@ -16,6 +16,7 @@ pub mod tool;
 pub mod agent;
 pub mod command;
 pub mod event;
+pub mod export;
 pub mod instruction;
 
 pub mod model;

@@ -12,6 +12,7 @@ pub mod handle;
 pub mod models;
 pub mod open;
 pub mod order;
+pub mod prune;
 pub mod recent;
 pub mod replay;
 pub mod revert;

@@ -35,6 +35,8 @@ bind! {
     "session/list" v1::ListSessionsRequest => v1::ListSessionsResponse;
     "session/close" v1::CloseSessionRequest => v1::CloseSessionResponse;
     "session/delete" v1::DeleteSessionRequest => v1::DeleteSessionResponse;
+    "session/fork" v1::ForkSessionRequest => v1::ForkSessionResponse;
+    "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
     "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
     "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
     "session/set_model" SetModel => Empty;
@@ -184,7 +186,8 @@ pub const METHODS: &[(&str, bool, Support)] = &[
     ("session/list", true, Support::Served),
     ("session/close", true, Support::Served),
     ("session/delete", true, Support::Served),
-    ("session/fork", true, Support::NotYet),
+    ("session/fork", true, Support::Served),
+    ("session/set_title", true, Support::Served),
     ("session/prompt", true, Support::Served),
     ("session/cancel", true, Support::Served),
     ("session/set_mode", true, Support::Served),

@@ -56,6 +56,8 @@ pub(crate) struct File {
     pub tool_output: Option<ToolOutput>,
     /// How images are made to fit a model.
     pub attachment: Option<Attachment>,
+    /// How long sessions are kept. Counts in your own settings only, not in a project's.
+    pub sessions: Option<Sessions>,
     /// What happens when a session outgrows the model's context window.
     pub compaction: Option<Compaction>,
     /// Keep states of the project's files so that a turn can be undone. Default: true.
@@ -563,6 +565,15 @@ pub(crate) struct ToolOutput {
     /// Default: 51200.
     #[schemars(range(min = 256))]
     pub max_bytes: Option<u64>,
+}
+
+/// How long sessions are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Sessions {
+    /// Sessions not used for so many days are deleted. Default: they are kept for ever.
+    #[schemars(range(min = 1))]
+    pub keep_days: Option<u64>,
 }
 
 /// How attachments are made to fit.

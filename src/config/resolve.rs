@@ -94,6 +94,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
     }
     settings.max_image_bytes = file.attachment.and_then(|attachment| attachment.image?.max_base64_bytes);
+    settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
     if let Some(compaction) = file.compaction {
         let to = &mut settings.compaction;
         to.auto = compaction.auto.unwrap_or(to.auto);

@@ -51,6 +51,8 @@ pub struct Settings {
     pub tool_output: ToolOutput,
     /// The largest image that is sent, in bytes of base64; none for the provider's own limit.
     pub max_image_bytes: Option<u64>,
+    /// After how many unused days a session may go, if ever. A project has no say in it.
+    pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
     pub compaction: Compaction,
     /// Whether states of the project's files are kept.
@@ -98,6 +100,7 @@ impl Default for Settings {
             shell: None,
             tool_output: ToolOutput { lines: 2_000, bytes: 50 << 10 },
             max_image_bytes: None,
+            keep_days: None,
             compaction: Compaction {
                 auto: true,
                 prune: true,

@@ -8,6 +8,7 @@ use super::server::Server;
 
 /// Stops the session's turn and forgets its waiting prompts. Idle and unknown sessions: nothing.
 pub fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
+    server.cancel_waiting(&note.session_id.0);
     match server.session(&note.session_id.0) {
         Ok(session) => session.cancel(),
         Err(_) => tracing::info!("a cancel for no session"),

@@ -49,6 +49,8 @@ pub fn answer(terminal: bool, legacy: bool) -> v1::InitializeResponse {
                 .resume(v1::SessionResumeCapabilities::new())
                 .close(v1::SessionCloseCapabilities::new())
                 .delete(v1::SessionDeleteCapabilities::new())
+                .fork(v1::SessionForkCapabilities::new())
+                .title(v1::SessionTitleCapabilities::new())
                 .additional_directories(v1::SessionAdditionalDirectoriesCapabilities::new()),
         )
         .auth(v1::AgentAuthCapabilities::new().logout(v1::LogoutCapabilities::new()));

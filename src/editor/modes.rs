@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use protocol::acp::v1;
+use protocol::rpc;
 use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
@@ -25,13 +26,17 @@ pub fn modes(session: &Handle) -> v1::SessionModeState {
 
 /// session/set_mode. Takes effect at the next step, also while a turn runs.
 pub fn set_mode(server: &Arc<Server>, cx: Cx, request: v1::SetSessionModeRequest) -> Reply<v1::SetSessionModeResponse> {
-    let chosen = (|| {
-        let session = server.session(&request.session_id.0)?;
-        choose(&session, &request.mode_id.0)?;
-        cx.after(options::announce_options(server.clone(), session, Some(request.mode_id.0.to_string())));
-        Ok::<_, Refusal>(v1::SetSessionModeResponse::default())
-    })();
-    Reply::now(chosen.map_err(Into::into))
+    let (own, id) = (server.clone(), request.session_id.0.clone());
+    server.when_open(&id, move || {
+        let server = &own;
+        let chosen = || {
+            let session = server.session(&request.session_id.0)?;
+            choose(&session, &request.mode_id.0)?;
+            cx.after(options::announce_options(server.clone(), session, Some(request.mode_id.0.to_string())));
+            Ok::<_, Refusal>(v1::SetSessionModeResponse::default())
+        };
+        chosen().map_err(rpc::Error::from)
+    })
 }
 
 /// Chooses a mode, if there is such a one.

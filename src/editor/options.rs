@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use protocol::acp::{Empty, SetModel, v1};
+use protocol::rpc;
 use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
@@ -110,56 +111,66 @@ pub fn set_config_option(
     cx: Cx,
     request: v1::SetSessionConfigOptionRequest,
 ) -> Reply<v1::SetSessionConfigOptionResponse> {
-    let set = (|| {
-        let session = server.session(&request.session_id.0)?;
-        let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
-            return Err(Refusal::Invalid("the value of this option is a text".into()));
-        };
-        let value: &str = &value.0;
-        let (mut mode, mut model) = (None, None);
-        match &*request.config_id.0 {
-            MODE => {
-                modes::choose(&session, value)?;
-                mode = Some(value);
-                cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
-            }
-            MODEL => {
-                model = Some(choose_model(&session, value)?);
-            }
-            EFFORT => {
-                let now = current_model(&session);
-                let known =
-                    session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
-                if value != DEFAULT && !known.iter().any(|effort| effort == value) {
-                    let known = known.join(", ");
-                    return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+    let (own, id) = (server.clone(), request.session_id.0.clone());
+    server.when_open(&id, move || {
+        let server = &own;
+        let set = || {
+            let session = server.session(&request.session_id.0)?;
+            let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
+                return Err(Refusal::Invalid("the value of this option is a text".into()));
+            };
+            let value: &str = &value.0;
+            let (mut mode, mut model) = (None, None);
+            match &*request.config_id.0 {
+                MODE => {
+                    modes::choose(&session, value)?;
+                    mode = Some(value);
+                    cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
                 }
-                let effort = (value != DEFAULT).then(|| value.to_owned());
-                let chosen = ModelRef { effort, ..now };
-                session.choose_model(chosen.clone())?;
-                model = Some(chosen);
+                MODEL => {
+                    model = Some(choose_model(&session, value)?);
+                }
+                EFFORT => {
+                    let now = current_model(&session);
+                    let known =
+                        session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+                    if value != DEFAULT && !known.iter().any(|effort| effort == value) {
+                        let known = known.join(", ");
+                        return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+                    }
+                    let effort = (value != DEFAULT).then(|| value.to_owned());
+                    let chosen = ModelRef { effort, ..now };
+                    session.choose_model(chosen.clone())?;
+                    model = Some(chosen);
+                }
+                _ => {
+                    return Err(Refusal::Invalid(format!(
+                        "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}"
+                    )));
+                }
             }
-            _ => {
-                return Err(Refusal::Invalid(format!("there is no such option; there are: {MODE}, {MODEL}, {EFFORT}")));
-            }
-        }
-        Ok(v1::SetSessionConfigOptionResponse::new(options(&session, mode, model.as_ref())))
-    })();
-    Reply::now(set.map_err(Into::into))
+            Ok(v1::SetSessionConfigOptionResponse::new(options(&session, mode, model.as_ref())))
+        };
+        set().map_err(rpc::Error::from)
+    })
 }
 
 /// session/set_model, for the editors that still call it. They may choose the model that is chosen
 /// already, and must not lose the effort by it.
 pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
-    let set = (|| {
-        let session = server.session(&request.session_id.0)?;
-        if current_model(&session).to_string() != request.model_id {
-            let model = choose_model(&session, &request.model_id)?;
-            cx.after(announce_model(server.clone(), session, model));
-        }
-        Ok::<_, Refusal>(Empty {})
-    })();
-    Reply::now(set.map_err(Into::into))
+    let (own, id) = (server.clone(), request.session_id.0.clone());
+    server.when_open(&id, move || {
+        let server = &own;
+        let set = || {
+            let session = server.session(&request.session_id.0)?;
+            if current_model(&session).to_string() != request.model_id {
+                let model = choose_model(&session, &request.model_id)?;
+                cx.after(announce_model(server.clone(), session, model));
+            }
+            Ok::<_, Refusal>(Empty {})
+        };
+        set().map_err(rpc::Error::from)
+    })
 }
 
 /// Chooses a model, if there is such a one.

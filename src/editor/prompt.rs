@@ -25,22 +25,49 @@ use crate::turn::Outcome;
 
 /// session/prompt.
 pub fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {
-    let begun = (|| {
-        let session = server.session(&request.session_id.0)?;
-        let parts = content::parts(request.prompt)?;
-        if !parts.iter().any(says_something) {
-            return Ok((session, None));
-        }
-        let turn = session.prompt(super::sessions::work(&session, parts))?;
-        Ok::<_, Refusal>((session, Some(turn)))
-    })();
+    let Some(wait) = server.wait(&request.session_id.0) else {
+        return match begin(server, request) {
+            Err(refusal) => Reply::now(Err(refusal.into())),
+            Ok(begun) => answer(server.clone(), begun, cx),
+        };
+    };
+    // Sent together with the load of its session.
     let server = server.clone();
+    Reply::later(async move {
+        let open = tokio::select! {
+            open = wait.over() => open,
+            () = cx.cancelled.cancelled() => false,
+        };
+        if !open {
+            return Ok(v1::PromptResponse::new(v1::StopReason::Cancelled));
+        }
+        let begun = begin(&server, request)?;
+        match answer(server, begun, cx) {
+            Reply::Now(result) => result,
+            Reply::Later(work) => work.await,
+        }
+    })
+}
+
+/// A turn that has begun; none for a prompt that says nothing.
+type Begun = (Handle, Option<Turn>);
+
+fn begin(server: &Server, request: v1::PromptRequest) -> Result<Begun, Refusal> {
+    let session = server.session(&request.session_id.0)?;
+    let parts = content::parts(request.prompt)?;
+    if !parts.iter().any(says_something) {
+        return Ok((session, None));
+    }
+    let turn = session.prompt(super::sessions::work(&session, parts))?;
+    Ok((session, Some(turn)))
+}
+
+fn answer(server: Arc<Server>, begun: Begun, cx: Cx) -> Reply<v1::PromptResponse> {
     match begun {
-        Err(refusal) => Reply::now(Err(refusal.into())),
-        Ok((session, Some(turn))) => Reply::later(async move { show(&server, &session, turn, &cx).await }),
+        (session, Some(turn)) => Reply::later(async move { show(&server, &session, turn, &cx).await }),
         // Some editors send this after a turn without visible output. An answer without output
         // would make them send it again.
-        Ok((session, None)) => Reply::later(async move {
+        (session, None) => Reply::later(async move {
             let words = v1::ContentChunk::new("The prompt was empty.".into());
             update::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
             Ok(v1::PromptResponse::new(v1::StopReason::EndTurn))

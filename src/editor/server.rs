@@ -1,9 +1,12 @@
 //! What one connection knows: the editor's capabilities (set once), the live sessions, the peer.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use protocol::rpc::{self, Peer};
+use protocol::table::Reply;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,14 +29,44 @@ pub struct Server {
     capabilities: OnceLock<Capabilities>,
     // A std mutex: a leaf around a map, never held across an await.
     sessions: Mutex<HashMap<SessionId, Handle>>,
-    // The same: sessions that are being opened.
-    opening: Mutex<HashSet<SessionId>>,
+    // The same: sessions that are being opened or closed.
+    opening: Mutex<HashMap<SessionId, Turnstile>>,
+    // The same: sessions that were refused because another process has them, and how they were asked
+    // for. Who asks again in the same way, means it.
+    refused: Mutex<HashSet<(SessionId, &'static str)>>,
+}
+
+/// Where those wait who want something of a session that is being opened.
+struct Turnstile {
+    /// Its other end goes when the session is open, or cannot be opened.
+    open: watch::Receiver<()>,
+    /// Ends when what waits is cancelled.
+    cancelled: CancellationToken,
+}
+
+/// A place before a session that is being opened.
+pub struct Wait {
+    open: watch::Receiver<()>,
+    cancelled: CancellationToken,
+}
+
+impl Wait {
+    /// Waits until the session is open or cannot be opened. False when the user cancelled meanwhile.
+    pub async fn over(mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => false,
+            () = async { while self.open.changed().await.is_ok() {} } => !self.cancelled.is_cancelled(),
+        }
+    }
 }
 
 /// The right to open a session; nobody else may open it meanwhile.
 pub struct Opening {
     server: Arc<Server>,
     id: SessionId,
+    // Going, it lets in who waits.
+    _open: watch::Sender<()>,
 }
 
 impl Drop for Opening {
@@ -64,6 +97,7 @@ impl Server {
             capabilities: OnceLock::new(),
             sessions: Mutex::default(),
             opening: Mutex::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -105,10 +139,53 @@ impl Server {
     /// [`Refusal::Invalid`] while somebody else does one of these.
     pub fn claim(self: &Arc<Self>, id: &str) -> Result<Opening, Refusal> {
         let id = SessionId::new(id);
-        if self.opening.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone()) {
-            return Ok(Opening { server: self.clone(), id });
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(free) = opening.entry(id.clone()) {
+            let (sender, open) = watch::channel(());
+            free.insert(Turnstile { open, cancelled: CancellationToken::new() });
+            return Ok(Opening { server: self.clone(), id, _open: sender });
         }
         Err(Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
+    }
+
+    /// A place to wait in, while a session is being opened.
+    pub fn wait(&self, id: &str) -> Option<Wait> {
+        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let turnstile = opening.get(&SessionId::new(id))?;
+        Some(Wait { open: turnstile.open.clone(), cancelled: turnstile.cancelled.clone() })
+    }
+
+    /// Does something with a session: at once, or when it has been opened, where that is happening.
+    pub fn when_open<R: 'static>(
+        &self,
+        id: &str,
+        work: impl FnOnce() -> Result<R, rpc::Error> + Send + 'static,
+    ) -> Reply<R> {
+        match self.wait(id) {
+            None => Reply::now(work()),
+            Some(wait) => Reply::later(async move {
+                wait.over().await;
+                work()
+            }),
+        }
+    }
+
+    /// Cancels what waits for a session to be opened.
+    pub fn cancel_waiting(&self, id: &str) {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turnstile) = opening.get_mut(&SessionId::new(id)) {
+            std::mem::take(&mut turnstile.cancelled).cancel();
+        }
+    }
+
+    /// Whether a session was asked for in this way before, and refused because another process has it.
+    pub fn insists(&self, id: &str, method: &'static str) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(&(SessionId::new(id), method))
+    }
+
+    /// Remembers such a refusal.
+    pub fn refuse(&self, id: &str, method: &'static str) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert((SessionId::new(id), method));
     }
 
     /// Makes a session live.

@@ -18,10 +18,10 @@ use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::message::Content;
-use crate::session::Handle;
 use crate::session::handle::Work;
 use crate::session::open::{OpenError, Opened, Place, same_directory};
-use crate::store::{Cursor, Record};
+use crate::session::{Handle, title};
+use crate::store::{self, Cursor, Record};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -56,7 +56,7 @@ pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::Loa
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let opened = reopen(&server, &request.session_id.0, place?).await?;
+        let opened = reopen(&server, &request.session_id.0, place?, "load").await?;
         let session = opened.handle;
         let mut door = Door::new(&server, &session);
         for event in opened.replay {
@@ -83,7 +83,7 @@ pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let session = reopen(&server, &request.session_id.0, place?).await?.handle;
+        let session = reopen(&server, &request.session_id.0, place?, "resume").await?.handle;
         let response = v1::ResumeSessionResponse::new()
             .modes(modes::modes(&session))
             .config_options(options::options(&session, None, None));
@@ -94,7 +94,9 @@ pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -
 }
 
 /// A session that is live already is closed first: its state on disk is the truth.
-async fn reopen(server: &Server, id: &str, place: Place) -> Result<Opened, rpc::Error> {
+/// One that another process has is refused the first time; who asks again, in the same way, takes it
+/// over.
+async fn reopen(server: &Server, id: &str, place: Place, method: &'static str) -> Result<Opened, rpc::Error> {
     if let Ok(live) = server.session(id) {
         // A refused load leaves the live session as it is.
         if !same_directory(&live.cwd, &place.cwd) {
@@ -104,25 +106,90 @@ async fn reopen(server: &Server, id: &str, place: Place) -> Result<Opened, rpc::
         server.dismiss(id);
         live.close().await;
     }
-    Ok(server.shared.load(&SessionId::new(id), place).await.map_err(Refusal::from)?)
+    let take = server.insists(id, method);
+    let loaded = server.shared.load(&SessionId::new(id), place, take).await;
+    if let Err(OpenError::Store(store::Error::Locked { holder, .. })) = &loaded {
+        if take {
+            let message = format!("Session {id} is open in {holder}, which does not let go of it.");
+            let advice = Some("Close it there, or end that process.".to_owned());
+            return Err(Refusal::Failed { message, advice }.into());
+        }
+        server.refuse(id, method);
+        let message = format!("Session {id} is open in {holder}.");
+        let advice = "Close it there, or open it here once more to take it over; what runs there is then cancelled.";
+        return Err(Refusal::Failed { message, advice: Some(advice.to_owned()) }.into());
+    }
+    Ok(loaded.map_err(Refusal::from)?)
 }
 
-/// What follows the response to an opened session: the commands, twice, and the models again when a
-/// local server was found.
+/// What follows the response to an opened session, for as long as it is open: the commands, twice; the
+/// models again when a local server was found; titles.
 async fn introduce(server: Arc<Server>, session: Handle) {
     let commands = Event::Commands(session.base().commands.list());
     let mut door = Door::new(&server, &session);
     door.event(commands.clone()).await;
     let mut models = session.base().models.clone();
+    let mut titles = session.clone();
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
+    let mut waits = true;
     loop {
         tokio::select! {
-            () = &mut again => break door.event(commands).await,
-            true = models.changed() => door.event(Event::Options).await,
+            biased;
             () = server.ended.cancelled() => break,
+            () = session.closed() => break,
+            title = titles.titled() => match title {
+                Some(title) => door.event(title).await,
+                None => break,
+            },
+            () = &mut again, if waits => {
+                waits = false;
+                door.event(commands.clone()).await;
+            }
+            true = models.changed() => door.event(Event::Options).await,
         }
     }
+}
+
+/// session/fork: a new session with the history of another.
+pub fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
+    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let server = server.clone();
+    Reply::later(async move {
+        let id = SessionId::new(request.session_id.0.clone());
+        let session = server.shared.fork(&id, place?).await.map_err(Refusal::from)?.handle;
+        let response = v1::ForkSessionResponse::new(session.id.share())
+            .modes(modes::modes(&session))
+            .config_options(options::options(&session, None, None));
+        server.adopt(session.clone());
+        cx.after(introduce(server, session));
+        Ok(response)
+    })
+}
+
+/// session/set_title: what the user calls it stays.
+pub fn set_title(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v1::SetSessionTitleRequest,
+) -> Reply<v1::SetSessionTitleResponse> {
+    let id = SessionId::new(request.session_id.0.clone());
+    let title = title::tidy(&request.title);
+    let live = server.session(id.as_str()).ok();
+    let server = server.clone();
+    Reply::later(async move {
+        if title.is_empty() {
+            return Err(Refusal::Invalid("a title has words".into()).into());
+        }
+        if !id.is_well_formed() {
+            return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()).into());
+        }
+        match live {
+            Some(live) => live.rename(&title).map_err(Refusal::from)?,
+            None => drop(server.shared.store.rename(&id, &title).await.map_err(Refusal::from)?),
+        }
+        Ok(v1::SetSessionTitleResponse::new(title))
+    })
 }
 
 /// session/list: newest first, any number of pages.

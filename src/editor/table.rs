@@ -20,6 +20,8 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(sessions::list)
         .request(sessions::close)
         .request(sessions::delete)
+        .request(sessions::fork)
+        .request(sessions::set_title)
         .request(modes::set_mode)
         .request(options::set_config_option)
         .request(options::set_model)

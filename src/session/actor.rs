@@ -14,11 +14,14 @@ use super::open::{Claim, Shared};
 use super::order::{self, Desk};
 use super::recent::Recent;
 use super::{child, revert, title};
-use crate::event::{Event, Outlet};
+use crate::event::{Event, Outlet, Severity};
 use crate::message::{Content, Message, ModelRef, Role, User};
-use crate::store::Record;
+use crate::store::{Record, Titled};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
+
+/// A session is named by the title agent only at its beginning.
+const FIRST: usize = 2;
 
 /// A session's state.
 pub(super) struct Actor {
@@ -44,6 +47,14 @@ pub(super) struct Actor {
     pub(super) waiting: VecDeque<Prompt>,
     /// The search for local servers, while it may still run: 100 ms at most.
     pub(super) local: Option<JoinHandle<()>>,
+    /// Where titles go that come between turns.
+    pub(super) titles: watch::Sender<Option<Event>>,
+    /// The title agent at work.
+    pub(super) naming: Option<JoinHandle<Option<String>>>,
+    /// It was asked already.
+    pub(super) named: bool,
+    /// Ends when another process has asked for the session.
+    pub(super) taken: CancellationToken,
 }
 
 impl Actor {
@@ -56,13 +67,22 @@ impl Actor {
                 None => {
                     let mail = tokio::select! {
                         mail = self.mailbox.recv() => mail,
+                        title = title::landed(&mut self.naming) => {
+                            self.call_it(title, Titled::Agent).await;
+                            continue;
+                        }
                         () = self.ended.cancelled() => None,
+                        () = self.taken.cancelled() => None,
                     };
                     match mail {
                         None => break,
                         Some(Mail::Prompt(prompt)) => prompt,
                         Some(Mail::Close(done)) => {
                             closing = Some(done);
+                            continue;
+                        }
+                        Some(Mail::Title(title)) => {
+                            self.call_it(Some(title), Titled::User).await;
                             continue;
                         }
                         Some(mail) => {
@@ -78,20 +98,23 @@ impl Actor {
             }
             closing = self.turn(prompt).await;
         }
+        if let Some(naming) = self.naming.take() {
+            naming.abort();
+        }
         // Answered in order, after the turn that ran.
         self.waiting.into_iter().for_each(forget);
-        self.mailbox.close();
-        while let Ok(mail) = self.mailbox.try_recv() {
-            if let Mail::Prompt(prompt) = mail {
-                forget(prompt);
-            }
-        }
         if let Some(tracker) = self.scope.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
             tokio::task::spawn_blocking(move || tracker.save()).await.ok();
         }
         self.shared.store.close(&self.record.id).await;
         drop(self.claim);
+        self.mailbox.close();
+        while let Ok(mail) = self.mailbox.try_recv() {
+            if let Mail::Prompt(prompt) = mail {
+                forget(prompt);
+            }
+        }
         if let Some(done) = closing {
             // Nobody needs to wait for it.
             done.send(()).ok();
@@ -112,6 +135,7 @@ impl Actor {
         scope.cancelled = cancelled.clone();
         scope.outlet = outlet.clone();
         let mut closing = None;
+        let mut titles = Vec::new();
         let mut history = std::mem::take(&mut self.history);
         let mut record = self.record.clone();
         let (present, shared, choice) = (&mut self.present, &*self.shared, &self.choice);
@@ -159,6 +183,7 @@ impl Actor {
                             cancelled.cancel();
                             closing = Some(done);
                         }
+                        Some(Mail::Title(title)) => titles.push((Some(title), Titled::User)),
                         Some(mail) => choose(&self.choice, mail),
                         // Every handle is gone: nobody will ever ask for the result.
                         None => {
@@ -166,6 +191,11 @@ impl Actor {
                             closing = Some(oneshot::channel().0);
                         }
                     },
+                    title = title::landed(&mut self.naming) => titles.push((title, Titled::Agent)),
+                    () = self.taken.cancelled(), if closing.is_none() => {
+                        cancelled.cancel();
+                        closing = Some(oneshot::channel().0);
+                    }
                 }
             }
         };
@@ -173,6 +203,14 @@ impl Actor {
         self.present.lay(&mut self.scope);
         let changed = record != self.record;
         self.record = record;
+        if self.taken.is_cancelled() {
+            let title = "Another adjutant process has taken this session over.".into();
+            let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
+            outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        }
+        for (title, by) in titles {
+            self.call_it(title, by).await;
+        }
         if said {
             self.close_turn(&outlet).await;
         } else if changed {
@@ -221,6 +259,24 @@ impl Actor {
             outlet.event(Event::Info { title: Some(title), updated: self.record.updated }).await;
         }
         self.shared.store.record(&self.record).await;
+        let prompts = self.history.messages.iter().filter(|m| m.user().is_some() && !m.visible_text().is_empty());
+        if self.record.titled == Titled::Words && !self.named && prompts.count() <= FIRST && self.taken_by_nobody() {
+            self.naming = title::ask(&self.scope, &self.history);
+            self.named = self.naming.is_some();
+        }
+    }
+
+    fn taken_by_nobody(&self) -> bool {
+        !self.taken.is_cancelled() && !self.ended.is_cancelled()
+    }
+
+    /// Takes a title, unless the user has given another one.
+    async fn call_it(&mut self, title: Option<String>, by: Titled) {
+        let Some(title) = title.filter(|_| by == Titled::User || self.record.titled != Titled::User) else { return };
+        self.record.title = Some(title.clone());
+        self.record.titled = by;
+        self.shared.store.record(&self.record).await;
+        self.titles.send_replace(Some(Event::Info { title: Some(title), updated: self.record.updated }));
     }
 
     /// Remembers a model that was chosen, for the next session of this project.
@@ -249,7 +305,7 @@ fn choose(choice: &watch::Sender<Choice>, mail: Mail) {
     match mail {
         Mail::Agent(agent) => choice.send_modify(|choice| choice.agent = agent),
         Mail::Model(model) => choice.send_modify(|choice| choice.model = Some(model)),
-        Mail::Prompt(_) | Mail::Close(_) => {}
+        Mail::Prompt(_) | Mail::Title(_) | Mail::Close(_) => {}
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::base::Base;
 use super::order::Order;
@@ -38,6 +39,10 @@ pub struct Handle {
     pub(super) choice: watch::Receiver<Choice>,
     // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
     pub(super) said: Arc<Mutex<Option<ModelRef>>>,
+    /// The latest title that came between turns.
+    pub(super) titles: watch::Receiver<Option<Event>>,
+    /// Ends when another process has asked for the session.
+    pub(super) taken: CancellationToken,
 }
 
 /// What a session can be asked to do.
@@ -48,6 +53,8 @@ pub enum Mail {
     Agent(String),
     /// Ask another model from the next step on.
     Model(ModelRef),
+    /// Be called this from now on.
+    Title(String),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
@@ -126,6 +133,9 @@ pub enum Busy {
     /// It was closed.
     #[error("the session is closed")]
     Closed,
+    /// Another process has it now.
+    #[error("another adjutant process has taken this session over; load it again, twice if need be, to take it back")]
+    Taken,
     /// Too many prompts are waiting.
     #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
     Full,
@@ -174,6 +184,25 @@ impl Handle {
         Ok(())
     }
 
+    /// Gives the session the title its user wants.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn rename(&self, title: &str) -> Result<(), Busy> {
+        self.send(Mail::Title(title.into()))
+    }
+
+    /// The next title that comes between turns; none when there will be none any more.
+    pub async fn titled(&mut self) -> Option<Event> {
+        self.titles.changed().await.ok()?;
+        self.titles.borrow_and_update().clone()
+    }
+
+    /// Waits until the session has ended.
+    pub async fn closed(&self) {
+        self.mailbox.closed().await;
+    }
+
     /// Cancels what runs, lets go of the store, ends the session's task.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
@@ -206,6 +235,7 @@ impl Handle {
     fn send(&self, mail: Mail) -> Result<(), Busy> {
         self.mailbox.try_send(mail).map_err(|e| match e {
             mpsc::error::TrySendError::Full(_) => Busy::Full,
+            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => Busy::Taken,
             mpsc::error::TrySendError::Closed(_) => Busy::Closed,
         })
     }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OnceCell, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -24,7 +25,7 @@ use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
 use crate::sandbox::Sandbox;
 use crate::snapshot::Trackers;
-use crate::store::{self, Record, Store};
+use crate::store::{self, Holder, Record, Store, Stored};
 use crate::tool;
 use crate::turn::models::Models;
 use crate::turn::record::Recorder;
@@ -50,6 +51,10 @@ pub struct Shared {
     refreshed: AtomicBool,
     /// When the organisations' defaults were last asked for, in milliseconds.
     defaulted: AtomicU64,
+    /// Others can ask for this process's sessions.
+    listening: AtomicBool,
+    // A std mutex around a map, never held across an await: who is to hear that a session is wanted.
+    taken: Mutex<HashMap<SessionId, CancellationToken>>,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
     // The same around a set: sessions whose history somebody in this process holds.
@@ -125,6 +130,8 @@ impl Shared {
             cleaned: AtomicBool::new(false),
             refreshed: AtomicBool::new(false),
             defaulted: AtomicU64::new(0),
+            listening: AtomicBool::new(false),
+            taken: Mutex::default(),
             grants: Mutex::default(),
             held: Arc::default(),
             tasks: TaskTracker::new(),
@@ -136,7 +143,7 @@ impl Shared {
     /// Waits until the sessions' tasks have ended and let go of the store, but not for long: the
     /// process is ending.
     pub async fn finish(&self) {
-        const GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+        const GRACE: Duration = Duration::from_secs(2);
         self.ended.cancel();
         self.tasks.close();
         if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
@@ -176,16 +183,20 @@ impl Shared {
         Ok(self.open(place, record, History::default(), claim).await)
     }
 
-    /// Opens a session as it was kept.
+    /// Opens a session as it was kept. One that another process has open is asked for when `take`
+    /// says so.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub async fn load(self: &Arc<Self>, id: &SessionId, mut place: Place) -> Result<Opened, OpenError> {
+    pub async fn load(self: &Arc<Self>, id: &SessionId, mut place: Place, take: bool) -> Result<Opened, OpenError> {
         if !id.is_well_formed() {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
-        let stored = self.store.load(id).await?;
+        let stored = match self.store.load(id).await {
+            Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
+            stored => stored,
+        }?;
         if !same_directory(&stored.record.cwd, &place.cwd) {
             self.store.close(id).await;
             let error = OpenError::Elsewhere { id: id.clone(), kept: stored.record.cwd, asked: place.cwd };
@@ -197,8 +208,8 @@ impl Shared {
         if !stored.damage.is_empty() {
             place.notices.push(Event::Notice {
                 severity: Severity::Warning,
-                title: format!("{} entries of this session could not be read and are missing.", stored.damage.len()),
-                details: None,
+                title: "Something of this session could not be read.".into(),
+                details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
             });
         }
         let mut history = History { messages: stored.messages };
@@ -219,11 +230,61 @@ impl Shared {
         Ok(self.open(place, record, history, claim).await)
     }
 
+    /// Opens a new session that begins with the history of another one, which may go on meanwhile.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn fork(self: &Arc<Self>, id: &SessionId, place: Place) -> Result<Opened, OpenError> {
+        if !id.is_well_formed() {
+            return Err(store::Error::NotFound(id.clone()).into());
+        }
+        let mut fork = store::forked(&self.store.peek(id).await?, &self.environment);
+        fork.record.cwd.clone_from(&place.cwd);
+        fork.record.extra.clone_from(&place.extra);
+        let id = fork.record.id.clone();
+        self.store.import(fork).await?;
+        self.load(&id, place, false).await
+    }
+
+    /// Asks another process for its session, and waits until it has let go, but not for long.
+    async fn take_over(&self, id: SessionId, holder: Holder) -> Result<Stored, store::Error> {
+        const GRACE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_millis(20);
+        if !store::takeover::ask(self.store.dir(), &holder, &id) {
+            return Err(store::Error::Locked { id, holder });
+        }
+        let taken = async {
+            loop {
+                match self.store.load(&id).await {
+                    Err(store::Error::Locked { .. }) => tokio::time::sleep(PAUSE).await, // its turn is being cancelled
+                    taken => return taken,
+                }
+            }
+        };
+        let late = |_| Err(store::Error::Locked { id: id.clone(), holder });
+        tokio::time::timeout(GRACE, taken).await.unwrap_or_else(late)
+    }
+
+    /// Lets other processes ask for a session of ours.
+    fn offer(self: &Arc<Self>, id: &SessionId) -> CancellationToken {
+        let taken = CancellationToken::new();
+        let offered = self.taken.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), taken.clone());
+        drop(offered);
+        if !self.listening.swap(true, Ordering::Relaxed) {
+            match store::takeover::Requests::listen(self.store.dir()) {
+                Ok(requests) => drop(self.tasks.spawn(listen(self.clone(), requests))),
+                Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),
+            }
+        }
+        taken
+    }
+
     async fn open(self: &Arc<Self>, place: Place, record: Record, history: History, claim: Claim) -> Opened {
         let environment = &self.environment;
         if !self.cleaned.swap(true, Ordering::Relaxed) {
             let environment = environment.clone();
             self.tasks.spawn_blocking(move || tool::truncate::clean(&environment));
+            self.tasks.spawn(prune(self.clone()));
         }
         let spot = Spot::find(environment, &place.cwd, &place.extra);
         let read = Read::new(&spot).await;
@@ -284,7 +345,11 @@ impl Shared {
             inherited: child::rules(&record.denied),
             spent: Arc::default(),
         };
+        let taken = self.offer(&record.id);
+        let (titles, titled) = watch::channel(None);
         let handle = Handle {
+            titles: titled,
+            taken: taken.clone(),
             id: record.id.clone(),
             cwd: scope.cwd.clone(),
             base: present.subscribe(),
@@ -319,6 +384,10 @@ impl Shared {
             ended: self.ended.clone(),
             waiting: VecDeque::new(),
             local,
+            titles,
+            naming: None,
+            named: false,
+            taken,
         };
         self.tasks.spawn(actor.run());
         Opened { handle, replay }
@@ -417,6 +486,39 @@ fn undone(record: &Record) -> Option<Event> {
         (Severity::Warning, "An undo was interrupted half-way: /undo finishes it, /redo takes it back.")
     };
     Some(Event::Notice { severity, title: title.into(), details: None })
+}
+
+/// Once per process, and only where the user wants it: old sessions go.
+async fn prune(shared: Arc<Shared>) {
+    let environment = shared.environment.clone();
+    let read = tokio::task::spawn_blocking(move || super::prune::keep_days(&environment));
+    let Ok(Some(days)) = read.await else { return };
+    let wanted = super::prune::Prune { keep_days: Some(days), dry: false };
+    let pruned = tokio::select! {
+        pruned = super::prune::prune(&shared.store, shared.environment.now(), &wanted) => pruned,
+        () = shared.ended.cancelled() => return,
+    };
+    match pruned {
+        Ok(pruned) if pruned.gone.is_empty() => {}
+        Ok(pruned) => tracing::info!("{} sessions were not used for {days} days and are deleted", pruned.gone.len()),
+        Err(e) => tracing::warn!("old sessions could not be deleted: {e}"),
+    }
+}
+
+/// Hears who wants a session of ours, until the process ends.
+async fn listen(shared: Arc<Shared>, mut requests: store::takeover::Requests) {
+    loop {
+        let wanted = tokio::select! {
+            wanted = requests.next() => wanted,
+            () = shared.ended.cancelled() => None,
+        };
+        let Some(wanted) = wanted else { return };
+        let token = shared.taken.lock().unwrap_or_else(PoisonError::into_inner).remove(&wanted);
+        if let Some(token) = token {
+            tracing::info!("another process wants session {wanted}");
+            token.cancel();
+        }
+    }
 }
 
 /// Whether two paths lead to the same directory.

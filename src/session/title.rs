@@ -1,12 +1,147 @@
-//! What a session is called: a few words of its first prompt.
+//! What a session is called. At once: a few words of its first prompt. A little later, where there is
+//! a small model to ask: what the title agent makes of it. What the user calls it stays.
 
-use crate::message::Message;
-use crate::model::offline;
-use crate::turn::History;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// A title for a history; none while it holds no words of the user.
+use futures_util::StreamExt;
+use tokio::task::JoinHandle;
+
+use crate::message::{Content, Message};
+use crate::model::registry::Registry;
+use crate::model::request::{Input, Message as Said, Params};
+use crate::model::{Delta, Request, offline};
+use crate::turn::{History, Scope};
+
+/// How long a title may take. Nobody waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How much of the first prompt is enough to name it, in bytes.
+const ENOUGH: usize = 8 << 10;
+
+/// Tokens for the answer; models that think first need more than a title has.
+const TOKENS: u64 = 2_000;
+
+/// A title out of the user's own words; none while a history holds none.
 pub fn title(history: &History) -> Option<String> {
     let first = history.messages.iter().find(|m| m.user().is_some()).map(Message::visible_text)?;
     let title = offline::title(&first);
     (!title.is_empty()).then_some(title)
+}
+
+/// Asks the title agent, beside everything else. None where there is no small model to ask: the
+/// session's own is not asked, because a server on this machine would let the next prompt wait.
+/// A failure is in the log and nowhere else.
+pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<String>>> {
+    let agent = scope.agents.get("title")?;
+    let current = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()))?;
+    let chosen = agent.model.clone().or_else(|| scope.settings.small_model.clone());
+    let wanted = chosen.or_else(|| scope.models.small(&current))?;
+    if wanted.provider == Registry::OFFLINE {
+        return None;
+    }
+    let (model, provider) = match scope.models.find(&wanted) {
+        Ok(found) => found,
+        Err(e) => {
+            tracing::info!("no model for titles: {e}");
+            return None;
+        }
+    };
+    let first = history.messages.iter().find(|m| m.user().is_some())?;
+    let request = Request {
+        system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
+        messages: vec![Said::User(vec![Input::Text(material(first)?)])],
+        tools: Vec::new(),
+        must_call: false,
+        params: Params {
+            temperature: agent.temperature.filter(|_| model.temperature),
+            top_p: agent.top_p,
+            max_output: model.max_output().min(TOKENS),
+            options: agent.options.clone(),
+        },
+        session: format!("{}-title", scope.session),
+        model,
+    };
+    Some(tokio::spawn(async move {
+        let answer = async {
+            let mut answer = provider.ask(Arc::new(request));
+            let mut text = String::new();
+            while let Some(delta) = answer.next().await {
+                match delta {
+                    Ok(Delta::Text { text: more, .. }) => text.push_str(&more),
+                    Ok(_) => {}
+                    Err(e) => return Err(e.to_string()),
+                }
+            }
+            Ok(text)
+        };
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(text)) => clean(&text),
+            Ok(Err(e)) => {
+                tracing::info!("no title: {e}");
+                None
+            }
+            Err(_) => {
+                tracing::info!("no title within {PATIENCE:?}");
+                None
+            }
+        }
+    }))
+}
+
+/// Waits for a title that was asked for; for ever where none was.
+pub(super) async fn landed(naming: &mut Option<JoinHandle<Option<String>>>) -> Option<String> {
+    let Some(task) = naming else { return std::future::pending().await };
+    let title = task.await.unwrap_or_default();
+    *naming = None;
+    title
+}
+
+/// The first prompt, as material.
+fn material(message: &Message) -> Option<String> {
+    let mut text = crate::text::head(&message.visible_text(), ENOUGH).to_owned();
+    for part in &message.parts {
+        if let Content::File(file) = &part.content {
+            let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
+            text.push_str(&format!("\n[attached: {}]", crate::text::title(name)));
+        }
+    }
+    (!text.trim().is_empty()).then_some(text)
+}
+
+/// A title as it is kept: one line, not too long.
+pub fn tidy(title: &str) -> String {
+    let words: Vec<&str> = title.split_whitespace().collect();
+    crate::text::cut_chars(&crate::text::title(&words.join(" ")), 100)
+}
+
+/// What of an answer is the title.
+fn clean(answer: &str) -> Option<String> {
+    let mut text = answer;
+    while let Some((_, rest)) = text.split_once("</think>") {
+        text = rest;
+    }
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty() && *line != "<think>")?;
+    let line = line.trim_start_matches('#').trim_matches(['"', '\'', '`', '*', ' ', '“', '”', '「', '」']);
+    let line = line.trim_end_matches('.');
+    let title = tidy(line);
+    (!title.is_empty()).then_some(title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clean;
+
+    #[test]
+    fn a_title_is_one_plain_line() {
+        for (answer, title) in [
+            ("Wildcards in permission rules", Some("Wildcards in permission rules")),
+            ("<think>\nhm\n</think>\n\n\"Fix the build.\"\nBecause it is broken.", Some("Fix the build")),
+            ("## `Retry` logic", Some("Retry` logic")),
+            ("\n \n", None),
+            ("<think>\nand no end", Some("and no end")),
+        ] {
+            assert_eq!(clean(answer).as_deref(), title, "{answer}");
+        }
+    }
 }

@@ -47,6 +47,11 @@ impl Models {
         self.registry.changed().await.is_ok()
     }
 
+    /// A small model beside this one, if one is known.
+    pub fn small(&self, beside: &ModelRef) -> Option<ModelRef> {
+        self.registry.borrow().small_model(beside)
+    }
+
     /// The model for those who did not choose: the settings', else the one chosen last in this
     /// project that is still there, else the best there is.
     pub fn default_model(&self) -> ModelRef {

@@ -1,0 +1,182 @@
+//! Sessions that need more than a page: two processes with one store, the command line.
+
+use std::process::Output;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// A name, and what to do.
+pub const ALL: [(&str, fn()); 4] = [
+    ("taken over by another process", taken_over),
+    ("never prompted and open in two processes", never_prompted),
+    ("on the command line", command_line),
+    ("as a page", as_a_page),
+];
+
+fn project(script: &str) -> (Model, Arc<Project>) {
+    let model = Model::start(model::script(script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &Value::Null);
+    (model, project.into())
+}
+
+fn load(talk: &mut Talk, id: u64, session: &str) -> (Value, Vec<Value>) {
+    let cwd = talk.project.cwd();
+    talk.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    talk.answer(id)
+}
+
+/// The second editor is told, asks again, and gets the session; the first one's turn is cancelled, its
+/// user is told, and can take it back.
+fn taken_over() {
+    let (model, project) = project("text: Once upon a time\nhang\n---\ntext: The end.\n");
+    let mut first = Talk::new(project.clone());
+    let session = first.open();
+    first.prompt(2, &session, "Tell me a story.");
+    while first.hear()["params"]["update"]["content"]["text"] != "Once upon a time" {}
+    let mut second = Talk::new(project.clone());
+    let (refused, _) = load(&mut second, 2, &session);
+    let details = refused["error"]["data"]["details"].as_str().unwrap();
+    assert!(
+        details.contains(&format!("(number {})", first.editor.pid())) && details.contains("once more"),
+        "{details}"
+    );
+    let (taken, updates) = load(&mut second, 3, &session);
+    assert!(taken.get("result").is_some(), "{taken}");
+    assert_eq!(updates[1]["content"]["text"], "Once upon a time", "what was said so far is there: {updates:?}");
+    let (cancelled, updates) = first.answer(2);
+    assert_eq!(cancelled["result"]["stopReason"], "cancelled");
+    let told = |update: &Value| {
+        update["content"]["text"].as_str().is_some_and(|text| text.contains("taken this session over"))
+    };
+    assert!(updates.iter().any(told), "{updates:?}");
+    first.prompt(4, &session, "Go on.");
+    let (refused, _) = first.answer(4);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("load it again"), "{refused}");
+    second.prompt(5, &session, "Go on.");
+    assert_eq!(second.answer(5).0["result"]["stopReason"], "end_turn");
+    // And back.
+    assert!(load(&mut first, 6, &session).0.get("error").is_some());
+    let (back, updates) = load(&mut first, 7, &session);
+    assert!(back.get("result").is_some(), "{back}");
+    assert!(updates.iter().any(|update| update["content"]["text"] == "The end."), "{updates:?}");
+    first.leave();
+    second.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+fn never_prompted() {
+    let (_model, project) = project("text: Hello.\n");
+    let mut first = Talk::new(project.clone());
+    let session = first.open();
+    let mut second = Talk::new(project.clone());
+    assert!(load(&mut second, 2, &session).0["error"]["message"].as_str().unwrap().contains("is open in another"));
+    // A killed process keeps nobody out.
+    first.editor.signal(rustix::process::Signal::KILL);
+    let gone = first.editor.finish();
+    assert!(gone.status.is_some());
+    let (loaded, _) = load(&mut second, 3, &session);
+    assert!(loaded.get("result").is_some(), "{loaded}");
+    second.leave();
+}
+
+/// Runs `adjutant sessions …`.
+fn sessions(project: &Project, arguments: &[&str]) -> Output {
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    command.arg("sessions").args(arguments).current_dir(project.cwd());
+    command.output().unwrap()
+}
+
+fn said(project: &Project, arguments: &[&str]) -> String {
+    let output = sessions(project, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn command_line() {
+    let (_model, project) = project("text: The wildcard is matched in rule.rs.\n---\ntext: Nothing.\n");
+    let mut talk = Talk::new(project.clone());
+    let (first, second) = (talk.open(), talk.open());
+    talk.prompt(2, &first, "Where is the wildcard matched?");
+    talk.answer(2);
+    talk.prompt(3, &second, "And what else?");
+    talk.answer(3);
+    // While an editor has them open: everything can be read, nothing can be changed.
+    let list = said(&project, &[]);
+    assert!(list.contains(&first) && list.contains("Where is the wildcard matched"), "{list}");
+    assert!(said(&project, &["search", "RULE.rs"]).contains(&first));
+    assert!(said(&project, &["show", &first]).contains("The wildcard is matched in rule.rs."));
+    assert!(!sessions(&project, &["search", "no such words"]).status.success());
+    let refused = sessions(&project, &["delete", &first]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is open in another adjutant process"), "{refused:?}");
+    talk.leave();
+
+    said(&project, &["rename", &first, "Wildcards,", "mine"]);
+    assert!(said(&project, &["list"]).contains("Wildcards, mine"));
+    // Out and in again: under the same id when it is free, under another when it is taken.
+    let file = project.path("tmp:exported.json");
+    let path = file.display().to_string();
+    said(&project, &["export", &first, "-o", &path]);
+    let copy = said(&project, &["import", &path]);
+    assert!(!copy.contains(&first), "{copy}");
+    said(&project, &["delete", &first]);
+    assert!(said(&project, &["import", &path]).contains(&first));
+    let again = said(&project, &["export", &first]);
+    assert_eq!(again.trim(), std::fs::read_to_string(&file).unwrap().trim());
+    for (text, words) in [("{}", "no exported session"), ("{\"adjutant\":99}", "newer"), ("[1", "no exported session")]
+    {
+        std::fs::write(&file, text).unwrap();
+        let refused = sessions(&project, &["import", &path]);
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(words), "{refused:?}");
+    }
+    // Only the user's own settings say what is old; a project's do not.
+    project.write("opencode.json", "{\"sessions\": {\"keep_days\": 1}}");
+    let pruned = said(&project, &["prune", "--dry-run"]);
+    assert!(pruned.contains("would delete 0 sessions") && pruned.contains("neither"), "{pruned}");
+    assert!(said(&project, &["prune", "--days", "0"]).contains("deleted 3 sessions"));
+    assert!(said(&project, &["list"]).contains("There are no sessions here"));
+    let unknown = sessions(&project, &["show", "ses_nothing1"]);
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no session ses_nothing1"), "{unknown:?}");
+}
+
+/// What a hostile repository would put into a page that is passed on.
+const HOSTILE: &str =
+    "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\"'&[x](javascript:alert(1))\u{1b}[31m";
+
+fn as_a_page() {
+    let call = json!({ "filePath": "hostile.txt" });
+    let script = format!(
+        "text: {}\ncall read {call}\nusage 1200 30\n---\ntext: Done: {}\nusage 1500 60\n",
+        json!(HOSTILE),
+        "see `rule.rs`"
+    );
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Arc::new(Project::new());
+    project.provider(&model.base(), &Value::Null);
+    project.write("hostile.txt", HOSTILE);
+    let mut talk = Talk::new(project.clone());
+    let session = talk.open();
+    talk.prompt(2, &session, HOSTILE);
+    let (answer, _) = talk.answer(2);
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    talk.leave();
+    let page = said(&project, &["export", "--format", "html", "last"]);
+    let body = page.split_once("<body>").unwrap().1;
+    let tags: Vec<&str> = body.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect();
+    for bad in ["script", "img", "iframe", "link", "object"] {
+        assert!(!tags.iter().any(|tag| tag.starts_with(bad)), "{bad}: {tags:?}");
+    }
+    assert!(!tags.iter().any(|tag| tag.contains("onerror") || tag.contains("javascript")), "{tags:?}");
+    assert!(!page.contains('\u{1b}'));
+    let fetching: Vec<&&str> = tags.iter().filter(|tag| tag.contains("src=") || tag.contains("http://")).collect();
+    assert_eq!(fetching, Vec::<&&str>::new());
+    assert!(page.contains("default-src 'none'") && page.contains("<svg class=\"chart\""));
+    assert!(body.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    let (opened, closed) = (body.matches("<details").count(), body.matches("</details>").count());
+    assert_eq!(opened, closed);
+    assert_eq!(model.problems(), Vec::<String>::new());
+}

@@ -1,0 +1,458 @@
+//! A session as one page: readable without network or script, in light and dark. Everything that
+//! comes from the session is escaped; the page's own policy forbids whatever slipped through.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use similar::{ChangeTag, TextDiff};
+
+use super::chart::{self, Step};
+use super::markdown;
+use crate::environment::Timestamp;
+use crate::message::{Assistant, Call, CallState, Change, Content, File, Kind, Message, Part, Role};
+use crate::store::Stored;
+
+/// The longest output of a call, in bytes; the page is for people.
+const OUTPUT: usize = 64 << 10;
+
+/// The longest file that is compared line by line.
+const COMPARED: usize = 1 << 20;
+
+/// The largest picture that goes into the page, as base64.
+const PICTURE: usize = 4 << 20;
+
+/// Escapes a text for HTML, content and attributes alike.
+struct Esc<'a>(&'a str);
+
+impl fmt::Display for Esc<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            match letter {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                // Controls have no place in a page; terminal colours come with them.
+                '\n' | '\t' => f.write_char(letter)?,
+                c if c.is_control() => {}
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends to a page; writing to a string cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => { write!($out, $($arg)*).ok() };
+}
+
+/// The page of a session. `home` is written as `~` in paths.
+pub fn page(stored: &Stored, home: Option<&str>) -> String {
+    let title = stored.record.title.as_deref().unwrap_or("A session without a title");
+    let mut out = String::new();
+    put!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<div class=\"page\">\n",
+        Esc(title),
+        include_str!("page.css")
+    );
+    head(&mut out, stored, title, home);
+    let mut main = String::new();
+    let mut index = String::new();
+    let mut numbers = Numbers::default();
+    for message in &stored.messages {
+        match &message.role {
+            Role::User(_) => user(&mut main, &mut index, message, &mut numbers),
+            Role::Assistant(assistant) => answer(&mut main, &mut index, message, assistant, &mut numbers),
+        }
+    }
+    if numbers.turns > 0 {
+        main.push_str("</section>\n");
+    }
+    put!(out, "<main>\n{main}</main>\n<nav aria-label=\"Timeline\">\n<h2>Timeline</h2>\n<ol>\n{index}</ol>\n");
+    files(&mut out, stored, home);
+    put!(
+        out,
+        "</nav>\n<footer>Session <span class=\"mono\">{}</span>, exported by adjutant {}.</footer>\n</div>\n</body>\n</html>\n",
+        Esc(stored.record.id.as_str()),
+        env!("CARGO_PKG_VERSION")
+    );
+    out
+}
+
+/// Numbers what can be jumped to.
+#[derive(Default)]
+struct Numbers {
+    turns: usize,
+    calls: usize,
+    /// When the turn began.
+    began: Timestamp,
+}
+
+fn steps(stored: &Stored) -> Vec<Step> {
+    let one = |message: &Message| {
+        let assistant = message.assistant()?;
+        let usage = assistant.usage;
+        Some(Step {
+            input: usage.input + usage.cache_write,
+            cached: usage.cache_read,
+            output: usage.output + usage.reasoning,
+            cost: assistant.cost,
+        })
+    };
+    stored.messages.iter().filter_map(one).collect()
+}
+
+fn head(out: &mut String, stored: &Stored, title: &str, home: Option<&str>) {
+    let record = &stored.record;
+    put!(out, "<header>\n<h1>{}</h1>\n<p class=\"meta\">", Esc(title));
+    let cwd = short_path(&record.cwd.display().to_string(), home);
+    put!(out, "<span class=\"mono\">{}</span><span>{}</span>", Esc(&cwd), moment(record.created));
+    let models = stored.messages.iter().filter_map(|m| Some(m.assistant()?.model.to_string()));
+    let models: std::collections::BTreeSet<String> = models.collect();
+    for model in models {
+        put!(out, "<span>{}</span>", Esc(&model));
+    }
+    out.push_str("</p>\n");
+    let prompts = stored.messages.iter().filter(|m| is_said(m)).count();
+    let calls = stored.messages.iter().map(|m| m.calls().count()).sum::<usize>();
+    let steps = steps(stored);
+    let (read, written) = steps.iter().fold((0, 0), |(r, w), s| (r + s.input + s.cached, w + s.output));
+    let mut facts =
+        vec![(prompts.to_string(), "prompts"), (steps.len().to_string(), "steps"), (calls.to_string(), "tool calls")];
+    if read + written > 0 {
+        facts.push((chart::short(read), "tokens in"));
+        facts.push((chart::short(written), "tokens out"));
+    }
+    if let Some(cost) = record.cost {
+        facts.push((chart::money(cost), "cost"));
+    }
+    let (first, last) = (stored.messages.first(), stored.messages.last());
+    if let (Some(first), Some(last)) = (first, last) {
+        let end = last.assistant().and_then(|a| a.completed).unwrap_or(last.created);
+        facts.push((span(first.created, end), "from first to last"));
+    }
+    out.push_str("<ul class=\"facts\">");
+    for (number, name) in facts {
+        put!(out, "<li><b>{}</b><small>{name}</small></li>", Esc(&number));
+    }
+    out.push_str("</ul>\n");
+    let chart = chart::chart(&steps);
+    if !chart.is_empty() {
+        let cost = if record.cost.is_some() { "<span><i class=\"cost\"></i>cost so far</span>" } else { "" };
+        put!(
+            out,
+            "<div class=\"figure\"><p class=\"legend\"><span><i class=\"cached\"></i>from the cache</span>\
+             <span><i class=\"input\"></i>input</span><span><i class=\"output\"></i>output</span>{cost}</p>{chart}</div>\n"
+        );
+    }
+    for damage in &stored.damage {
+        put!(out, "<p class=\"note bad\">{}</p>\n", Esc(damage));
+    }
+    out.push_str("</header>\n");
+}
+
+/// Whether a user said it, rather than the program in the user's place.
+fn is_said(message: &Message) -> bool {
+    let shown = |part: &Part| match &part.content {
+        Content::Text(text) => !text.synthetic,
+        Content::File(_) => true,
+        _ => false,
+    };
+    message.user().is_some() && message.parts.iter().any(shown)
+}
+
+fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut Numbers) {
+    if !is_said(message) {
+        return;
+    }
+    if numbers.turns > 0 {
+        main.push_str("</section>\n");
+    }
+    numbers.turns += 1;
+    numbers.began = message.created;
+    let n = numbers.turns;
+    let words = message.visible_text();
+    let line = crate::text::title(words.lines().find(|line| !line.trim().is_empty()).unwrap_or("(attached)"));
+    put!(
+        index,
+        "<li class=\"prompt\"><a href=\"#turn-{n}\">{}</a><small>{}</small></li>\n",
+        Esc(&line),
+        moment(message.created)
+    );
+    put!(
+        main,
+        "<section class=\"turn\" id=\"turn-{n}\">\n<div class=\"user\"><p class=\"who\"><b>You</b>{}</p>",
+        moment(message.created)
+    );
+    for part in &message.parts {
+        match &part.content {
+            Content::Text(text) if !text.synthetic => {
+                put!(main, "<div class=\"words\">{}</div>", markdown::html(&text.text));
+            }
+            Content::File(file) => attached(main, file),
+            _ => {}
+        }
+    }
+    main.push_str("</div>\n");
+}
+
+fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &Assistant, numbers: &mut Numbers) {
+    let speaks = message.parts.iter().any(|p| matches!(&p.content, Content::Text(t) if !t.text.trim().is_empty()));
+    if speaks {
+        put!(
+            main,
+            "<p class=\"who\"><b>{}</b><span>{}</span><span>{}</span></p>",
+            Esc(&capital(&assistant.agent)),
+            Esc(&assistant.model.to_string()),
+            since(numbers.began, message.created)
+        );
+    }
+    for part in &message.parts {
+        match &part.content {
+            Content::Text(text) if !text.synthetic && !text.text.trim().is_empty() => {
+                put!(main, "<div class=\"said words\">{}</div>\n", markdown::html(&text.text));
+            }
+            Content::Reasoning(reasoning) if !reasoning.text.trim().is_empty() => {
+                let words = markdown::html(&reasoning.text);
+                put!(
+                    main,
+                    "<details class=\"thought\"><summary>Thought</summary><div class=\"words\">{words}</div></details>\n"
+                );
+            }
+            Content::Tool(one) => {
+                numbers.calls += 1;
+                call(main, one, numbers.calls);
+                put!(
+                    index,
+                    "<li class=\"step {}\"><i class=\"dot\"></i><a href=\"#call-{}\">{}</a></li>\n",
+                    class(one),
+                    numbers.calls,
+                    Esc(&title(one))
+                );
+            }
+            Content::File(file) => attached(main, file),
+            Content::Compaction { .. } => {
+                main.push_str("<p class=\"note\">The conversation before this was summarised.</p>\n")
+            }
+            Content::Retry { attempt, reason } => {
+                put!(main, "<p class=\"note\">Attempt {attempt} failed: {}</p>\n", Esc(reason));
+            }
+            _ => {}
+        }
+    }
+    if let Some(fault) = &assistant.fault {
+        let advice = fault.advice.as_deref().unwrap_or_default();
+        put!(main, "<p class=\"note bad\">{} {}</p>\n", Esc(&fault.message), Esc(advice));
+    }
+}
+
+fn call(out: &mut String, call: &Call, number: usize) {
+    let (state, output, changes, attachments): (_, _, &[Change], &[File]) = match &call.state {
+        CallState::Completed(done) => {
+            let output = done.display.as_ref().unwrap_or(&done.output);
+            ("", output.as_str(), &done.changes, &done.attachments)
+        }
+        CallState::Failed { error, .. } => ("failed", error.as_str(), &[], &[]),
+        CallState::Running => ("interrupted", "", &[], &[]),
+        CallState::Pending => ("not begun", "", &[], &[]),
+    };
+    // A change is what people look for; everything else opens when asked.
+    let open = if changes.is_empty() { "" } else { " open" };
+    put!(
+        out,
+        "<details class=\"call {}\" id=\"call-{number}\"{open}><summary><i class=\"dot\"></i><span class=\"what\">{}</span>",
+        class(call),
+        Esc(&title(call))
+    );
+    let (added, removed) = changes.iter().map(lines).fold((0, 0), |(a, r), (b, s)| (a + b, r + s));
+    if !changes.is_empty() {
+        put!(out, "<span class=\"count\"><ins>+{added}</ins> <del>−{removed}</del></span>");
+    }
+    put!(out, "<span class=\"state\">{state}</span></summary><div class=\"in\">");
+    for change in changes {
+        diff(out, change);
+    }
+    let shown = changes.is_empty() || call.kind == Kind::Execute;
+    if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
+        put!(out, "<h4>{}</h4><pre>{}</pre>", Esc(&call.tool), Esc(&input(call)));
+    }
+    if !output.trim().is_empty() && (shown || state == "failed") {
+        let cut = output.floor_char_boundary(OUTPUT);
+        let rest = output.len() - cut;
+        put!(out, "<h4>Result</h4><pre>{}", Esc(output[..cut].trim_end()));
+        if rest > 0 {
+            put!(out, "\n… and {rest} bytes more");
+        }
+        out.push_str("</pre>");
+    }
+    for file in attachments {
+        attached(out, file);
+    }
+    out.push_str("</div></details>\n");
+}
+
+/// The arguments, as a person would write them.
+fn input(call: &Call) -> String {
+    match &call.input {
+        serde_json::Value::String(raw) => raw.clone(),
+        serde_json::Value::Object(input) => {
+            if let Some(serde_json::Value::String(command)) =
+                input.get("command").filter(|_| call.kind == Kind::Execute)
+            {
+                return format!("$ {command}");
+            }
+            let line = |(key, value): (&String, &serde_json::Value)| match value {
+                serde_json::Value::String(text) if text.contains('\n') => format!("{key}:\n{text}"),
+                serde_json::Value::String(text) => format!("{key}: {text}"),
+                value => format!("{key}: {value}"),
+            };
+            input.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn class(call: &Call) -> String {
+    let kind = match call.kind {
+        Kind::Read => "read",
+        Kind::Edit => "edit",
+        Kind::Delete => "delete",
+        Kind::Move => "move",
+        Kind::Search => "search",
+        Kind::Execute => "execute",
+        Kind::Think => "think",
+        Kind::Fetch => "fetch",
+        Kind::SwitchMode | Kind::Other => "other",
+    };
+    let state = match call.state {
+        CallState::Completed(_) => "",
+        CallState::Failed { .. } => " failed",
+        CallState::Running | CallState::Pending => " open",
+    };
+    format!("{kind}{state}")
+}
+
+fn title(call: &Call) -> String {
+    if call.title.is_empty() { call.tool.clone() } else { call.title.clone() }
+}
+
+/// Lines added and removed.
+fn lines(change: &Change) -> (usize, usize) {
+    let old = change.old.as_deref().unwrap_or_default();
+    if old.len() > COMPARED || change.new.len() > COMPARED {
+        return (change.new.lines().count(), old.lines().count());
+    }
+    let diff = TextDiff::from_lines(old, &change.new);
+    diff.iter_all_changes().fold((0, 0), |(added, removed), change| match change.tag() {
+        ChangeTag::Insert => (added + 1, removed),
+        ChangeTag::Delete => (added, removed + 1),
+        ChangeTag::Equal => (added, removed),
+    })
+}
+
+fn diff(out: &mut String, change: &Change) {
+    let old = change.old.as_deref().unwrap_or_default();
+    put!(out, "<p class=\"file mono\">{}{}</p>", Esc(&change.path), if change.old.is_none() { " (new)" } else { "" });
+    if old.len() > COMPARED || change.new.len() > COMPARED {
+        out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
+        return;
+    }
+    let diff = TextDiff::from_lines(old, &change.new);
+    out.push_str("<pre class=\"diff\">");
+    for (n, group) in diff.grouped_ops(3).iter().enumerate() {
+        if n > 0 {
+            out.push_str("<span class=\"h\"><i>⋯</i></span>");
+        }
+        for line in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let (class, sign) = match line.tag() {
+                ChangeTag::Delete => ("d", "-"),
+                ChangeTag::Insert => ("a", "+"),
+                ChangeTag::Equal => ("", " "),
+            };
+            let number = line.new_index().or_else(|| line.old_index()).map_or(0, |n| n + 1);
+            let text = line.value().trim_end_matches(['\n', '\r']);
+            put!(out, "<span class=\"{class}\"><i>{number}</i>{sign} {}</span>", Esc(text));
+        }
+    }
+    out.push_str("</pre>");
+}
+
+fn attached(out: &mut String, file: &File) {
+    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or(&file.mime);
+    put!(out, "<p class=\"attached\">Attached: {}", Esc(name));
+    let picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp");
+    let base64 = |data: &&String| {
+        data.len() <= PICTURE && data.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'='))
+    };
+    if let Some(data) = file.data.as_ref().filter(|_| picture).filter(base64) {
+        put!(out, "<img alt=\"{}\" src=\"data:{};base64,{data}\">", Esc(name), file.mime);
+    }
+    out.push_str("</p>");
+}
+
+/// What was changed in the end, per file.
+fn files(out: &mut String, stored: &Stored, home: Option<&str>) {
+    let mut changed: BTreeMap<String, (Option<String>, String)> = BTreeMap::new();
+    for call in stored.messages.iter().flat_map(Message::calls) {
+        if let CallState::Completed(done) = &call.state {
+            for change in &done.changes {
+                let first = || (change.old.clone(), String::new());
+                changed.entry(change.path.clone()).or_insert_with(first).1.clone_from(&change.new);
+            }
+        }
+    }
+    if changed.is_empty() {
+        return;
+    }
+    let root = format!("{}/", stored.record.cwd.display());
+    out.push_str("<div class=\"files\"><h2>Files changed</h2>\n<ul>\n");
+    for (path, (old, new)) in changed {
+        let (added, removed) = lines(&Change { path: path.clone(), old, new });
+        let shown = path.strip_prefix(&root).map_or_else(|| short_path(&path, home), str::to_owned);
+        put!(
+            out,
+            "<li><span class=\"mono\"><bdi>{}</bdi></span><span class=\"stat\"><ins>+{added}</ins> <del>−{removed}</del></span></li>\n",
+            Esc(&shown)
+        );
+    }
+    out.push_str("</ul></div>\n");
+}
+
+fn short_path(path: &str, home: Option<&str>) -> String {
+    match home.and_then(|home| path.strip_prefix(home)).filter(|rest| rest.is_empty() || rest.starts_with('/')) {
+        Some(rest) => format!("~{rest}"),
+        None => path.to_owned(),
+    }
+}
+
+fn moment(at: Timestamp) -> String {
+    let iso = at.iso();
+    let text = iso.trim_end_matches('Z').replace('T', " ");
+    format!("<time datetime=\"{iso}\">{} UTC</time>", text.get(..16).unwrap_or(&text))
+}
+
+/// How far into a turn.
+fn since(from: Timestamp, to: Timestamp) -> String {
+    format!("after {}", span(from, to))
+}
+
+fn span(from: Timestamp, to: Timestamp) -> String {
+    let seconds = to.0.saturating_sub(from.0) / 1000;
+    match seconds {
+        0..90 => format!("{seconds} s"),
+        90..5_400 => format!("{} min", (seconds + 30) / 60),
+        5_400..129_600 => format!("{} h", (seconds + 1_800) / 3_600),
+        _ => format!("{} days", (seconds + 43_200) / 86_400),
+    }
+}
+
+fn capital(name: &str) -> String {
+    let mut letters = name.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
