@@ -154,6 +154,6 @@ mod tests {
         assert_eq!(chart(&[Step::default()]), "");
         let step = Step { input: 10, cached: 5_000, output: 300, cost: Some(0.01) };
         assert_eq!(chart(&[step; 2]).matches("<rect").count(), 6);
-        assert!(chart(&[step; 100_000]).matches("<g>").count() <= BARS);
+        assert!(chart(&vec![step; 100_000]).matches("<g>").count() <= BARS);
     }
 }

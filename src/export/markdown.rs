@@ -1,7 +1,7 @@
 //! Markdown as HTML that can do nothing: no HTML of the author's, no scripts, no addresses but web
 //! and mail, no pictures from elsewhere.
 
-use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
 
 /// Renders a text.
 pub fn html(text: &str) -> String {
@@ -30,6 +30,10 @@ fn harmless(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Link { link_type: LinkType::Inline, dest_url, title: "".into(), id: "".into() })
         }
         Event::End(TagEnd::Image) => Event::End(TagEnd::Link),
+        Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(info))) => {
+            let language: String = info.chars().take_while(|c| c.is_alphanumeric() || "+-_#.".contains(*c)).collect();
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language.into())))
+        }
         other => other,
     }
 }
