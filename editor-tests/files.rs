@@ -12,6 +12,7 @@ use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::providers::{Server, adjutant, says};
+use crate::talk::Talk;
 
 /// A name, and what to do.
 pub const ALL: [(&str, fn()); 6] = [

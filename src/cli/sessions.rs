@@ -135,7 +135,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
         Verb::List { all, limit, json } => list(store, environment, all, limit, json).await,
         Verb::Show { id } => {
             let id = find(store, &id, environment).await?;
-            let stored = store.peek(&id).await?;
+            let stored = shown(store.peek(&id).await?);
             super::say(&show(&stored, &store.children(&id).await?));
             Ok(0)
         }
@@ -160,7 +160,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
             let home = environment.home.as_ref().map(|home| home.display().to_string());
             let text = match format {
                 Format::Json => export::json::export(&stored),
-                Format::Html => export::html::page(&stored, home.as_deref()),
+                Format::Html => export::html::page(&shown(stored), home.as_deref()),
             };
             match output {
                 None => super::say(&text),
@@ -320,6 +320,12 @@ fn line(record: &Record, place: bool) -> String {
 
 fn day(at: Timestamp) -> String {
     at.iso().replace('T', " ").get(..16).unwrap_or_default().to_owned()
+}
+
+/// Without what is undone.
+fn shown(mut stored: Stored) -> Stored {
+    stored.messages.truncate(store::visible(&stored.messages, &stored.record.undone));
+    stored
 }
 
 /// A conversation as Markdown.
