@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::talk::Talk;
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::providers::{Server, adjutant, says};
+use crate::talk::Talk;
 use crate::talk::Talk;
 
 /// A name, and what to do.

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::talk::Talk;
 use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::talk::Talk;
 
 /// A name and what to do.
 pub const ALL: [(&str, fn()); 11] = [
