@@ -19,6 +19,7 @@ pub fn forked(from: &Stored, environment: &Environment) -> Stored {
         title,
         titled: Titled::User,
         parent: None,
+        depth: 0,
         created: now,
         updated: now,
         undone: Vec::new(),
