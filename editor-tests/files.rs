@@ -12,7 +12,6 @@ use crate::model::{self, Model};
 use crate::project::Project;
 use crate::providers::{Server, adjutant, says};
 use crate::talk::Talk;
-use crate::talk::Talk;
 
 /// A name, and what to do.
 pub const ALL: [(&str, fn()); 6] = [
