@@ -513,7 +513,7 @@ fn words(words: &'static str) -> Server {
 }
 
 fn one_provider(project: &Project, base: &str, key: &str) {
-    let settings = json!({ "model": "own/m", "small_model": "own/m", "provider": { "own": { "name": "Own", "npm": "@ai-sdk/openai-compatible",
+    let settings = json!({ "model": "own/m", "provider": { "own": { "name": "Own", "npm": "@ai-sdk/openai-compatible",
         "options": { "baseURL": base, "apiKey": key }, "models": { "m": { "cost": { "input": 2, "output": 1 } } } } } });
     project.write("~/.config/opencode/opencode.json", &settings.to_string());
 }
