@@ -465,6 +465,9 @@ impl State {
         // Append-only: but for the very first of a session, a request repeats one before it word
         // for word and goes on from there.
         let fresh = messages.iter().all(|message| message["role"] != "assistant");
+        // What a command gave to a subagent was done before the model was asked at all.
+        let answers = messages.iter().filter(|message| message["role"] == "assistant").count();
+        let fresh = fresh || answers == 1 && first_words(body).contains("(The user typed ");
         // Without tools, what the system prompt says of them is left out; the cache is lost anyway.
         let from = usize::from(self.mode_changed || body["tools"].is_null());
         let goes_on = |earlier: &(Vec<Value>, Value)| {

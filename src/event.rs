@@ -346,6 +346,10 @@ pub struct Spawn {
     pub description: String,
     /// What it is to do.
     pub prompt: String,
+    /// What was attached.
+    pub files: Vec<File>,
+    /// The model it is to use, before the agent's own.
+    pub wanted: Option<ModelRef>,
     /// An earlier child session to go on with.
     pub resume: Option<SessionId>,
     /// The model, for agents that name none.
@@ -387,10 +391,10 @@ pub enum ReportEnd {
 /// Another agent is to speak.
 #[derive(Debug)]
 pub struct Switch {
-    /// The agent's name.
+    /// `plan`, or `build`, which stands for the default agent where there is none of that name.
     pub agent: String,
-    /// True when it will.
-    pub reply: oneshot::Sender<bool>,
+    /// Who it will be; none where it cannot be changed.
+    pub reply: oneshot::Sender<Option<String>>,
 }
 
 /// The way up. Cloned for everyone who has something to say; the turn's channel closes when the

@@ -225,6 +225,9 @@ pub enum Content {
         description: String,
         /// What it is to do.
         prompt: String,
+        /// The model it is to use, before the agent's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<ModelRef>,
     },
     /// The history before this message is to be summarised.
     Compaction {

@@ -11,6 +11,8 @@ pub fn tool(name: &str) -> &'static str {
         "invalid" => include_str!("../prompts/tool/invalid.md"),
         "list" => include_str!("../prompts/tool/list.md"),
         "multiedit" => include_str!("../prompts/tool/multiedit.md"),
+        "plan_enter" => include_str!("../prompts/tool/plan_enter.md"),
+        "plan_exit" => include_str!("../prompts/tool/plan_exit.md"),
         "read" => include_str!("../prompts/tool/read.md"),
         "task" => include_str!("../prompts/tool/task.md"),
         "todoread" => include_str!("../prompts/tool/todoread.md"),
@@ -87,6 +89,8 @@ pub fn reminder(name: &str) -> &'static str {
         "steps" => include_str!("../prompts/reminder/steps.md"),
         "interrupted" => include_str!("../prompts/reminder/interrupted.md"),
         "continue" => include_str!("../prompts/reminder/continue.md"),
+        "mention" => include_str!("../prompts/reminder/mention.md"),
+        "subtask" => include_str!("../prompts/reminder/subtask.md"),
         "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
         _ => "",
     }

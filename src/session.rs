@@ -9,6 +9,7 @@ pub mod commands;
 pub mod diff;
 mod fetch;
 pub mod handle;
+pub mod mention;
 pub mod models;
 pub mod open;
 pub mod order;

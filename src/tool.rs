@@ -16,6 +16,8 @@ pub mod grep;
 pub mod invalid;
 pub mod list;
 pub mod multiedit;
+pub mod plan_enter;
+pub mod plan_exit;
 pub mod read;
 pub mod task;
 pub mod todoread;

@@ -18,6 +18,7 @@ pub mod request;
 pub mod retry;
 pub mod run;
 pub mod step;
+pub mod subtask;
 pub mod witness;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::handle::{Cancel, Ended, Mail, Prompt, Work};
 use super::open::{Claim, Shared};
 use super::order::{self, Desk};
 use super::recent::Recent;
-use super::{child, revert, title};
+use super::{child, mention, revert, title};
 use crate::event::{Event, Outlet, Severity};
 use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Titled};
@@ -145,6 +145,10 @@ impl Actor {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
                         let content = present.commands().typed(content, &mut scope).await;
+                        let content = match scope.depth < scope.settings.subagent_depth {
+                            true => mention::named(content, &scope.agents),
+                            false => content,
+                        };
                         revert::settle(&mut history, &mut record, &scope.record).await;
                         let message = say(&scope, content);
                         record.updated = message.created;

@@ -19,14 +19,14 @@ use super::open::{Claim, Shared};
 use crate::agent::Agent;
 use crate::event::{Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn, Status, Switch, Up};
 use crate::id::{CallId, SessionId};
-use crate::message::{CallState, Content, Message, ModelRef, Role, Text, User};
+use crate::message::{CallState, Content, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
-use crate::turn::next;
 use crate::turn::record::Recorder;
 use crate::turn::run;
 use crate::turn::{Choice, History, Outcome, Scope};
+use crate::turn::{frame, next};
 use crate::{text, tool};
 
 /// How many errands may wait.
@@ -73,20 +73,29 @@ pub(super) fn turn<'a>(
 
 /// Lets another agent speak, where there is a choice and such an agent.
 async fn answer(choice: Option<&watch::Sender<Choice>>, scope: &Scope, switch: Switch) {
-    let known = scope.agents.modes().iter().any(|agent| agent.name == switch.agent);
-    if let (Some(choice), true) = (choice, known) {
-        choice.send_modify(|choice| choice.agent.clone_from(&switch.agent));
-        scope.outlet.event(Event::Mode(switch.agent)).await;
+    let modes = scope.agents.modes();
+    let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
+    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.agents.default()));
+    let speaker = choice.zip(agent).map(|(choice, agent)| {
+        choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
+        agent.name.clone()
+    });
+    if let Some(speaker) = &speaker {
+        scope.outlet.event(Event::Mode(speaker.clone())).await;
     }
     // A call that was cancelled meanwhile does not care.
-    switch.reply.send(choice.is_some() && known).ok();
+    switch.reply.send(speaker).ok();
 }
 
 async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
-    let Spawn { call, agent, description, prompt, resume, model, rules, reply } = spawn;
+    let Spawn { call, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
     let work = async {
         let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
-        let task = Task { shared, parent, call, agent, description, prompt, model, rules };
+        let model = wanted.unwrap_or_else(|| match agent.model {
+            Some(_) => frame::meant(&Choice { agent: agent.name.clone(), model: None }, Some(&agent), &parent.models),
+            None => model,
+        });
+        let task = Task { shared, parent, call, agent, description, prompt, files, model, rules };
         task.run(resume).await
     };
     let result = work.await;
@@ -102,7 +111,7 @@ struct Task<'a> {
     agent: std::sync::Arc<Agent>,
     description: String,
     prompt: String,
-    /// The parent's.
+    files: Vec<File>,
     model: ModelRef,
     rules: Rules,
 }
@@ -125,7 +134,7 @@ impl Task<'_> {
         };
         let id = record.id.clone();
         record.denied = self.denied();
-        let model = own(&self.agent).unwrap_or_else(|| self.model.clone());
+        let model = self.model.clone();
         self.announce(&id, &model).await;
         let (outlet, events) = Outlet::new();
         let (_choice, choice) = watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()) });
@@ -144,11 +153,13 @@ impl Task<'_> {
         };
         let todos = scope.todos.clone();
         let before = history.cost().unwrap_or_default();
+        let words = Content::Text(Text { text: self.prompt.clone(), ..Text::default() });
+        let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
         let message = Message {
             id: scope.message_id(),
             created: scope.now(),
             role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
-            parts: vec![scope.part(Content::Text(Text { text: self.prompt.clone(), ..Text::default() }))],
+            parts: content.map(|content| scope.part(content)).collect(),
         };
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
@@ -249,12 +260,6 @@ pub(super) fn rules(denied: &[(String, String)]) -> Rules {
         source: "the session that delegated".into(),
     };
     Rules(denied.iter().map(rule).collect())
-}
-
-/// The model an agent always uses, with its effort.
-fn own(agent: &Agent) -> Option<ModelRef> {
-    let model = agent.model.clone()?;
-    Some(ModelRef { effort: model.effort.or_else(|| agent.variant.clone()), ..model })
 }
 
 /// What the child said last in this turn.

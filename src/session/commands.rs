@@ -1,13 +1,17 @@
 //! The `/words` of a session: templates that are sent to the model, and orders to the session.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 
 use super::order::{Order, Word};
-use crate::agent::{Agents, Mode};
+use crate::agent::{Agent, Agents, Mode};
 use crate::command::{self, Expanded};
 use crate::config::settings::{self, Settings};
 use crate::event;
 use crate::message::{Content, ModelRef, Text};
+use crate::permission::Rules;
+use crate::permission::rule::derive;
 use crate::turn::{Choice, Scope, insert};
 
 /// How many files a command may bring along.
@@ -50,16 +54,30 @@ impl Commands {
     /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed,
     /// the model what it stands for; what else was attached stays. An unknown word, or a pasted
     /// path, is ordinary text. The command may name who answers this once, and run something, by the
-    /// rules of whoever that is.
+    /// rules of whoever that is. One for a subagent becomes work for it, where the session may
+    /// delegate.
     pub(super) async fn typed(&self, mut content: Vec<Content>, scope: &mut Scope) -> Vec<Content> {
         let Some(Content::Text(typed)) = content.first_mut() else { return content };
         let Some((command, expanded)) = self.expand(&typed.text) else { return content };
         typed.ignored = true;
+        let description = crate::text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
-        if let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
+        let speaker = scope.agents.get(&chosen.agent);
+        let own = command.agent.as_ref().and_then(|name| scope.agents.get(name));
+        let sub = command.subtask.unwrap_or(own.as_ref().is_some_and(|agent| agent.mode == Mode::Subagent));
+        let delegate = sub && scope.depth < scope.settings.subagent_depth;
+        if !delegate && let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
             scope.choice = watch::channel(choice).1;
         }
-        let agent = scope.agents.get(&scope.choice.borrow().agent);
+        let agent = match (delegate, own, speaker) {
+            // A subagent never has more than who delegates.
+            (true, Some(own), Some(speaker)) => {
+                let rules = derive(&own.rules, &speaker.rules, &Rules::default());
+                Some(Arc::new(Agent { rules, ..Agent::clone(&own) }))
+            }
+            (true, own, speaker) => own.or(speaker),
+            (false, ..) => scope.agents.get(&scope.choice.borrow().agent),
+        };
         let mut outputs = Vec::new();
         for insert in &expanded.inserts {
             outputs.push(match &agent {
@@ -68,16 +86,32 @@ impl Commands {
                 None => Err("there is nobody to run it for".to_owned()),
             });
         }
-        let mut parts = vec![Content::Text(said(expanded.filled(&outputs)))];
+        let mut texts = vec![expanded.filled(&outputs)];
+        let mut attachments = Vec::new();
         for path in files(&expanded.text, scope).into_iter().take(MOST) {
             let Some(agent) = &agent else { break };
-            let (text, attached) = match insert::read(scope, agent, &path).await {
-                Ok(output) => (output.text, output.attachments),
-                Err(why) => (format!("(it was not read: {why})"), Vec::new()),
+            let text = match insert::read(scope, agent, &path).await {
+                Ok(output) => {
+                    attachments.extend(output.attachments.into_iter().map(Content::File));
+                    output.text
+                }
+                Err(why) => format!("(it was not read: {why})"),
             };
-            parts.push(Content::Text(said(format!("What the read tool says about {path}:\n{text}"))));
-            parts.extend(attached.into_iter().map(Content::File));
+            texts.push(format!("What the read tool says about {path}:\n{text}"));
         }
+        let mut parts = match agent {
+            Some(agent) if delegate => vec![Content::Subtask {
+                agent: agent.name.clone(),
+                description,
+                prompt: texts.join("\n\n"),
+                model: command
+                    .model
+                    .clone()
+                    .map(|model| ModelRef { effort: model.effort.or_else(|| command.variant.clone()), ..model }),
+            }],
+            _ => texts.into_iter().map(|text| Content::Text(said(text))).collect(),
+        };
+        parts.append(&mut attachments);
         content.splice(1..1, parts);
         content
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::task::Task;
 use super::{AnyTool, Tool, erase};
 use crate::model::Model;
-use crate::permission::Rules;
+use crate::permission::{Action, Need, Rules, evaluate};
 
 /// The tools of a session, in the order they were added.
 #[derive(Clone, Default)]
@@ -29,6 +29,8 @@ impl Registry {
                 erase(super::write::Write),
                 erase(super::apply_patch::ApplyPatch),
                 erase(Task::default()),
+                erase(super::plan_enter::PlanEnter),
+                erase(super::plan_exit::PlanExit),
                 erase(super::todowrite::Todowrite),
                 erase(super::todoread::Todoread),
             ],
@@ -65,10 +67,13 @@ impl Registry {
     /// of editing, the one the model was trained on, and `task` only with somebody to hand work to.
     pub fn visible(&self, rules: &Rules, model: &Model, task: Option<Task>) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
+        let may = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
         let offered = |tool: &&Arc<dyn AnyTool>| match tool.name() {
             "invalid" | Task::NAME => false,
             "apply_patch" => patches,
             "edit" | "multiedit" | "write" => !patches,
+            // A general "allow" does not give these to agents that have no use for them.
+            "plan_enter" | "plan_exit" => may(tool.name()),
             _ => true,
         };
         let mut tools: Vec<_> =
@@ -88,7 +93,6 @@ fn patches(model: &str) -> bool {
 mod tests {
     use super::*;
     use crate::message::ModelRef;
-    use crate::permission::Action;
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
@@ -98,15 +102,22 @@ mod tests {
 
     #[test]
     fn what_is_offered() {
-        let all = "bash edit glob grep list multiedit read todoread todowrite write";
-        let patch = "apply_patch bash glob grep list read todoread todowrite";
+        let all = "bash edit glob grep list multiedit plan_enter plan_exit read todoread todowrite write";
+        let patch = "apply_patch bash glob grep list plan_enter plan_exit read todoread todowrite";
+        let none = "bash glob grep list plan_enter plan_exit read todoread todowrite";
+        let calm = "apply_patch bash glob grep list read todoread todowrite";
         type Case<'a> = (&'a [(&'a str, &'a str, Action)], &'a str, &'a str);
         let table: &[Case<'_>] = &[
             (&[], "claude-x", all),
             (&[], "gpt-5", patch),
             (&[], "gpt-oss-120b", all),
             (&[], "gpt-4.1", all),
-            (&[("edit", "*", Action::Deny)], "claude-x", "bash glob grep list read todoread todowrite"),
+            (&[("edit", "*", Action::Deny)], "claude-x", none),
+            (
+                &[("plan_exit", "*", Action::Deny), ("*", "*", Action::Allow), ("plan_enter", "*", Action::Deny)],
+                "gpt-5",
+                calm,
+            ),
             (&[("edit", "*", Action::Deny), ("edit", "plans/*", Action::Allow)], "claude-x", all),
             (&[("bash", "rm *", Action::Deny)], "claude-x", all),
             (&[("*", "*", Action::Deny), ("read", "*", Action::Allow)], "claude-x", "read"),

@@ -12,7 +12,7 @@ use super::{Context, Description, Failure, Output, Tool};
 use crate::agent::Agent;
 use crate::event::{Errand, Kind, Report, ReportEnd, Spawn};
 use crate::id::SessionId;
-use crate::message::ModelRef;
+use crate::message::{File, ModelRef};
 use crate::permission::Need;
 use crate::text;
 
@@ -30,13 +30,24 @@ pub struct Task {
     caller: Option<Arc<Agent>>,
     /// With which model.
     model: Option<ModelRef>,
+    /// The model the user wants it done with.
+    wanted: Option<ModelRef>,
+    /// What the user attached.
+    files: Vec<File>,
 }
 
 impl Task {
     /// For one step of `caller`, who may hand work to `agents`, and to those whom the user `named`.
     pub fn new(mut agents: Vec<Arc<Agent>>, named: &[String], caller: &Arc<Agent>, model: &ModelRef) -> Self {
         agents.retain(|agent| agent.name != caller.name);
-        Self { agents, named: named.to_vec(), caller: Some(caller.clone()), model: Some(model.clone()) }
+        let (caller, model) = (Some(caller.clone()), Some(model.clone()));
+        Self { agents, named: named.to_vec(), caller, model, ..Self::default() }
+    }
+
+    /// For work the user ordered: with a model, and with what was attached.
+    #[must_use]
+    pub fn ordered(self, wanted: Option<ModelRef>, files: Vec<File>) -> Self {
+        Self { wanted, files, ..self }
     }
 
     /// Whether there is anybody to ask.
@@ -121,6 +132,8 @@ impl Tool for Task {
             agent: input.subagent_type,
             description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
             prompt: input.prompt,
+            files: self.files.clone(),
+            wanted: self.wanted.clone(),
             resume: input.task_id.filter(|id| !id.trim().is_empty()).map(SessionId::new),
             model,
             rules: self.caller.as_ref().map(|caller| caller.rules.clone()).unwrap_or_default(),

@@ -13,6 +13,8 @@ pub enum Next {
         /// It is the last one allowed: no tools are offered.
         last: bool,
     },
+    /// Do what the user gave to subagents.
+    Subtask,
     /// Stop.
     Finish(Outcome),
 }
@@ -38,7 +40,8 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         return Next::Finish(Outcome::Ended);
     };
     let Role::Assistant(assistant) = &last.role else {
-        return step();
+        let work = |part: &Part| matches!(part.content, Content::Subtask { .. });
+        return if last.parts.iter().any(work) { Next::Subtask } else { step() };
     };
     if let Some(fault) = &assistant.fault {
         return Next::Finish(Outcome::Failed(fault.clone()));
@@ -77,7 +80,7 @@ pub fn named(history: &History) -> Vec<String> {
 fn spoken(part: &Part) -> bool {
     match &part.content {
         Content::Text(text) => !text.synthetic,
-        Content::File(_) => true,
+        Content::File(_) | Content::Subtask { .. } => true,
         _ => false,
     }
 }

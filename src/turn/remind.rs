@@ -2,22 +2,38 @@
 //! the history like everything else, so that a later request still begins with the same bytes.
 
 use super::History;
-use crate::message::{Content, Role, Text};
+use crate::message::{CallState, Content, Kind, Message, Role, Text};
 use crate::prompts;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
-pub fn switched(history: &History, agent: &str) -> Option<&'static str> {
+pub fn switched(history: &History, agent: &str) -> Option<String> {
     let last = history.messages.iter().rev().find_map(|m| match &m.role {
         Role::Assistant(assistant) if !assistant.summary => Some(assistant.agent.as_str()),
         _ => None,
     });
     match (last, agent) {
         (Some(last), agent) if last == agent => None,
-        (_, "plan") => Some(prompts::mode("plan")),
-        (Some("plan"), _) => Some(prompts::mode("build")),
+        (_, "plan") => Some(prompts::mode("plan").to_owned()),
+        (Some("plan"), _) => Some(match plan(history) {
+            Some(file) => format!("{}\nThe plan is in {file}.", prompts::mode("build").trim_end()),
+            None => prompts::mode("build").to_owned(),
+        }),
         _ => None,
     }
 }
+
+/// The file that the plan was last written to.
+fn plan(history: &History) -> Option<String> {
+    let calls = history.messages.iter().rev().flat_map(Message::calls);
+    let mut written = calls.filter(|call| call.kind == Kind::Edit && matches!(call.state, CallState::Completed(_)));
+    written.find_map(|call| {
+        let paths = call.locations.iter().map(|location| location.path.display().to_string());
+        paths.filter(|path| path.ends_with(".md")).find(|path| PLANS.iter().any(|folder| path.contains(folder)))
+    })
+}
+
+/// Folders that plans are written to.
+const PLANS: [&str; 4] = ["/.opencode/plans/", "/.opencode/plan/", "/.adjutant/plans/", "/adjutant/plans/"];
 
 /// A synthetic text as a part's content, in the tags that models know system notes by.
 pub fn note(text: &str) -> Content {

@@ -69,7 +69,9 @@ fn inputs(message: &Stored, frame: &Frame) -> Vec<Input> {
     let one = |content: &Content| match content {
         Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => Some(Input::Text(text.text.clone())),
         Content::File(file) => Some(attached(file, frame)),
-        Content::Agent { name } => Some(Input::Text(format!("@{name}"))),
+        Content::Subtask { agent, description, .. } => {
+            Some(Input::Text(format!("(The user typed {description}. The {agent} subagent does it.)")))
+        }
         _ => None,
     };
     message.parts.iter().filter_map(|part| one(&part.content)).collect()

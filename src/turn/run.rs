@@ -2,7 +2,7 @@
 
 use super::frame::{self, Frame};
 use super::next::{self, Limits, Next};
-use super::{History, Outcome, Scope, remind, step};
+use super::{History, Outcome, Scope, remind, step, subtask};
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
 use crate::prompts;
@@ -50,6 +50,10 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         let limits = Limits { steps: agent.steps, continue_on_deny: scope.settings.experimental.continue_loop_on_deny };
         let (made, last) = match next::next(history, &limits) {
             Next::Finish(outcome) => return outcome,
+            Next::Subtask => match subtask::subtasks(history, scope).await {
+                Ok(()) => continue,
+                Err(fault) => return Outcome::Failed(fault),
+            },
             Next::Step { made, last } => (made, last),
         };
         let frame = match frame::freeze(scope, last, &next::named(history)) {
@@ -67,25 +71,25 @@ async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u3
         let at_prompt = history.messages.last_mut().filter(|m| m.user().is_some());
         match at_prompt {
             Some(prompt) => {
-                let part = scope.part(remind::note(note));
+                let part = scope.part(remind::note(&note));
                 scope.record.part(&prompt.id, &part).await;
                 prompt.parts.push(part);
             }
-            None => add(history, scope, frame, note).await,
+            None => add(history, scope, frame, remind::note(&note)).await,
         }
     }
     if last && made > 0 {
-        add(history, scope, frame, prompts::reminder("steps")).await;
+        add(history, scope, frame, remind::note(prompts::reminder("steps"))).await;
     }
 }
 
 /// Adds a synthetic user message.
-async fn add(history: &mut History, scope: &Scope, frame: &Frame, note: &str) {
+pub(super) async fn add(history: &mut History, scope: &Scope, frame: &Frame, note: Content) {
     let message = Message {
         id: scope.message_id(),
         created: scope.now(),
         role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone(), system: None }),
-        parts: vec![scope.part(remind::note(note))],
+        parts: vec![scope.part(note)],
     };
     scope.record.whole(&message).await;
     history.messages.push(message);

@@ -438,7 +438,7 @@ fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 }
 
 /// Tells how full the context is now, and what was spent so far.
-async fn usage(history: &History, scope: &Scope, model: &Model) {
+pub(super) async fn usage(history: &History, scope: &Scope, model: &Model) {
     let counted = history.messages.iter().filter_map(Message::assistant);
     let cost = history.cost();
     let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) else {

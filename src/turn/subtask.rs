@@ -1,0 +1,106 @@
+//! Work the user gave to a subagent directly, by a command: done before the model is asked, as if the
+//! model had called `task`.
+
+use serde_json::{Map, json};
+
+use super::witness::Witness;
+use super::{History, Scope, call, frame, next, remind, run, step};
+use crate::event::{CallUpdate, Event, Progress};
+use crate::message::{Assistant, Call, CallState, Content, Fault, File, Finish, Kind, Message, ModelRef, Role, Usage};
+use crate::prompts;
+use crate::tool::task::Task;
+use crate::tool::{Tool, erase};
+
+/// One piece of work.
+struct Work {
+    agent: String,
+    description: String,
+    prompt: String,
+    model: Option<ModelRef>,
+}
+
+/// Does what the last message, the user's, gives to subagents.
+///
+/// # Errors
+/// A fault for the user when the agent or the model that should go on is not to be had.
+pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault> {
+    let Some(prompt) = history.messages.last() else { return Ok(()) };
+    let parent = prompt.id.clone();
+    let (mut work, mut files): (Vec<Work>, Vec<File>) = (Vec::new(), Vec::new());
+    for part in &prompt.parts {
+        match &part.content {
+            Content::Subtask { agent, description, prompt, model } => work.push(Work {
+                agent: agent.clone(),
+                description: description.clone(),
+                prompt: prompt.clone(),
+                model: model.clone(),
+            }),
+            Content::File(file) => files.push(file.clone()),
+            _ => {}
+        }
+    }
+    if let Err(e) = scope.record.flush().await {
+        tracing::error!("the prompt is not saved: {e}");
+        run::unsaved(scope, &e).await;
+    }
+    for Work { agent, description, prompt, model } in work {
+        let mut frame = frame::freeze(scope, false, &[])?;
+        let task = Task::new(Vec::new(), std::slice::from_ref(&agent), &frame.agent, &frame.model.id);
+        frame.tools = vec![erase(task.ordered(model, files.clone()))];
+        let call = Call {
+            call: scope.call_id(),
+            provider_id: None,
+            tool: Task::NAME.into(),
+            input: json!({ "description": description, "prompt": prompt, "subagent_type": agent }),
+            kind: Kind::Think,
+            title: Task::NAME.into(),
+            locations: Vec::new(),
+            state: CallState::Pending,
+            provider: Map::new(),
+        };
+        let update = CallUpdate {
+            title: Some(call.title.clone()),
+            tool: Some(call.tool.clone()),
+            kind: Some(call.kind),
+            progress: Some(Progress::Pending),
+            ..CallUpdate::of(&call.call)
+        };
+        let assistant = Assistant {
+            parent: parent.clone(),
+            agent: frame.agent.name.clone(),
+            model: frame.model.id.clone(),
+            finish: Some(Finish::ToolCalls),
+            fault: None,
+            summary: false,
+            usage: Usage::default(),
+            cost: None,
+            completed: None,
+        };
+        let parts = vec![scope.part(Content::Tool(call))];
+        let mut message =
+            Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts };
+        scope.record.whole(&message).await;
+        scope.outlet.event(Event::Call(Box::new(update))).await;
+        let witness = Witness::new(scope);
+        witness.announced(Kind::Think, Task::NAME);
+        call::make(history, scope, &frame, &mut message, &witness).await;
+        if let Some(patch) = witness.finish(scope).await {
+            let part = scope.part(patch);
+            scope.record.part(&message.id, &part).await;
+            message.parts.push(part);
+        }
+        if let Role::Assistant(assistant) = &mut message.role {
+            assistant.completed = Some(scope.now());
+            assistant.cost = scope.spent.take();
+        }
+        scope.record.message(&message).await;
+        let stopped = message.calls().any(|call| next::rejected(&call.state));
+        history.messages.push(message);
+        step::usage(history, scope, &frame.model).await;
+        if stopped && !scope.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
+            return Ok(());
+        }
+        run::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;
+    }
+    Ok(())
+}
