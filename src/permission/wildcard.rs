@@ -5,7 +5,7 @@
 /// Stands in a text for words that are not known before the command runs.
 pub const UNKNOWN: char = '\0';
 
-/// Whether `text` matches `pattern`.
+/// Whether the wildcard `pattern` of a rule matches `text`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| run(&mut pattern.chars().map(slash), &mut text.chars().map(slash)))
 }

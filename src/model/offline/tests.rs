@@ -307,6 +307,7 @@ fn questions_about_this_repository() {
     // (question, file that must be the first cited, what its cited line must contain)
     let table = [
         ("where is the wildcard matched?", "src/permission/wildcard.rs", "fn matches"),
+        ("where is the wildcard of a rule matched?", "src/permission/wildcard.rs", "fn matches"),
         ("Where are session ids made?", "src/environment.rs", "fn fresh"),
         ("how are long lines cut?", "src/tool/truncate.rs", ""),
         ("which limits are there for truncated tool results?", "src/tool/truncate.rs", "Limits"),
