@@ -15,6 +15,7 @@
 
 mod conversations;
 mod editor;
+mod faults;
 mod files;
 mod laws;
 mod model;
@@ -41,6 +42,7 @@ use crate::transcript::Transcript;
 const FOLDERS: [&str; 7] = ["first-words", "turns", "tasks", "permissions", "sessions", "config", "failures"];
 
 fn main() -> ExitCode {
+    faults::write_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {
@@ -51,6 +53,9 @@ fn main() -> ExitCode {
         wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
     for group in groups {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
+    }
+    for (name, run) in faults::ALL {
+        trials.push(test(format!("faults/{name}"), run));
     }
     for (name, run) in sessions::ALL {
         trials.push(test(format!("sessions/{name}"), run));

@@ -474,4 +474,6 @@ impl Store {
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod tests;

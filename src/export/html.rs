@@ -64,7 +64,7 @@ pub fn page(stored: &Stored, home: Option<&str>) -> String {
     head(&mut out, stored, title, home);
     let mut main = String::new();
     let mut index = String::new();
-    let mut numbers = Numbers::default();
+    let mut numbers = Numbers { root: format!("{}/", stored.record.cwd.display()), ..Numbers::default() };
     for message in &stored.messages {
         match &message.role {
             Role::User(_) => user(&mut main, &mut index, message, &mut numbers),
@@ -92,6 +92,8 @@ struct Numbers {
     calls: usize,
     /// When the turn began.
     began: Timestamp,
+    /// What paths of the project begin with.
+    root: String,
 }
 
 fn steps(stored: &Stored) -> Vec<Step> {
@@ -227,7 +229,7 @@ fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &
             }
             Content::Tool(one) => {
                 numbers.calls += 1;
-                call(main, one, numbers.calls);
+                call(main, one, numbers);
                 put!(
                     index,
                     "<li class=\"step {}\"><i class=\"dot\"></i><a href=\"#call-{}\">{}</a></li>\n",
@@ -252,7 +254,8 @@ fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &
     }
 }
 
-fn call(out: &mut String, call: &Call, number: usize) {
+fn call(out: &mut String, call: &Call, numbers: &Numbers) {
+    let number = numbers.calls;
     let (state, output, changes, attachments): (_, _, &[Change], &[File]) = match &call.state {
         CallState::Completed(done) => {
             let output = done.display.as_ref().unwrap_or(&done.output);
@@ -276,7 +279,7 @@ fn call(out: &mut String, call: &Call, number: usize) {
     }
     put!(out, "<span class=\"state\">{state}</span></summary><div class=\"in\">");
     for change in changes {
-        diff(out, change);
+        diff(out, change, &numbers.root);
     }
     let shown = changes.is_empty() || call.kind == Kind::Execute;
     if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
@@ -356,9 +359,14 @@ fn lines(change: &Change) -> (usize, usize) {
     })
 }
 
-fn diff(out: &mut String, change: &Change) {
+fn diff(out: &mut String, change: &Change, root: &str) {
     let old = change.old.as_deref().unwrap_or_default();
-    put!(out, "<p class=\"file mono\">{}{}</p>", Esc(&change.path), if change.old.is_none() { " (new)" } else { "" });
+    put!(
+        out,
+        "<p class=\"file mono\">{}{}</p>",
+        Esc(change.path.strip_prefix(root).unwrap_or(&change.path)),
+        if change.old.is_none() { " (new)" } else { "" }
+    );
     if old.len() > COMPARED || change.new.len() > COMPARED {
         out.push_str("<p class=\"attached\">Too large to be shown line by line.</p>");
         return;

@@ -1,6 +1,7 @@
 //! What can still be read of a damaged session file. The damaged file is kept beside the one that
 //! is made of it; nothing is ever taken away from it.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Row};
@@ -129,7 +130,7 @@ fn read(path: &Path) -> Option<(Rows, bool)> {
     // A table may be of the first format, without checksums.
     let columns = "SELECT count(*) FROM pragma_table_info('message') WHERE name = 'crc'";
     let checked = db.query_row(columns, [], |row| row.get::<_, i64>(0)).ok()? > 0;
-    let crc = if checked { "crc" } else { "NULL" };
+    let crc = if checked { "crc" } else { "-1" };
     let mut rows = Rows::default();
     // Without the record the index may still know it.
     let record = db.query_row(&format!("SELECT data, {crc} FROM session"), [], |row| {
@@ -142,6 +143,11 @@ fn read(path: &Path) -> Option<(Rows, bool)> {
     let mut parts = Rows { record, ..rows };
     whole &= table(&db, "part", &format!("seq, id, message, data, {crc}"), &mut |row| parts.take_part(row));
     whole &= parts.altered == 0;
+    // A page that stands where another one should be gives its rows twice.
+    let mut seen = HashSet::new();
+    parts.messages.retain(|(id, _)| seen.insert(id.clone()));
+    seen.clear();
+    parts.parts.retain(|(id, ..)| seen.insert(id.clone()));
     Some((parts, whole))
 }
 

@@ -41,6 +41,10 @@ impl File {
         if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
             return Err(damaged(id, &path, "it is no regular file".into()));
         }
+        #[cfg(unix)]
+        if let Ok(file) = std::fs::File::open(&path) {
+            tighten(&path, &file).ok(); // somebody else's file stays as it is
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let explain = |e: rusqlite::Error| explain(id, &path, &e);
         let mut db = Connection::open_with_flags(&path, flags).map_err(explain)?;
@@ -249,9 +253,12 @@ fn crc(fields: &[&str]) -> i64 {
     i64::from(hasher.finalize())
 }
 
-/// Whether an entry is as it was written. Those of the first format have no checksum.
+/// What those entries have that were written before there were checksums.
+const UNCHECKED: i64 = -1;
+
+/// Whether an entry is as it was written.
 fn genuine(kept: Option<i64>, fields: &[&str]) -> bool {
-    kept.is_none_or(|kept| kept == crc(fields))
+    kept.is_some_and(|kept| kept == UNCHECKED || kept == crc(fields))
 }
 
 /// Makes a file readable by its owner alone from its first byte.
@@ -260,7 +267,23 @@ pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
     options.create(true).append(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map(drop)
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    tighten(path, &file)?;
+    drop(file);
+    Ok(())
+}
+
+/// Takes a file that others may read, as an older program or a backup left it, away from them.
+#[cfg(unix)]
+fn tighten(path: &Path, file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!("{} could be read by others; now only by you", path.display());
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
 }
 
 /// Whether a directory lies on another machine, where memory cannot be shared with its processes.

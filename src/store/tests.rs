@@ -3,12 +3,12 @@
 use super::*;
 use crate::message::{Content, Role, Text, User};
 
-fn record(id: &str, cwd: &str, updated: u64) -> Record {
+pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
     let title = Some(format!("title of {id}"));
     Record { title, updated: Timestamp(updated), ..Record::new(SessionId::new(id), cwd.into(), Timestamp(1)) }
 }
 
-fn message(id: &str, words: &[&str]) -> Message {
+pub(super) fn message(id: &str, words: &[&str]) -> Message {
     let parts = words.iter().enumerate().map(|(n, words)| Part {
         id: crate::id::PartId::new(format!("{id}-{n}")),
         content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
@@ -22,7 +22,7 @@ fn message(id: &str, words: &[&str]) -> Message {
     }
 }
 
-async fn write(store: &Store, record: &Record, messages: &[Message]) {
+pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) {
     for message in messages {
         store.message(&record.id, message).await;
         for part in &message.parts {

@@ -117,6 +117,9 @@ impl Thread {
             let written = self.put(&session, &entries, flush);
             if let Err(e) = &written {
                 tracing::error!("{e}");
+                // A file of which a write or a flush failed is not trusted any further: what it really
+                // holds is seen when it is opened again. The session stays ours.
+                self.open.remove(&session);
                 let surplus = entries.len().saturating_sub(UNWRITTEN);
                 entries.drain(..surplus);
                 self.unwritten.insert(session.clone(), entries);

@@ -1,0 +1,467 @@
+//! Rows of the fault catalogue that need processes: writers that are killed in the middle, disks that
+//! fill up, editors that vanish. What needs only files is in `src/store/faults.rs`.
+//!
+//! The killed writers are this same program, started again with [`WRITER`] set.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use adjutant::environment::Timestamp;
+use adjutant::id::{MessageId, PartId, SessionId};
+use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
+use adjutant::store::{Error, Record, Store};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use serde_json::{Value, json};
+
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// A name, beginning with the row's id, and what to do.
+pub const ALL: [(&str, fn()); 8] = [
+    ("FD01 a writer is killed a thousand times", killed_writers),
+    ("FD03 the agent is killed at every step", killed_agents),
+    ("FD05 a flush fails", failed_flushes),
+    ("FD06 the disk is full after every so many bytes", full_disks),
+    ("FD10 two writers", two_writers),
+    ("FD17 a migration is killed", killed_migrations),
+    ("FC01 the editor vanishes", vanished_editors),
+    ("FM05 nothing is left running", orphans),
+];
+
+/// Set for a process that only writes: what it is to do, and where.
+const WRITER: &str = "ADJUTANT_TEST_WRITER";
+
+/// Does what a writer does, if this process is one. Never comes back then.
+pub fn write_if_asked() {
+    let Some(task) = std::env::var(WRITER).ok() else { return };
+    let (what, rest) = task.split_once(' ').unwrap();
+    let (id, dir) = rest.split_once(' ').unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::start(Path::new(dir));
+        let id = SessionId::new(id);
+        match what {
+            "append" => append(&store, &id, usize::MAX).await,
+            "some" => append(&store, &id, 12).await,
+            "five-hundred" => append(&store, &id, 500).await,
+            "open" => {
+                println!("open");
+                let loaded = store.load(&id).await;
+                println!("{}", if loaded.is_ok() { "loaded" } else { "failed" });
+            }
+            "until-full" => until_full(&store, &id).await,
+            _ => panic!("a writer that {what}s?"),
+        }
+        store.stop().await;
+    });
+    std::process::exit(0);
+}
+
+fn said(number: usize) -> Message {
+    let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+    let text = format!("number {number} {}", "x".repeat(number * 37 % 900));
+    Message {
+        id: MessageId::new(format!("msg_{number:08}")),
+        created: Timestamp(1),
+        role: Role::User(User { agent: "build".into(), model, system: None }),
+        parts: vec![Part {
+            id: PartId::new(format!("prt_{number:08}")),
+            content: Content::Text(Text { text, ..Text::default() }),
+        }],
+    }
+}
+
+async fn keep(store: &Store, id: &SessionId, number: usize) -> Result<(), Error> {
+    let message = said(number);
+    store.message(id, &message).await;
+    store.part(id, &message.id, &message.parts[0]).await;
+    store.flush(id).await
+}
+
+/// Appends messages and says the number of each that is safe, or that it is not.
+async fn append(store: &Store, id: &SessionId, count: usize) {
+    let first = match store.load(id).await {
+        Ok(stored) => stored.messages.len(),
+        Err(Error::NotFound(_)) => {
+            let created = store.create(&Record::new(id.clone(), "/w".into(), Timestamp(1))).await;
+            println!("{}", if created.is_ok() { "created" } else { "not created" });
+            0
+        }
+        Err(e) => {
+            for _ in 0..count.min(500) {
+                assert!(matches!(store.load(id).await, Err(Error::Locked { .. })), "{e}");
+                println!("locked");
+            }
+            return;
+        }
+    };
+    println!("ready");
+    for number in (first..).take(count) {
+        match keep(store, id, number).await {
+            Ok(()) => println!("{number}"),
+            Err(_) => println!("lost {number}"),
+        }
+    }
+}
+
+/// Appends until there is no more room, then gets room, and goes on.
+async fn until_full(store: &Store, id: &SessionId) {
+    append(store, id, 40).await;
+    let all = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: all, maximum: all }).unwrap();
+    // Whatever could not be written is written first.
+    match keep(store, id, 40).await {
+        Ok(()) => println!("recovered"),
+        Err(e) => println!("not recovered: {e}"),
+    }
+}
+
+struct Writer {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Writer {
+    fn start(what: &str, id: &str, dir: &Path) -> Self {
+        Self::run(Command::new(std::env::current_exe().unwrap()), what, id, dir)
+    }
+
+    fn run(mut command: Command, what: &str, id: &str, dir: &Path) -> Self {
+        command.env(WRITER, format!("{what} {id} {}", dir.display()));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn until(&mut self, words: &str) {
+        let mut line = String::new();
+        while line.trim() != words {
+            line.clear();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return;
+            }
+        }
+    }
+
+    fn kill(mut self) -> String {
+        self.child.kill().unwrap();
+        self.rest()
+    }
+
+    /// What it says until it ends. Panics with it.
+    fn rest(&mut self) -> String {
+        let mut text = String::new();
+        self.lines.read_to_string(&mut text).unwrap();
+        let mut complaints = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        self.child.wait().unwrap();
+        assert!(!complaints.contains("panicked"), "{complaints}");
+        text
+    }
+}
+
+/// The highest number that was said to be safe, and of which the line is whole.
+fn acknowledged(text: &str) -> Option<usize> {
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().filter_map(|line| line.parse().ok()).max()
+}
+
+/// A directory in memory, where there is one: what is killed is the process, not the disk.
+fn room() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// What a store holds now, checked against what may be in it.
+fn kept(dir: &Path, id: &str) -> usize {
+    let stored = block_on(async {
+        let store = Store::start(dir);
+        let stored = store.load(&SessionId::new(id)).await;
+        store.stop().await;
+        stored
+    });
+    match stored {
+        Ok(stored) => {
+            for (number, message) in stored.messages.iter().enumerate() {
+                let expected = said(number);
+                let begun = message.id == expected.id && message.parts.is_empty();
+                assert!(*message == expected || begun, "{number} is {message:?}");
+            }
+            stored.messages.iter().filter(|message| !message.parts.is_empty()).count()
+        }
+        Err(Error::NotFound(_)) => 0,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Runs jobs on four threads: most of their time is waiting.
+fn four(count: usize, job: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    job(number);
+                }
+            });
+        }
+    });
+}
+
+fn killed_writers() {
+    // Fifty sessions, each written to by twenty processes one after the other.
+    four(50, |number| {
+        let dir = room();
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let mut safe = 0;
+        for _ in 0..20 {
+            let mut writer = Writer::start("append", "ses_00000001", dir.path());
+            writer.until("ready");
+            thread::sleep(Duration::from_micros(random.u64(..20_000))); // the moment of the kill
+            let last = acknowledged(&writer.kill()).map_or(0, |last| last + 1);
+            safe = safe.max(last);
+            let kept = kept(dir.path(), "ses_00000001");
+            assert!(kept >= safe, "{kept} of {safe} that were acknowledged");
+            safe = kept;
+        }
+    });
+}
+
+/// Every prefix of a conversation is where the agent is killed once: 25 moments, eight times each.
+fn killed_agents() {
+    const MOMENTS: usize = 25;
+    const TIMES: usize = 8;
+    four(MOMENTS * TIMES, |number| {
+        let (moment, time) = (number / TIMES, number % TIMES);
+        let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n} >> marks") }));
+        let script = format!(
+            "text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n---\n{}---\ntext: Fourth.\n---\ntext: After.\n",
+            call(1),
+            call(2),
+            call(3)
+        );
+        let model = Model::start(model::script(&script).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        talk.prompt(2, &session, "Make two marks.");
+        let mut heard = Vec::new();
+        let mut asked = 1;
+        while heard.len() < moment {
+            let message = talk.hear();
+            if message["id"] == 2 && asked == 1 {
+                asked = 2;
+                talk.prompt(3, &session, "And a third.");
+            } else if message["id"] == 3 {
+                break;
+            }
+            heard.push(message);
+        }
+        thread::sleep(Duration::from_micros(time as u64 * 700)); // the moment of the kill
+        talk.editor.signal(Signal::KILL);
+        let gone = talk.editor.finish();
+        heard.extend(gone.lines.iter().filter_map(|line| serde_json::from_str(line).ok()));
+        let marks = || std::fs::read_to_string(project.path("marks")).unwrap_or_default().lines().count();
+        let before = marks();
+        drop(talk);
+
+        let mut again = Talk::new(project.clone());
+        let cwd = project.cwd();
+        again.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+        let (answer, updates) = again.answer(2);
+        assert!(answer.get("result").is_some(), "moment {moment}, time {time}: {answer}");
+        let prompts = updates.iter().filter(|update| update["sessionUpdate"] == "user_message_chunk").count();
+        let shown = |heard: &Value| heard["params"]["update"]["sessionUpdate"] == "agent_message_chunk";
+        // Something was shown of a turn: its prompt is kept.
+        assert!(prompts >= usize::from(heard.iter().any(shown)), "moment {moment}, time {time}: a prompt was lost");
+        let done = |n: usize| heard.iter().any(|heard| heard["id"] == n && heard.get("result").is_some());
+        assert!(prompts >= 1 + usize::from(done(2) && done(3)) || !done(2), "moment {moment}, time {time}");
+        // A call that was running is over, and nobody says that it was done.
+        for update in updates.iter().filter(|update| update["sessionUpdate"] == "tool_call") {
+            let status = &update["status"];
+            assert!(status == "completed" || status == "failed", "moment {moment}, time {time}: {update}");
+        }
+        let calls =
+            updates.iter().filter(|update| update["sessionUpdate"] == "tool_call" && update["status"] == "completed");
+        assert!(calls.count() <= before, "moment {moment}, time {time}: a call is said to be done that was not");
+        assert_eq!(marks(), before, "moment {moment}, time {time}: something ran again by itself");
+        drop(again.leave());
+        let marks = std::fs::read_to_string(project.path("marks")).unwrap_or_default();
+        for n in 1..=3 {
+            assert!(marks.lines().filter(|line| *line == n.to_string()).count() <= 1, "{n} ran twice: {marks:?}");
+        }
+    });
+}
+
+/// The n-th flush fails, once. What was not safe is not said to be; the store goes on.
+fn failed_flushes() {
+    let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        eprintln!("no strace here: FD05 is not run");
+        return;
+    }
+    four(40, |number| {
+        let dir = room();
+        let mut command = Command::new("strace");
+        let inject = format!("inject=fdatasync,fsync:error=EIO:when={}", number + 1);
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync,fsync", "-e", &inject]);
+        command.arg(std::env::current_exe().unwrap());
+        let mut writer = Writer::run(command, "some", "ses_00000001", dir.path());
+        let text = writer.rest();
+        let safe = acknowledged(&text);
+        assert!(safe.is_some(), "after flush {number} failed nothing was safe any more: {text}");
+        assert!(kept(dir.path(), "ses_00000001") > safe.unwrap(), "flush {number}: {text}");
+    });
+}
+
+/// No file may grow beyond n × 512 bytes, for every n: what is said to be safe is, and when there is
+/// room again nothing is missing.
+fn full_disks() {
+    four(400, |blocks| {
+        let dir = room();
+        let mut command = Command::new("/bin/sh");
+        let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec \"$0\"");
+        command.arg("-c").arg(script).arg(std::env::current_exe().unwrap());
+        let mut writer = Writer::run(command, "until-full", "ses_00000001", dir.path());
+        let text = writer.rest();
+        let kept = kept(dir.path(), "ses_00000001");
+        assert!(
+            kept > acknowledged(&text).unwrap_or(0) || !text.contains('\n'),
+            "{blocks} blocks: {kept} kept of {text}"
+        );
+        assert!(text.contains("recovered") && !text.contains("not recovered"), "{blocks} blocks: {text}");
+        assert_eq!(kept, 41, "{blocks} blocks: {text}");
+    });
+}
+
+fn two_writers() {
+    let dir = room();
+    // One session: one writes, the other is told, five hundred times.
+    let mut first = Writer::start("five-hundred", "ses_00000001", dir.path());
+    first.until("ready");
+    let mut second = Writer::start("five-hundred", "ses_00000001", dir.path());
+    let (one, other) = thread::scope(|scope| {
+        let other = scope.spawn(|| second.rest());
+        (first.rest(), other.join().unwrap())
+    });
+    assert_eq!(acknowledged(&one), Some(499), "{other}");
+    // The second was locked out as long as the first was there; it may have come after it.
+    assert!(other.lines().all(|line| line == "locked") || other.contains("ready"), "{other}");
+    assert!(kept(dir.path(), "ses_00000001") >= 500);
+    // Two sessions in one store: neither waits for the other.
+    let mut writers = ["ses_00000002", "ses_00000003"].map(|id| Writer::start("five-hundred", id, dir.path()));
+    for writer in &mut writers {
+        assert_eq!(acknowledged(&writer.rest()), Some(499));
+    }
+    for id in ["ses_00000002", "ses_00000003"] {
+        assert_eq!(kept(dir.path(), id), 500);
+    }
+}
+
+fn killed_migrations() {
+    let sql = include_str!("fixtures/store/format-1.sql");
+    let id = "ses_019e2b8fd2c80001abcdefghij";
+    let pattern = room();
+    let old: PathBuf = pattern.path().join("old.db");
+    let database = rusqlite::Connection::open(&old).unwrap();
+    database.execute_batch(sql).unwrap();
+    drop(database);
+    four(200, |number| {
+        let dir = room();
+        std::fs::create_dir(dir.path().join("sessions")).unwrap();
+        std::fs::copy(&old, dir.path().join("sessions").join(format!("{id}.db"))).unwrap();
+        let mut writer = Writer::start("open", id, dir.path());
+        writer.until("open");
+        thread::sleep(Duration::from_micros(number as u64 * 60)); // the moment of the kill
+        writer.kill();
+        let stored = block_on(async { Store::start(dir.path()).load(&SessionId::new(id)).await }).unwrap();
+        assert_eq!((stored.messages.len(), stored.damage), (3, Vec::new()), "killed after {number} × 60 µs");
+    });
+}
+
+/// Idle, in a turn, while a question waits, while a session is loaded: the editor goes, and so do we.
+fn vanished_editors() {
+    four(40, |number| {
+        let state = number % 4;
+        let script = match state {
+            1 => "text: Once\nhang\n",
+            2 => "call bash {\"command\":\"rm -r x\"}\n---\ntext: Done.\n",
+            _ => "text: Hello.\n",
+        };
+        let model = Model::start(model::script(script).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &Value::Null);
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        match state {
+            0 => {}
+            1 => {
+                talk.prompt(2, &session, "Tell me a story.");
+                while talk.hear()["params"]["update"]["content"]["text"] != "Once" {}
+            }
+            2 => {
+                talk.prompt(2, &session, "Remove it.");
+                while talk.hear()["method"] != "session/request_permission" {}
+            }
+            _ => {
+                let cwd = project.cwd();
+                talk.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+            }
+        }
+        let gone = talk.editor.finish();
+        assert_eq!(gone.problems(0), Vec::<String>::new(), "state {state}");
+        assert_eq!(project.leftovers(), Vec::<String>::new(), "state {state}");
+        assert!(!project.path("~/.local/share/adjutant/sessions").join(format!("{session}.lock")).exists());
+    });
+}
+
+/// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five ways.
+fn orphans() {
+    const WAYS: [&str; 5] = ["end of input", "TERM", "KILL", "cancel", "time"];
+    four(WAYS.len() * 20, |number| {
+        let way = WAYS[number % WAYS.len()];
+        let limit = if way == "time" { 300 } else { 60_000 };
+        let command = "trap '' TERM; sh -c 'trap \"\" TERM; sleep 60 & sleep 60' & sleep 60 & echo begun; wait";
+        let call = json!({ "command": command, "timeout": limit });
+        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        talk.prompt(2, &session, "Run it.");
+        while !talk.hear().to_string().contains("begun") {}
+        match way {
+            "TERM" => talk.editor.signal(Signal::TERM),
+            "KILL" => talk.editor.signal(Signal::KILL),
+            "cancel" => {
+                talk.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+                assert_eq!(talk.answer(2).0["result"]["stopReason"], "cancelled");
+            }
+            "time" => drop(talk.answer(2)),
+            _ => {}
+        }
+        talk.editor.finish();
+        let start = Instant::now();
+        // A killed agent's children are ended by the system, which takes a moment.
+        while !project.leftovers().is_empty() && start.elapsed() < Duration::from_secs(2) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let left = project.leftovers();
+        project.end_leftovers();
+        assert!(left.is_empty(), "{way}: {left:?}");
+    });
+}
