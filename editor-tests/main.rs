@@ -22,6 +22,7 @@ mod model;
 mod names;
 mod project;
 mod providers;
+mod replay;
 mod sandbox;
 mod sessions;
 mod spoil;
@@ -56,6 +57,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in faults::ALL {
         trials.push(test(format!("faults/{name}"), run));
+    }
+    for (name, run) in replay::ALL {
+        trials.push(test(format!("sessions/{name}"), run));
     }
     for (name, run) in sessions::ALL {
         trials.push(test(format!("sessions/{name}"), run));

@@ -6,6 +6,7 @@ mod model;
 mod permissions;
 mod sandbox;
 mod snapshot;
+mod store;
 
 fn main() {
     divan::main();
