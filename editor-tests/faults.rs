@@ -3,7 +3,8 @@
 //!
 //! The killed writers are this same program, started again with [`WRITER`] set.
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use adjutant::store::{Error, Record, Store};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
+use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::talk::Talk;
@@ -51,9 +53,9 @@ pub fn write_if_asked() {
             "some" => append(&store, &id, 12).await,
             "five-hundred" => append(&store, &id, 500).await,
             "open" => {
-                println!("open");
+                tell("open");
                 let loaded = store.load(&id).await;
-                println!("{}", if loaded.is_ok() { "loaded" } else { "failed" });
+                tell(if loaded.is_ok() { "loaded" } else { "failed" });
             }
             "until-full" => until_full(&store, &id).await,
             _ => panic!("a writer that {what}s?"),
@@ -61,6 +63,12 @@ pub fn write_if_asked() {
         store.stop().await;
     });
     std::process::exit(0);
+}
+
+/// One line for who started this writer. It is lost when that one is gone.
+fn tell(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).ok();
 }
 
 fn said(number: usize) -> Message {
@@ -87,25 +95,27 @@ async fn keep(store: &Store, id: &SessionId, number: usize) -> Result<(), Error>
 /// Appends messages and says the number of each that is safe, or that it is not.
 async fn append(store: &Store, id: &SessionId, count: usize) {
     let first = match store.load(id).await {
-        Ok(stored) => stored.messages.len(),
+        // A message without its part was not safe: it is written again.
+        Ok(stored) => stored.messages.iter().take_while(|message| !message.parts.is_empty()).count(),
         Err(Error::NotFound(_)) => {
             let created = store.create(&Record::new(id.clone(), "/w".into(), Timestamp(1))).await;
-            println!("{}", if created.is_ok() { "created" } else { "not created" });
+            tell(if created.is_ok() { "created" } else { "not created" });
+            store.record(&Record::new(id.clone(), "/w".into(), Timestamp(1))).await;
             0
         }
         Err(e) => {
             for _ in 0..count.min(500) {
                 assert!(matches!(store.load(id).await, Err(Error::Locked { .. })), "{e}");
-                println!("locked");
+                tell("locked");
             }
             return;
         }
     };
-    println!("ready");
+    tell("ready");
     for number in (first..).take(count) {
         match keep(store, id, number).await {
-            Ok(()) => println!("{number}"),
-            Err(_) => println!("lost {number}"),
+            Ok(()) => tell(&format!("{number}")),
+            Err(_) => tell(&format!("lost {number}")),
         }
     }
 }
@@ -117,8 +127,8 @@ async fn until_full(store: &Store, id: &SessionId) {
     setrlimit(Resource::Fsize, Rlimit { current: all, maximum: all }).unwrap();
     // Whatever could not be written is written first.
     match keep(store, id, 40).await {
-        Ok(()) => println!("recovered"),
-        Err(e) => println!("not recovered: {e}"),
+        Ok(()) => tell("recovered"),
+        Err(e) => tell(&format!("not recovered: {e}")),
     }
 }
 
@@ -289,15 +299,19 @@ fn killed_agents() {
         // Something was shown of a turn: its prompt is kept.
         assert!(prompts >= usize::from(heard.iter().any(shown)), "moment {moment}, time {time}: a prompt was lost");
         let done = |n: usize| heard.iter().any(|heard| heard["id"] == n && heard.get("result").is_some());
-        assert!(prompts >= 1 + usize::from(done(2) && done(3)) || !done(2), "moment {moment}, time {time}");
+        assert!(prompts > usize::from(done(2) && done(3)) || !done(2), "moment {moment}, time {time}");
         // A call that was running is over, and nobody says that it was done.
-        for update in updates.iter().filter(|update| update["sessionUpdate"] == "tool_call") {
-            let status = &update["status"];
-            assert!(status == "completed" || status == "failed", "moment {moment}, time {time}: {update}");
+        let mut calls = BTreeMap::new();
+        for update in updates.iter().filter(|update| update.get("toolCallId").is_some()) {
+            let status = calls.entry(update["toolCallId"].to_string()).or_insert(Value::Null);
+            if let Some(now) = update.get("status") {
+                *status = now.clone();
+            }
         }
-        let calls =
-            updates.iter().filter(|update| update["sessionUpdate"] == "tool_call" && update["status"] == "completed");
-        assert!(calls.count() <= before, "moment {moment}, time {time}: a call is said to be done that was not");
+        let over = |status: &Value| status == "completed" || status == "failed";
+        assert!(calls.values().all(over), "moment {moment}, time {time}: {updates:?}");
+        let done_calls = calls.values().filter(|status| *status == "completed").count();
+        assert!(done_calls <= before, "moment {moment}, time {time}: a call is said to be done that was not");
         assert_eq!(marks(), before, "moment {moment}, time {time}: something ran again by itself");
         drop(again.leave());
         let marks = std::fs::read_to_string(project.path("marks")).unwrap_or_default();
@@ -311,7 +325,6 @@ fn killed_agents() {
 fn failed_flushes() {
     let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
-        eprintln!("no strace here: FD05 is not run");
         return;
     }
     four(40, |number| {
@@ -389,7 +402,9 @@ fn killed_migrations() {
         thread::sleep(Duration::from_micros(number as u64 * 60)); // the moment of the kill
         writer.kill();
         let stored = block_on(async { Store::start(dir.path()).load(&SessionId::new(id)).await }).unwrap();
-        assert_eq!((stored.messages.len(), stored.damage), (3, Vec::new()), "killed after {number} × 60 µs");
+        // Half a page of the log may have been written: it is cut off, and that is said.
+        let other: Vec<_> = stored.damage.iter().filter(|said| !said.contains("not whole and are cut off")).collect();
+        assert_eq!((stored.messages.len(), other), (3, Vec::new()), "killed after {number} × 60 µs");
     });
 }
 
@@ -404,7 +419,7 @@ fn vanished_editors() {
         };
         let model = Model::start(model::script(script).unwrap());
         let project = Arc::new(Project::new());
-        project.provider(&model.base(), &Value::Null);
+        project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
         let mut talk = Talk::new(project.clone());
         let session = talk.open();
         match state {
@@ -457,7 +472,7 @@ fn orphans() {
         talk.editor.finish();
         let start = Instant::now();
         // A killed agent's children are ended by the system, which takes a moment.
-        while !project.leftovers().is_empty() && start.elapsed() < Duration::from_secs(2) {
+        while !project.leftovers().is_empty() && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(5));
         }
         let left = project.leftovers();

@@ -85,13 +85,15 @@ fn script(random: &mut fastrand::Rng, turns: usize) -> String {
 
 fn same_state() {
     for seed in [5, fastrand::u64(..)] {
-        eprintln!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         for history in 0..HISTORIES {
             let turns = random.usize(1..4);
             let model = Model::start(model::script(&script(&mut random, turns)).unwrap());
             let project = Project::new();
-            project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
+            project.provider(
+                &model.base(),
+                &json!({ "permission": { "bash": "allow", "edit": "allow", "doom_loop": "allow" } }),
+            );
             project.write("notes.txt", "one\ntwo\nthree\n");
             let mut talk = Talk::new(project);
             let session = talk.open();

@@ -1,5 +1,6 @@
-//! Sessions on disk: loading, listing, appending. `figures` prints what a timer cannot: how much the
-//! store grows, and how much memory a large session takes.
+//! Sessions on disk: loading, listing, appending.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
 
 use adjutant::environment::Timestamp;
 use adjutant::id::{MessageId, PartId, SessionId};
