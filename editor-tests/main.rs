@@ -18,11 +18,13 @@ mod editor;
 mod faults;
 mod files;
 mod laws;
+mod marathon;
 mod model;
 mod names;
 mod project;
 mod providers;
 mod replay;
+mod result;
 mod sandbox;
 mod sessions;
 mod spoil;
@@ -40,7 +42,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 7] = ["first-words", "turns", "tasks", "permissions", "sessions", "config", "failures"];
+const FOLDERS: [&str; 8] = ["first-words", "turns", "tasks", "long", "permissions", "sessions", "config", "failures"];
 
 fn main() -> ExitCode {
     faults::write_if_asked();
@@ -77,6 +79,9 @@ fn main() -> ExitCode {
         trials.push(test(format!("sandbox/{name}"), run));
     }
     trials.push(test("wire/every row is run".into(), every_row_is_run));
+    trials.push(test("long/a long run, shortened".into(), marathon::shortened));
+    trials.push(test("run/a result that fits".into(), result::a_result_that_fits));
+    trials.push(test("run/no result".into(), result::no_result));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));
     trials.push(test("harness/required columns are read".into(), wire::own_tests));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

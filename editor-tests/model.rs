@@ -12,6 +12,8 @@
 //! without tools                the request must offer none
 //! in: words                    for the conversation whose first message contains these words; an
 //!                              answer without this is for the next request that no such one is for
+//! begins anew                  this request, or this answer where it is a summary, begins a conversation anew:
+//!                              what follows need not go on from what was before
 //! text: Hello                  a piece of text; in quotes it is a JSON string ("a\n")
 //! reasoning: Let me see        a piece of reasoning
 //! call read {"filePath":"a"}   a tool call; `${TASK}` is the id of the first task with a result
@@ -33,7 +35,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -49,6 +51,7 @@ pub struct Answer {
     has: Vec<(bool, String)>,
     without_tools: bool,
     conversation: Option<String>,
+    anew: bool,
     moves: Vec<Move>,
 }
 
@@ -69,6 +72,9 @@ enum Move {
 
 /// Reads the body of a `model` block.
 pub fn script(text: &str) -> Result<Vec<Answer>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
     let mut answers = vec![Answer::default()];
     for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         let answer = answers.last_mut().unwrap();
@@ -100,6 +106,10 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
             }
             "without" if rest == "tools" => {
                 answer.without_tools = true;
+                continue;
+            }
+            "begins" if rest == "anew" => {
+                answer.anew = true;
                 continue;
             }
             "text:" => Move::Text(string(rest)?),
@@ -144,6 +154,17 @@ fn string(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A request as it came.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Since the answer to the one before had been said.
+    pub gap: Duration,
+    /// Of its body.
+    pub bytes: usize,
+    /// Whether it offers tools.
+    pub tools: bool,
+}
+
 /// The provider. It stops when dropped.
 pub struct Model {
     address: SocketAddr,
@@ -168,7 +189,14 @@ struct State {
     paused: usize,
     /// The system prompt and the tools may change now: the mode did.
     mode_changed: bool,
+    /// The next request with tools may begin as it likes.
+    anew: bool,
     stopped: bool,
+    /// Requests are not inspected.
+    unwatched: bool,
+    /// What came, and when the last answer had been said.
+    came: Vec<Request>,
+    said: Option<Instant>,
 }
 
 impl Model {
@@ -190,6 +218,18 @@ impl Model {
             }
         });
         Self { address, shared }
+    }
+
+    /// The same, but it does not look at what it is asked: for what is too long to be compared.
+    pub fn unwatched(script: Vec<Answer>) -> Self {
+        let model = Self::start(script);
+        model.shared.lock().unwatched = true;
+        model
+    }
+
+    /// What it was asked so far.
+    pub fn came(&self) -> Vec<Request> {
+        self.shared.lock().came.clone()
     }
 
     /// Where it listens: `http://127.0.0.1:port`.
@@ -252,6 +292,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
+    let mut came = None;
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -260,6 +301,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         if line.trim().is_empty() {
             break;
         }
+        came.get_or_insert_with(Instant::now);
         head.push(line.trim_end().to_owned());
     }
     let header = |name: &str| {
@@ -289,11 +331,19 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
     }
     let (answer, number) = {
         let mut state = shared.lock();
-        state.inspect(&body);
-        state.answered += 1;
-        let number = state.answered;
         let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
         let at = state.script.iter().position(named).or_else(|| state.script.iter().position(meant));
+        if at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.anew) {
+            state.requests.clear();
+            state.anew = true;
+        }
+        let gap = came.zip(state.said).map(|(came, said)| came.saturating_duration_since(said)).unwrap_or_default();
+        state.came.push(Request { gap, bytes: length, tools: !without_tools });
+        if !state.unwatched {
+            state.inspect(&body);
+        }
+        state.answered += 1;
+        let number = state.answered;
         let Some(answer) = at.and_then(|at| state.script.remove(at)) else {
             state
                 .problems
@@ -304,8 +354,8 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         if answer.without_tools != without_tools {
             state.problems.push(format!("request {number} offers tools, and should not"));
         }
-        let text = all_text(&body);
-        let whole = body.to_string();
+        let text = if answer.sees.is_empty() { String::new() } else { all_text(&body) };
+        let whole = if answer.has.is_empty() { String::new() } else { body.to_string() };
         for (wanted, words) in &answer.has {
             if whole.contains(words.as_str()) != *wanted {
                 state.problems.push(format!(
@@ -392,6 +442,8 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task
             "created": 1_700_000_000, "model": "bench-model", "choices": [], "usage": usage })
         ))?;
     }
+    // Before the last words are out: whoever hears them may be back at once.
+    shared.lock().said = Some(Instant::now());
     event("data: [DONE]")?;
     write!(out, "0\r\n\r\n")
 }
@@ -479,8 +531,15 @@ impl State {
                 && before.iter().zip(messages).skip(from).all(same)
                 && (self.mode_changed || body["tools"].is_null() || same((tools, &body["tools"])))
         };
-        if !fresh && !self.requests.iter().any(goes_on) {
+        let anew = self.anew;
+        self.anew = anew && body["tools"].is_null();
+        if !fresh && !anew && !self.requests.iter().any(goes_on) {
             wrong(format!("it does not begin like any request before it: {}", difference(&self.requests, messages)));
+        }
+        // As far back as anyone goes.
+        const REMEMBERED: usize = 64;
+        if self.requests.len() > REMEMBERED {
+            self.requests.remove(0);
         }
         self.requests.push((messages.clone(), body["tools"].clone()));
     }

@@ -554,7 +554,7 @@ fn recorded_and_replayed() {
     assert!(again.contains("401") && refused.contains("401"), "{again}");
     talk.prompt(5, &session, "And now?");
     let over = talk.answer(5).0["error"]["message"].as_str().unwrap().to_owned();
-    assert!(over.starts_with(&format!("Everything has been played in {tapes}.")), "{over}");
+    assert!(over.contains(&format!("Everything has been played in {tapes}.")), "{over}");
     talk.leave();
 }
 

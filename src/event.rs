@@ -108,6 +108,8 @@ pub enum Event {
     Compaction {
         /// Which compaction.
         id: PartId,
+        /// False when the user asked for it.
+        auto: bool,
         /// How far.
         state: Compaction,
     },

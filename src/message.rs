@@ -229,14 +229,13 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelRef>,
     },
-    /// The history before this message is to be summarised.
-    Compaction {
-        /// False when the user asked for it.
-        auto: bool,
-        /// First message kept verbatim.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        tail: Option<MessageId>,
+    /// The answer is to have this shape.
+    Format {
+        /// A JSON Schema.
+        schema: Value,
     },
+    /// The history before this message is to be summarised; once the summary follows, it is.
+    Compaction(Compaction),
     /// An attempt failed and was repeated. Parts before it in this message belong to the failed
     /// attempt: shown to the user, not sent to the model.
     Retry {
@@ -245,6 +244,34 @@ pub enum Content {
         /// Why.
         reason: String,
     },
+}
+
+/// A history that is to be summarised, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Compaction {
+    /// False when the user asked for it.
+    pub auto: bool,
+    /// What the summary should keep above all, in the words of the user who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
+    /// First message kept verbatim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<MessageId>,
+    /// The provider had refused the conversation as too long: what is attached to messages before
+    /// this one is not sent any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overflow: bool,
+    /// Tokens before and after, as far as they could be known; 0 while it is only asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub before: u64,
+    /// See `before`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub after: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Words.
@@ -453,8 +480,10 @@ pub enum FileKind {
     Link,
 }
 
-/// One entry of the plan the model keeps.
+/// One entry of the plan the model keeps. Models write further members, such as an id; they are
+/// passed over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[schemars(extend("additionalProperties" = true))]
 pub struct Todo {
     /// What is to be done, a short sentence.
     pub content: String,
@@ -522,6 +551,37 @@ impl Message {
             Content::Tool(call) => Some(call),
             _ => None,
         })
+    }
+
+    /// The compaction it asks for, or stands for.
+    pub fn compaction(&self) -> Option<&Compaction> {
+        self.parts.iter().find_map(|part| match &part.content {
+            Content::Compaction(compaction) => Some(compaction),
+            _ => None,
+        })
+    }
+
+    /// The shape the answer is to have.
+    pub fn format(&self) -> Option<&Value> {
+        self.parts.iter().find_map(|part| match &part.content {
+            Content::Format { schema } => Some(schema),
+            _ => None,
+        })
+    }
+
+    /// Whether it holds a summary that takes the place of what was before.
+    pub fn is_summary(&self) -> bool {
+        self.assistant().is_some_and(|a| a.summary && a.fault.is_none() && a.finish.is_some())
+    }
+
+    /// Whether it is a prompt: something in it comes from the user.
+    pub fn is_prompt(&self) -> bool {
+        let spoken = |part: &Part| match &part.content {
+            Content::Text(text) => !text.synthetic,
+            Content::File(_) | Content::Subtask { .. } | Content::Agent { .. } => true,
+            _ => false,
+        };
+        self.user().is_some() && self.parts.iter().any(spoken)
     }
 
     /// The words in it that the user may see, joined.

@@ -112,8 +112,54 @@ impl Model {
         }
     }
 
-    /// How many tokens to ask for at most.
+    /// How many tokens to ask for at most: never more than a quarter of the window, which the
+    /// conversation needs more.
     pub fn max_output(&self) -> u64 {
-        self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT).min(Self::OUTPUT_LIMIT)
+        let output = self.output.filter(|n| *n > 0).unwrap_or(Self::OUTPUT_LIMIT);
+        output.min(Self::OUTPUT_LIMIT).min((self.window() / 4).max(1))
+    }
+
+    /// The context window in tokens; where nobody said, what most have.
+    pub fn window(&self) -> u64 {
+        self.context.filter(|n| *n > 0).unwrap_or(Self::ASSUMED_CONTEXT)
+    }
+
+    /// How many tokens a conversation may take before it must be summarised: the window without
+    /// what is kept free, which is never more than half of it. `reserved` is what the user wants kept
+    /// free; else it is room for the longest answer, and where the model limits its input apart from
+    /// the window, 20,000 tokens at most.
+    pub fn usable(&self, reserved: Option<u64>) -> u64 {
+        let (limit, free) = match self.input.filter(|n| *n > 0) {
+            Some(input) => (input, self.max_output().min(20_000)),
+            None => (self.window(), self.max_output()),
+        };
+        limit - reserved.unwrap_or(free).min(limit / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_for_a_conversation() {
+        // Window, input, output, reserved: the longest answer, what is usable.
+        let table = [
+            ((Some(200_000), None, Some(64_000), None), (32_000, 168_000)),
+            ((Some(200_000), None, Some(8_000), None), (8_000, 192_000)),
+            ((Some(400_000), Some(272_000), Some(128_000), None), (32_000, 252_000)),
+            ((Some(400_000), Some(272_000), Some(128_000), Some(1_000)), (32_000, 271_000)),
+            ((Some(128_000), None, Some(4_000), Some(30_000)), (4_000, 98_000)),
+            ((Some(8_192), None, Some(8_192), None), (2_048, 6_144)),
+            ((Some(8_192), None, None, Some(20_000)), (2_048, 4_096)),
+            ((None, None, None, None), (32_000, 96_000)),
+            ((Some(0), Some(0), Some(0), None), (32_000, 96_000)),
+        ];
+        for ((context, input, output, reserved), expected) in table {
+            let id = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+            let model = Model { context, input, output, ..Model::unknown(id) };
+            let found = (model.max_output(), model.usable(reserved));
+            assert_eq!(found, expected, "{context:?} {input:?} {output:?} {reserved:?}");
+        }
     }
 }

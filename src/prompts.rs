@@ -14,6 +14,7 @@ pub fn tool(name: &str) -> &'static str {
         "plan_enter" => include_str!("../prompts/tool/plan_enter.md"),
         "plan_exit" => include_str!("../prompts/tool/plan_exit.md"),
         "read" => include_str!("../prompts/tool/read.md"),
+        "structured_output" => include_str!("../prompts/tool/structured_output.md"),
         "task" => include_str!("../prompts/tool/task.md"),
         "todoread" => include_str!("../prompts/tool/todoread.md"),
         "todowrite" => include_str!("../prompts/tool/todowrite.md"),
@@ -36,12 +37,13 @@ pub fn wire(name: &str) -> &'static str {
     text.trim_end()
 }
 
-/// The system prompt of a built-in agent that has one.
+/// The system prompt of a built-in agent that has one; `x-task` is what it is asked each time.
 pub fn agent(name: &str) -> &'static str {
     match name {
         "explore" => include_str!("../prompts/agent/explore.md"),
         "scout" => include_str!("../prompts/agent/scout.md"),
         "compaction" => include_str!("../prompts/agent/compaction.md"),
+        "compaction-task" => include_str!("../prompts/agent/compaction-task.md"),
         "title" => include_str!("../prompts/agent/title.md"),
         "summary" => include_str!("../prompts/agent/summary.md"),
         "create" => include_str!("../prompts/agent/create.md"),
@@ -91,6 +93,9 @@ pub fn reminder(name: &str) -> &'static str {
         "continue" => include_str!("../prompts/reminder/continue.md"),
         "mention" => include_str!("../prompts/reminder/mention.md"),
         "subtask" => include_str!("../prompts/reminder/subtask.md"),
+        "structured" => include_str!("../prompts/reminder/structured.md"),
+        "summary" => include_str!("../prompts/reminder/summary.md"),
+        "todos" => include_str!("../prompts/reminder/todos.md"),
         "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
         _ => "",
     }

@@ -113,6 +113,15 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
+/// A large number for people: `842`, `9.5k`, `142k`.
+pub fn thousands(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..9_950 => format!("{}.{}k", (n + 50) / 1_000, (n + 50) % 1_000 / 100),
+        _ => format!("{}k", (n + 500) / 1_000),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,5 +172,21 @@ mod tests {
         let mut lossy = Lossy::default();
         assert_eq!(lossy.push(b"a\xffb\xe6"), "a\u{fffd}b");
         assert_eq!(lossy.end(), "\u{fffd}");
+    }
+
+    #[test]
+    fn large_numbers_are_rounded() {
+        let table = [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1.0k"),
+            (9_460, "9.5k"),
+            (9_950, "10k"),
+            (141_600, "142k"),
+            (1_000_000, "1000k"),
+        ];
+        for (n, text) in table {
+            assert_eq!(thousands(n), text);
+        }
     }
 }

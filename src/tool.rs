@@ -19,6 +19,7 @@ pub mod multiedit;
 pub mod plan_enter;
 pub mod plan_exit;
 pub mod read;
+pub mod structured_output;
 pub mod task;
 pub mod todoread;
 pub mod todowrite;

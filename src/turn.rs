@@ -1,24 +1,30 @@
 //! The loop: one prompt to its stop. [`run::run`] repeats steps while [`next::next`] says so; a
 //! step freezes what it sees ([`frame`]), asks the model ([`step`]) and makes the calls it was
-//! asked for ([`call`]).
+//! asked for ([`call`]). What the model sees of the history is a [`view`]; when that outgrows the
+//! window, [`prune`] and [`compact`] make room.
 //!
 //! The history is moved in and comes home with the outcome: while a turn runs nobody else can
 //! change it. What happens is told through the outlet, what is kept goes through the recorder,
 //! and every wait ends when the turn is cancelled.
 
 pub mod call;
+pub mod compact;
+pub mod digest;
 pub mod doom;
 pub mod frame;
 pub mod insert;
 pub mod models;
 pub mod next;
+pub mod prune;
 pub mod record;
 pub mod remind;
 pub mod request;
 pub mod retry;
 pub mod run;
+pub mod size;
 pub mod step;
 pub mod subtask;
+pub mod view;
 pub mod witness;
 
 #[cfg(test)]
@@ -57,6 +63,9 @@ pub enum Outcome {
     MaxTokens,
     /// The agent's step limit was reached and the model still wanted more.
     StepLimit,
+    /// The user said something meanwhile that the model should hear now: the turn of those words goes
+    /// on from here.
+    Steered,
     /// It could not go on.
     Failed(Fault),
 }
@@ -68,6 +77,9 @@ pub struct Choice {
     pub agent: String,
     /// The model it speaks with; none: the agent's, else the default.
     pub model: Option<ModelRef>,
+    /// Whether what the user says while a turn runs reaches the model between two steps, instead of
+    /// after the turn.
+    pub steer: bool,
 }
 
 /// A session's messages, oldest first.
@@ -130,6 +142,8 @@ pub struct Scope {
     pub record: record::Recorder,
     /// Ends when the user cancels.
     pub cancelled: CancellationToken,
+    /// Whether the user has said something that the model should hear before its next step.
+    pub spoken: watch::Receiver<bool>,
     /// The way up.
     pub outlet: Outlet,
     /// What the turn asks of its session.

@@ -2,7 +2,7 @@
 //! an editor sees is what is printed here, no more and no less.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,18 @@ use protocol::acp::{NewSession, ProtocolVersion, v1};
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer};
 use protocol::table::{Cx, Reply, Table};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::editor::ask::YES;
+use crate::editor::prompt::{SCHEMA, STRUCTURED, of_ours, own};
 use crate::editor::server::Server;
 use crate::editor::table::table;
 use crate::environment::Environment;
 use crate::serve::serve;
 use crate::session::Shared;
+use crate::tool::structured_output::StructuredOutput;
 
 /// Options of `adjutant run`.
 #[derive(Debug, clap::Args)]
@@ -46,9 +49,18 @@ pub(super) struct Args {
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: PathBuf,
+    /// A JSON Schema: the run ends with JSON that fits it, and nothing else is printed, or it fails.
+    #[arg(long, value_name = "FILE")]
+    schema: Option<PathBuf>,
     /// What to print: the answer as Markdown, or the raw ACP lines.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+}
+
+impl Args {
+    fn schema_name(&self) -> String {
+        self.schema.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
 }
 
 /// How often the spinner turns.
@@ -70,6 +82,7 @@ pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
 
 async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let prompt = words(&args.prompt)?;
+    let schema = args.schema.as_deref().map(schema).transpose()?;
     let cwd = std::fs::canonicalize(&args.cwd).with_context(|| format!("{} cannot be entered", args.cwd.display()))?;
     let ended = CancellationToken::new();
 
@@ -96,7 +109,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     });
 
     let code = tokio::select! {
-        code = converse(&args, &peer, &client, cwd, prompt) => code,
+        code = converse(&args, &peer, &client, cwd, prompt, schema) => code,
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
     };
     client.finish();
@@ -116,7 +129,24 @@ fn words(prompt: &[String]) -> anyhow::Result<String> {
     Ok(prompt.join(" "))
 }
 
-async fn converse(args: &Args, peer: &Peer, client: &Client, cwd: PathBuf, prompt: String) -> anyhow::Result<u8> {
+fn schema(path: &Path) -> anyhow::Result<Value> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
+    let schema = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON"))?;
+    match StructuredOutput::new(&schema) {
+        Ok(_) => Ok(schema),
+        Err(why) => Err(anyhow!("{name} is no JSON Schema: {why}")),
+    }
+}
+
+async fn converse(
+    args: &Args,
+    peer: &Peer,
+    client: &Client,
+    cwd: PathBuf,
+    prompt: String,
+    schema: Option<Value>,
+) -> anyhow::Result<u8> {
     let session = v1::ClientSessionCapabilities::new().notices(v1::NoticeCapabilities::new());
     let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(v1::ClientCapabilities::new().session(session))
@@ -131,7 +161,10 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, cwd: PathBuf, promp
         }
     }
     client.busy();
-    let request = v1::PromptRequest::new(session.clone(), vec![prompt.into()]);
+    let mut request = v1::PromptRequest::new(session.clone(), vec![prompt.into()]);
+    if let Some(schema) = schema {
+        request = request.meta(own(SCHEMA, schema));
+    }
     let asked = peer.call(&request, None);
     tokio::pin!(asked);
     let response = loop {
@@ -144,7 +177,22 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, cwd: PathBuf, promp
             }
         }
     };
-    Ok(match response.map_err(said)?.stop_reason {
+    let response = response.map_err(said)?;
+    if args.schema.is_some() {
+        match of_ours(response.meta.as_ref(), STRUCTURED) {
+            Some(result) if args.format == Format::Text => {
+                client.finish();
+                out(format!("{result:#}\n").as_bytes());
+                return Ok(0);
+            }
+            Some(_) => return Ok(0),
+            None if response.stop_reason == v1::StopReason::EndTurn => {
+                return Err(anyhow!("the run ended without a result that fits {}", args.schema_name()));
+            }
+            None => {}
+        }
+    }
+    Ok(match response.stop_reason {
         v1::StopReason::EndTurn if client.rejected.load(Ordering::Relaxed) => 5,
         v1::StopReason::EndTurn => 0,
         v1::StopReason::Cancelled => 130,
@@ -192,6 +240,8 @@ fn out(bytes: &[u8]) {
 /// The client's side: prints what comes, answers what is asked.
 struct Client {
     format: Format,
+    /// Words are not printed: a result is.
+    silent: bool,
     allow: bool,
     deny: bool,
     /// Something was asked for and rejected.
@@ -220,6 +270,7 @@ impl Client {
         let screen = Screen { spinner, message: None, at_start: true };
         Self {
             format: args.format,
+            silent: args.schema.is_some(),
             allow: args.allow,
             deny: args.deny,
             rejected: AtomicBool::new(false),
@@ -258,6 +309,7 @@ impl Client {
         }
         let mut screen = client.screen();
         match note.update {
+            v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {}
             v1::SessionUpdate::AgentMessageChunk(chunk) => screen.words(chunk),
             v1::SessionUpdate::ToolCall(call) => screen.doing(&call.title),
             v1::SessionUpdate::ToolCallUpdate(update) => {

@@ -613,7 +613,7 @@ pub(crate) struct Compaction {
     pub tail_turns: Option<u32>,
     /// How many tokens of the latest turns are kept at most. Default: a quarter of the window, 2000 to 8000.
     pub preserve_recent_tokens: Option<u64>,
-    /// How many tokens are kept free for the answer. Default: 20000.
+    /// How many tokens are kept free for the answer. Default: what the longest answer takes, 32000 at most.
     pub reserved: Option<u64>,
 }
 

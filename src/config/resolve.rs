@@ -101,7 +101,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         to.prune = compaction.prune.unwrap_or(to.prune);
         to.tail_turns = compaction.tail_turns.unwrap_or(to.tail_turns);
         to.preserve_recent_tokens = compaction.preserve_recent_tokens;
-        to.reserved = compaction.reserved.unwrap_or(to.reserved);
+        to.reserved = compaction.reserved.or(to.reserved);
     }
     if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(on) {
         settings.compaction.auto = false;

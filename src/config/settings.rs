@@ -106,7 +106,7 @@ impl Default for Settings {
                 prune: true,
                 tail_turns: 2,
                 preserve_recent_tokens: None,
-                reserved: 20_000,
+                reserved: None,
             },
             snapshot: true,
             subagent_depth: 1,
@@ -320,8 +320,8 @@ pub struct Compaction {
     pub tail_turns: u32,
     /// How many tokens of them at most; none is a quarter of the window, 2000 to 8000.
     pub preserve_recent_tokens: Option<u64>,
-    /// How many tokens are kept free for the answer.
-    pub reserved: u64,
+    /// How many tokens are kept free for the answer; none: as many as the longest one takes.
+    pub reserved: Option<u64>,
 }
 
 /// All of a kind on or off, or each by name.

@@ -18,11 +18,24 @@ use crate::turn::{Choice, frame};
 const MODE: &str = "mode";
 const MODEL: &str = "model";
 const EFFORT: &str = "effort";
+/// What becomes of words that come while a turn runs: the values, their names, what they mean.
+const STEER: &str = "steer";
+const STEERS: [(&str, &str, &str); 2] =
+    [("on", "Steers", "Reaches the model before its next step."), ("off", "Waits", "Is answered after the turn.")];
 /// The effort that leaves it to the provider.
 const DEFAULT: &str = "default";
 
 /// The options of a session as they will be once `mode` and `model` have taken effect.
 pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -> Vec<v1::SessionConfigOption> {
+    options_with(session, mode, model, None)
+}
+
+fn options_with(
+    session: &Handle,
+    mode: Option<&str>,
+    model: Option<&ModelRef>,
+    steer: Option<bool>,
+) -> Vec<v1::SessionConfigOption> {
     let mut choice = session.choice();
     if let Some(mode) = mode {
         choice.agent = mode.to_owned();
@@ -48,6 +61,11 @@ pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -
         let now = model.effort.as_deref().unwrap_or(DEFAULT);
         out.push(select(EFFORT, "Effort", v1::SessionConfigOptionCategory::ThoughtLevel, now, values));
     }
+    let one = |(word, name, what): (&str, &str, &str)| {
+        v1::SessionConfigSelectOption::new(word.to_owned(), name).description(what.to_owned())
+    };
+    let now = if steer.unwrap_or(choice.steer) { STEERS[0].0 } else { STEERS[1].0 };
+    out.push(plain(STEER, "A message meanwhile", now, STEERS.map(one).to_vec()));
     out
 }
 
@@ -58,8 +76,17 @@ fn select(
     now: &str,
     values: impl Into<v1::SessionConfigSelectOptions>,
 ) -> v1::SessionConfigOption {
+    plain(id, name, now, values).category(category)
+}
+
+fn plain(
+    id: &str,
+    name: &str,
+    now: &str,
+    values: impl Into<v1::SessionConfigSelectOptions>,
+) -> v1::SessionConfigOption {
     let kind = v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now.to_owned(), values));
-    v1::SessionConfigOption::new(id.to_owned(), name, kind).category(category)
+    v1::SessionConfigOption::new(id.to_owned(), name, kind)
 }
 
 fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
@@ -120,7 +147,7 @@ pub fn set_config_option(
                 return Err(Refusal::Invalid("the value of this option is a text".into()));
             };
             let value: &str = &value.0;
-            let (mut mode, mut model) = (None, None);
+            let (mut mode, mut model, mut steer) = (None, None, None);
             match &*request.config_id.0 {
                 MODE => {
                     modes::choose(&session, value)?;
@@ -143,13 +170,20 @@ pub fn set_config_option(
                     session.choose_model(chosen.clone())?;
                     model = Some(chosen);
                 }
+                STEER => {
+                    let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
+                        return Err(Refusal::Invalid("there is on and off".into()));
+                    };
+                    session.choose_steer(*word == "on")?;
+                    steer = Some(*word == "on");
+                }
                 _ => {
                     return Err(Refusal::Invalid(format!(
-                        "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}"
+                        "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
                     )));
                 }
             }
-            Ok(v1::SetSessionConfigOptionResponse::new(options(&session, mode, model.as_ref())))
+            Ok(v1::SetSessionConfigOptionResponse::new(options_with(&session, mode, model.as_ref(), steer)))
         };
         set().map_err(rpc::Error::from)
     })

@@ -11,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use protocol::acp::v1;
 use protocol::rpc;
 use protocol::table::{Cx, Reply};
+use serde_json::{Map, Value};
 
 use super::error::Refusal;
 use super::server::Server;
@@ -21,6 +22,7 @@ use crate::id::SessionId;
 use crate::message::{Content, FaultKind, Text};
 use crate::session::Handle;
 use crate::session::handle::{Ended, Turn};
+use crate::tool::structured_output::StructuredOutput;
 use crate::turn::Outcome;
 
 /// session/prompt.
@@ -54,9 +56,15 @@ type Begun = (Handle, Option<Turn>);
 
 fn begin(server: &Server, request: v1::PromptRequest) -> Result<Begun, Refusal> {
     let session = server.session(&request.session_id.0)?;
-    let parts = content::parts(request.prompt)?;
+    let schema = of_ours(request.meta.as_ref(), SCHEMA).cloned();
+    let mut parts = content::parts(request.prompt)?;
     if !parts.iter().any(says_something) {
         return Ok((session, None));
+    }
+    if let Some(schema) = schema {
+        let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
+        StructuredOutput::new(&schema).map_err(wrong)?;
+        parts.push(Content::Format { schema });
     }
     let turn = session.prompt(super::sessions::work(&session, parts))?;
     Ok((session, Some(turn)))
@@ -107,9 +115,13 @@ async fn show(server: &Server, session: &Handle, mut turn: Turn, cx: &Cx) -> Res
     }
     door.show(&mut batch).await;
     match outcome {
-        Ok(Ended { outcome, told }) => {
+        Ok(Ended { outcome, structured, told }) => {
             cx.after(async move { drop(told) });
-            response(outcome)
+            let response = response(outcome)?;
+            Ok(match structured {
+                Some(result) => response.meta(own(STRUCTURED, result)),
+                None => response,
+            })
         }
         // The session's task has died: its state on disk is whole, and can be loaded again.
         Err(_) => {
@@ -120,9 +132,28 @@ async fn show(server: &Server, session: &Handle, mut turn: Turn, cx: &Cx) -> Res
     }
 }
 
+/// What is ours in a request or a response: `_meta.adjutant`.
+const OWN: &str = "adjutant";
+/// In a prompt: the JSON Schema that its result must fit.
+pub const SCHEMA: &str = "schema";
+/// In the answer to it: the result.
+pub const STRUCTURED: &str = "structured";
+
+/// A `_meta` with something of ours.
+pub fn own(key: &str, value: Value) -> v1::Meta {
+    let ours = Map::from_iter([(key.to_owned(), value)]);
+    Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
+}
+
+/// What of ours is in a `_meta`.
+pub fn of_ours<'a>(meta: Option<&'a v1::Meta>, key: &str) -> Option<&'a Value> {
+    meta?.get(OWN)?.get(key)
+}
+
 fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
     let reason = match outcome {
-        Outcome::Ended => v1::StopReason::EndTurn,
+        // Words that came meanwhile have a turn, and an answer, of their own.
+        Outcome::Ended | Outcome::Steered => v1::StopReason::EndTurn,
         Outcome::Cancelled => v1::StopReason::Cancelled,
         Outcome::Refused => v1::StopReason::Refusal,
         Outcome::MaxTokens => v1::StopReason::MaxTokens,

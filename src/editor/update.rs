@@ -110,7 +110,7 @@ pub fn updates(event: &Event, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
             vec![U::UsageUpdate(v1::UsageUpdate::new(*used, *size).cost(cost))]
         }
         Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref(), seen)],
-        Event::Compaction { id, state } => compaction(id.as_str(), state, seen),
+        Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, seen),
         Event::Status(Status::Retrying { attempt, limit, cause, .. }) => {
             let stop = if cause.ends_with(['.', '!', '?']) { "" } else { "." };
             let title = format!("{cause}{stop} Retrying ({attempt}/{limit}).");
@@ -155,20 +155,22 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut See
     v1::SessionUpdate::AgentThoughtChunk(chunk)
 }
 
-fn compaction(id: &str, state: &Compaction, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
+/// A compaction: an entry of its own where the editor knows them, else one line. The line is an
+/// answer where the user asked for it, and a thought where nobody did.
+fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &Seen) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
-        return match state {
+        let line = match state {
             Compaction::Completed { before, after, .. } => {
-                let title = format!("Compacted the conversation: {before} to about {after} tokens.");
-                vec![notice(Severity::Info, &title, None, seen)]
+                let (before, after) = (crate::text::thousands(*before), crate::text::thousands(*after));
+                format!("Compacted the conversation: {before} → about {after} tokens.\n\n")
             }
-            Compaction::Failed(why) => {
-                vec![notice(Severity::Warning, &format!("Compacting failed: {why}"), None, seen)]
-            }
-            Compaction::InProgress | Compaction::Cancelled => vec![],
+            // The turn ends with the failure, and says why.
+            Compaction::InProgress | Compaction::Failed(_) | Compaction::Cancelled => return vec![],
         };
+        let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
+        return chunks(&line, id).map(kind).collect();
     }
-    let update = |status| v1::CompactionUpdate::new(id.to_owned(), status);
+    let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
         Compaction::InProgress => update(v1::CompactionStatus::InProgress),
         Compaction::Completed { summary, .. } => {

@@ -19,6 +19,7 @@ use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Titled};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
+use crate::turn::{next, remind};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -45,6 +46,10 @@ pub(super) struct Actor {
     pub(super) ended: CancellationToken,
     /// Prompts that came while a turn was running.
     pub(super) waiting: VecDeque<Prompt>,
+    /// Tells the running turn that the first of them is for the model to hear now.
+    pub(super) spoken: watch::Sender<bool>,
+    /// The turn before ended for the words that come next.
+    pub(super) steered: bool,
     /// The search for local servers, while it may still run: 100 ms at most.
     pub(super) local: Option<JoinHandle<()>>,
     /// Where titles go that come between turns.
@@ -65,6 +70,7 @@ impl Actor {
             let prompt = match self.waiting.pop_front() {
                 Some(prompt) => prompt,
                 None => {
+                    self.steered = false;
                     let mail = tokio::select! {
                         mail = self.mailbox.recv() => mail,
                         title = title::landed(&mut self.naming) => {
@@ -138,6 +144,8 @@ impl Actor {
         let mut titles = Vec::new();
         let mut history = std::mem::take(&mut self.history);
         let mut record = self.record.clone();
+        let steered = matches!(work, Work::Say(_)) && std::mem::take(&mut self.steered);
+        tell(&self.spoken, &self.choice, &self.waiting);
         let (present, shared, choice) = (&mut self.present, &*self.shared, &self.choice);
         let (history, record, said, outcome) = {
             let work = async move {
@@ -145,10 +153,13 @@ impl Actor {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
                         let content = present.commands().typed(content, &mut scope).await;
-                        let content = match scope.depth < scope.settings.subagent_depth {
+                        let mut content = match scope.depth < scope.settings.subagent_depth {
                             true => mention::named(content, &scope.agents),
                             false => content,
                         };
+                        if steered {
+                            remind::spoken_meanwhile(&mut content);
+                        }
                         revert::settle(&mut history, &mut record, &scope.record).await;
                         let message = say(&scope, content);
                         record.updated = message.created;
@@ -179,16 +190,23 @@ impl Actor {
                             && let Some(gone) = self.waiting.remove(at)
                         {
                             forget(gone);
+                            tell(&self.spoken, &self.choice, &self.waiting);
                         }
                     }
                     mail = self.mailbox.recv(), if closing.is_none() => match mail {
-                        Some(Mail::Prompt(next)) => self.waiting.push_back(next),
+                        Some(Mail::Prompt(next)) => {
+                            self.waiting.push_back(next);
+                            tell(&self.spoken, &self.choice, &self.waiting);
+                        }
                         Some(Mail::Close(done)) => {
                             cancelled.cancel();
                             closing = Some(done);
                         }
                         Some(Mail::Title(title)) => titles.push((Some(title), Titled::User)),
-                        Some(mail) => choose(&self.choice, mail),
+                        Some(mail) => {
+                            choose(&self.choice, mail);
+                            tell(&self.spoken, &self.choice, &self.waiting);
+                        }
                         // Every handle is gone: nobody will ever ask for the result.
                         None => {
                             cancelled.cancel();
@@ -220,8 +238,10 @@ impl Actor {
         } else if changed {
             self.shared.store.record(&self.record).await;
         }
+        self.steered = outcome == Outcome::Steered;
         drop(outlet);
-        let (ended, told) = Ended::new(outcome);
+        let (mut ended, told) = Ended::new(outcome);
+        ended.structured = self.history.messages.last().filter(|_| said).and_then(structured);
         // An editor that is gone has no use for the outcome.
         reply.send(ended).ok();
         tokio::select! {
@@ -305,8 +325,16 @@ impl Actor {
     }
 }
 
+/// Tells the running turn whether someone's words wait that it should stop for. An order waits until
+/// it has ended, and so does what was said after the order.
+fn tell(spoken: &watch::Sender<bool>, choice: &watch::Sender<Choice>, waiting: &VecDeque<Prompt>) {
+    let says = waiting.front().is_some_and(|next| matches!(next.work, Work::Say(_)));
+    spoken.send_replace(says && choice.borrow().steer);
+}
+
 fn choose(choice: &watch::Sender<Choice>, mail: Mail) {
     match mail {
+        Mail::Steer(steer) => choice.send_modify(|choice| choice.steer = steer),
         Mail::Agent(agent) => choice.send_modify(|choice| choice.agent = agent),
         Mail::Model(model) => choice.send_modify(|choice| choice.model = Some(model)),
         Mail::Prompt(_) | Mail::Title(_) | Mail::Close(_) => {}
@@ -326,6 +354,11 @@ fn say(scope: &Scope, content: Vec<Content>) -> Message {
         role: Role::User(User { agent: chosen, model, system: None }),
         parts: content.into_iter().map(|content| scope.part(content)).collect(),
     }
+}
+
+/// The result that the last message of a turn handed over.
+fn structured(message: &Message) -> Option<serde_json::Value> {
+    message.calls().find_map(next::result).cloned()
 }
 
 /// Answers a prompt that will not be run.

@@ -92,7 +92,11 @@ async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
     let work = async {
         let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::meant(&Choice { agent: agent.name.clone(), model: None }, Some(&agent), &parent.models),
+            Some(_) => frame::meant(
+                &Choice { agent: agent.name.clone(), model: None, steer: false },
+                Some(&agent),
+                &parent.models,
+            ),
             None => model,
         });
         let task = Task { shared, parent, call, agent, description, prompt, files, model, rules };
@@ -137,7 +141,8 @@ impl Task<'_> {
         let model = self.model.clone();
         self.announce(&id, &model).await;
         let (outlet, events) = Outlet::new();
-        let (_choice, choice) = watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()) });
+        let (_choice, choice) =
+            watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()), steer: false });
         let scope = Scope {
             session: id.clone(),
             choice,
@@ -145,6 +150,8 @@ impl Task<'_> {
             todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
             record: Recorder::new(self.shared.store.clone(), id.clone()),
             cancelled: self.parent.cancelled.child_token(),
+            // Words of the user's are for the session they speak with.
+            spoken: watch::channel(false).1,
             outlet,
             depth: self.parent.depth + 1,
             inherited: rules(&record.denied),
@@ -277,7 +284,7 @@ fn last_words(history: &History) -> String {
 
 fn end(history: &History, outcome: Outcome) -> ReportEnd {
     match outcome {
-        Outcome::Ended => {
+        Outcome::Ended | Outcome::Steered => {
             let calls = history.messages.last().into_iter().flat_map(Message::calls);
             let mut rejected = calls.filter(|call| match &call.state {
                 CallState::Failed { metadata, .. } => metadata.contains_key(next::REJECTED),

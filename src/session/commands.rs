@@ -157,7 +157,7 @@ fn chosen_by(command: &settings::Command, agents: &Agents, chosen: &Choice) -> O
         (None, own) => Some(Choice { model: own, ..chosen.clone() }),
         (Some(agent), own) => {
             let theirs = || if agent.model.is_some() { None } else { chosen.model.clone() };
-            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs) })
+            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs), steer: chosen.steer })
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -55,6 +56,8 @@ pub enum Mail {
     Model(ModelRef),
     /// Be called this from now on.
     Title(String),
+    /// Whether words that come while a turn runs are heard in it.
+    Steer(bool),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
@@ -104,6 +107,8 @@ pub struct Prompt {
 pub struct Ended {
     /// How it ended.
     pub outcome: Outcome,
+    /// The result in the shape that was asked for.
+    pub structured: Option<Value>,
     /// To be dropped when the editor has been told: the next turn begins after that, so that the
     /// words of two turns never mix.
     pub told: oneshot::Sender<()>,
@@ -113,7 +118,7 @@ impl Ended {
     /// An end, and what completes when it was told.
     pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
-        (Self { outcome, told }, heard)
+        (Self { outcome, structured: None, told }, heard)
     }
 }
 
@@ -201,6 +206,14 @@ impl Handle {
     /// Waits until the session has ended.
     pub async fn closed(&self) {
         self.mailbox.closed().await;
+    }
+
+    /// Chooses whether words that come while a turn runs are heard in it, or answered after it.
+    ///
+    /// # Errors
+    /// [`Busy`].
+    pub fn choose_steer(&self, steer: bool) -> Result<(), Busy> {
+        self.send(Mail::Steer(steer))
     }
 
     /// Cancels what runs, lets go of the store, ends the session's task.

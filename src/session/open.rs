@@ -283,8 +283,21 @@ impl Shared {
         let environment = &self.environment;
         if !self.cleaned.swap(true, Ordering::Relaxed) {
             let environment = environment.clone();
-            self.tasks.spawn_blocking(move || tool::truncate::clean(&environment));
             self.tasks.spawn(prune(self.clone()));
+            let ended = self.ended.clone();
+            self.tasks.spawn(async move {
+                loop {
+                    let environment = environment.clone();
+                    let cleaned = tokio::task::spawn_blocking(move || tool::truncate::clean(&environment)).await;
+                    if let Err(e) = cleaned {
+                        tracing::warn!("looking for old results failed: {e}");
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(tool::truncate::EVERY) => {} // until it is due again
+                        () = ended.cancelled() => return,
+                    }
+                }
+            });
         }
         let spot = Spot::find(environment, &place.cwd, &place.extra);
         let read = Read::new(&spot).await;
@@ -295,8 +308,9 @@ impl Shared {
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
         let chosen_before = model.clone();
-        let (choice, chosen) = watch::channel(Choice { agent: agent.clone(), model });
+        let (choice, chosen) = watch::channel(Choice { agent: agent.clone(), model, steer: read.settings.steer });
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
+        let (spoken, heard) = watch::channel(false);
         // Unbounded, but only as long as the editor's cancels during one turn.
         let (cancels, cancel) = mpsc::unbounded_channel();
         let mut notices = place.notices;
@@ -339,6 +353,7 @@ impl Shared {
             snapshots: Some(snapshots),
             record: Recorder::new(self.store.clone(), record.id.clone()),
             cancelled: self.ended.child_token(),
+            spoken: heard,
             outlet: Outlet::new().0,
             errands: mpsc::channel(1).0,
             depth: record.depth,
@@ -383,6 +398,8 @@ impl Shared {
             remembered: chosen_before,
             ended: self.ended.clone(),
             waiting: VecDeque::new(),
+            spoken,
+            steered: false,
             local,
             titles,
             naming: None,

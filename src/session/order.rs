@@ -12,7 +12,7 @@ use crate::event::{Event, Status};
 use crate::id::PartId;
 use crate::message::Message;
 use crate::store::{Record, visible};
-use crate::turn::{History, Outcome, Scope};
+use crate::turn::{History, Outcome, Scope, run};
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
@@ -26,6 +26,8 @@ pub enum Word {
     Redo,
     /// Show what the session changed.
     Diff,
+    /// Summarise the history.
+    Compact,
 }
 
 impl Word {
@@ -33,6 +35,7 @@ impl Word {
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
         (Self::Undo, "undo", "Take the last turn back, its changes of files included", Some("force")),
         (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
+        (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
         (Self::Diff, "diff", "Show what this session changed in the files", None),
     ];
 }
@@ -64,6 +67,12 @@ pub(super) async fn carry_out(order: &Order, mut desk: Desk<'_>) -> Outcome {
     }
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = match order.word {
+        Word::Compact => {
+            // As with a prompt, what was undone is gone for good.
+            revert::settle(desk.history, desk.record, &scope.record).await;
+            let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());
+            run::summarise(desk.history, scope, focus).await
+        }
         Word::Undo => {
             let words = undo(&mut desk, &order.rest).await;
             say(scope, words).await;

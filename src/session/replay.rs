@@ -2,16 +2,20 @@
 
 use serde_json::Value;
 
-use crate::event::{CallUpdate, Event, Exit, Progress, UserPiece};
+use crate::event::{self, CallUpdate, Event, Exit, Progress, UserPiece};
 use crate::id::PartId;
-use crate::message::{Call, CallState, Content, Message, Part, Role, Todo, Usage};
+use crate::message::{Call, CallState, Compaction, Content, Message, Part, Role, Todo};
 use crate::model::Model;
-use crate::turn::History;
+use crate::turn::{History, size};
 
 /// The events of a history, oldest first; at the end the plan and how full the context is.
 pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Event> {
     let mut out = Vec::new();
     for message in &history.messages {
+        if message.assistant().is_some_and(|a| a.summary) {
+            out.extend(summarised(history, message));
+            continue;
+        }
         for part in &message.parts {
             out.extend(event(message, part));
         }
@@ -25,13 +29,25 @@ pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Eve
     if !todos.is_empty() {
         out.push(Event::Plan(todos.to_vec()));
     }
-    let counted = history.messages.iter().filter_map(Message::assistant);
     let cost = history.cost();
-    if let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) {
-        let size = window.unwrap_or(Model::ASSUMED_CONTEXT);
-        out.push(Event::Usage { used: last.usage.context(), size, cost });
+    if let Some(used) = size::used(history) {
+        out.push(Event::Usage { used, size: window.unwrap_or(Model::ASSUMED_CONTEXT), cost });
     }
     out
+}
+
+/// A compaction as it ended.
+fn summarised(history: &History, summary: &Message) -> Option<Event> {
+    let parent = &summary.assistant()?.parent;
+    let asked = history.messages.iter().rev().find(|m| m.id == *parent)?;
+    asked.parts.iter().find_map(|part| match &part.content {
+        Content::Compaction(Compaction { auto, before, after, .. }) => {
+            let (before, after) = (*before, *after);
+            let state = event::Compaction::Completed { before, after, summary: summary.visible_text() };
+            Some(Event::Compaction { id: part.id.clone(), auto: *auto, state })
+        }
+        _ => None,
+    })
 }
 
 fn event(message: &Message, part: &Part) -> Option<Event> {

@@ -57,7 +57,9 @@ fn point(message: &mut Message, new: &dyn Fn(&MessageId) -> MessageId) {
         assistant.parent = new(&assistant.parent);
     }
     for part in &mut message.parts {
-        if let Content::Compaction { tail: Some(tail), .. } = &mut part.content {
+        if let Content::Compaction(compaction) = &mut part.content
+            && let Some(tail) = &mut compaction.tail
+        {
             *tail = new(tail);
         }
     }

@@ -40,6 +40,7 @@ fn at(path: &str, input: &Value, schema: &Value) -> Result<(), String> {
                 // It stands for an optional field that is not there; where it may not, serde says so.
                 Some(_) if value.is_null() => {}
                 Some(schema) => at(&below(field), value, schema)?,
+                None if schema["additionalProperties"] == true => {}
                 None => {
                     let mut known: Vec<&str> = properties.keys().map(String::as_str).collect();
                     known.sort_unstable();

@@ -73,7 +73,7 @@ mod tests {
         let stage = Stage::new();
         let (context, mut up) = stage.listened();
         let todos = json!([
-            {"content": "one", "status": "completed", "priority": "high"},
+            {"content": "one", "status": "completed", "priority": "high", "id": "1", "notes": null},
             {"content": "two", "status": "in_progress"},
         ]);
         let (_, output) = call(&erase(Todowrite), json!({"todos": todos}), &context).await.unwrap();

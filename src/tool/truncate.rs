@@ -134,6 +134,11 @@ pub fn finish(mut output: Output, context: &Context) -> Output {
     output
 }
 
+/// Why a call failed, cut like a result: what a server or a program has to say may be long.
+pub fn failure(why: String, context: &Context) -> String {
+    finish(Output::text(why), context).text
+}
+
 /// Says where the whole text is.
 pub fn hint(path: &Path) -> String {
     format!(
@@ -172,14 +177,45 @@ pub fn folder(dirs: &Dirs) -> PathBuf {
     dirs.data.join("tool-output")
 }
 
-/// Removes whole results, and sessions' short-lived files, that are older than a week. What cannot be removed stays for the next
-/// time.
+/// How often old files are looked for, by whichever process comes to it first.
+pub const EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// Removes whole results, and sessions' short-lived files, that are older than a week, unless that was done within the hour or another
+/// process is at it. What cannot be removed stays for the next time.
 pub fn clean(environment: &Environment) {
+    let path = environment.dirs.data.join(STAMP);
+    let mut options = std::fs::File::options();
+    // Where there is no such directory there is nothing in it.
+    let Ok(stamp) = options.create(true).write(true).truncate(false).open(&path) else {
+        return;
+    };
+    // Held until the file is closed. Whoever does not get it has nothing to do.
+    if stamp.try_lock().is_err() {
+        return;
+    }
+    let now = Duration::from_millis(environment.now().0);
+    let last = stamp.metadata().ok().filter(|data| data.len() > 0).and_then(|data| age(&data, now));
+    if last.is_some_and(|age| age < EVERY) {
+        return;
+    }
+    remove(environment);
+    let done = (&stamp).write_all(b"looked").and_then(|()| stamp.set_modified(UNIX_EPOCH + now));
+    if let Err(e) = done {
+        tracing::warn!("{}: {e}", path.display());
+    }
+}
+
+/// The file that says when old ones were looked for last, and is locked meanwhile.
+const STAMP: &str = ".cleaned";
+
+fn age(data: &std::fs::Metadata, now: Duration) -> Option<Duration> {
+    now.checked_sub(data.modified().ok()?.duration_since(UNIX_EPOCH).ok()?)
+}
+
+fn remove(environment: &Environment) {
     let now = Duration::from_millis(environment.now().0);
     let old = |path: &Path| {
-        let modified = std::fs::symlink_metadata(path).and_then(|data| data.modified()).ok();
-        let age = modified.and_then(|at| now.checked_sub(at.duration_since(UNIX_EPOCH).ok()?));
-        age.is_some_and(|age| age > KEPT)
+        std::fs::symlink_metadata(path).ok().and_then(|data| age(&data, now)).is_some_and(|age| age > KEPT)
     };
     let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()).filter(|path| old(path)) {
@@ -231,6 +267,20 @@ mod tests {
         clean(&context.environment);
         assert!(path.exists());
         context.environment.set_now(Timestamp(context.environment.now().0 + 8 * 24 * 3_600_000));
+        // Another process is at it.
+        let stamp = std::fs::File::options().write(true).open(context.environment.dirs.data.join(STAMP)).unwrap();
+        stamp.lock().unwrap();
+        clean(&context.environment);
+        assert!(path.exists());
+        stamp.unlock().unwrap();
+        clean(&context.environment);
+        assert!(!path.exists());
+        // It was done within the hour.
+        std::fs::write(&path, "old").unwrap();
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
+        clean(&context.environment);
+        assert!(path.exists());
+        context.environment.set_now(Timestamp(context.environment.now().0 + 3_600_000));
         clean(&context.environment);
         assert!(!path.exists());
     }

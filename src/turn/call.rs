@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::frame::Frame;
 use super::witness::Witness;
-use super::{History, Scope, doom, next};
+use super::{History, Scope, doom, next, remind};
 use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
@@ -107,7 +107,7 @@ pub fn interrupted(call: &Call) -> Option<CallState> {
         CallState::Running => super::request::INTERRUPTED,
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };
-    let metadata = Map::from_iter([("interrupted".to_owned(), Value::Bool(true))]);
+    let metadata = Map::from_iter([(remind::INTERRUPTED.to_owned(), Value::Bool(true))]);
     Some(CallState::Failed { error: error.into(), metadata })
 }
 
@@ -173,7 +173,7 @@ impl One<'_> {
             Err(failure) => {
                 let mut metadata = Map::new();
                 let error = match failure {
-                    Failure::Tell(text) => text,
+                    Failure::Tell(text) => truncate::failure(text, &self.context()),
                     Failure::Denied(denial) => {
                         if denial == Denial::Rejected {
                             metadata.insert(next::REJECTED.into(), Value::Bool(true));
@@ -185,7 +185,7 @@ impl One<'_> {
                         text
                     }
                     Failure::Cancelled => {
-                        metadata.insert("interrupted".into(), Value::Bool(true));
+                        metadata.insert(remind::INTERRUPTED.into(), Value::Bool(true));
                         "The user cancelled the turn before the call ended.".into()
                     }
                     Failure::Broken(cause) => {
@@ -299,7 +299,12 @@ impl One<'_> {
     }
 
     fn context(&self) -> Context {
-        Context { claims: self.claims.clone(), ..context(self.scope, &self.frame.agent, &self.call.call) }
+        let context = context(self.scope, &self.frame.agent, &self.call.call);
+        // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
+        let usable = self.frame.model.usable(self.scope.settings.compaction.reserved);
+        let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
+        let limits = truncate::Limits { bytes, ..context.limits };
+        Context { claims: self.claims.clone(), limits, ..context }
     }
 
     fn unknown(&self) -> String {

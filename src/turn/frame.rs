@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use super::models::Models;
-use super::{Choice, Scope};
+use super::{Choice, History, Scope, next};
 use crate::agent::Agent;
-use crate::message::{Fault, FaultKind, ModelRef};
+use crate::message::{Fault, FaultKind, Message, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
 use crate::tool::AnyTool;
+use crate::tool::structured_output::StructuredOutput;
 use crate::tool::task::Task;
 
 /// What one step sees.
@@ -25,6 +26,27 @@ pub struct Frame {
     pub tools: Vec<Arc<dyn AnyTool>>,
     /// The system prompt in blocks.
     pub system: Vec<String>,
+}
+
+impl Frame {
+    /// The same with the tool that takes the result, where the prompt asks for one: on the last step as
+    /// well.
+    ///
+    /// # Errors
+    /// A fault for the user when the shape that is asked for is no JSON Schema.
+    pub fn with_format(mut self, history: &History) -> Result<Self, Fault> {
+        let Some(schema) = next::turn(history).first().and_then(Message::format) else {
+            return Ok(self);
+        };
+        let tool = StructuredOutput::new(schema).map_err(|why| Fault {
+            kind: FaultKind::Internal,
+            message: format!("What the result should look like is no JSON Schema: {why}"),
+            advice: None,
+        })?;
+        let at = self.tools.partition_point(|other| other.name() < tool.name());
+        self.tools.insert(at, Arc::new(tool));
+        Ok(self)
+    }
 }
 
 /// The agent that the user's choice means now.

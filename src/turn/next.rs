@@ -1,7 +1,11 @@
 //! What a turn does next. Pure: the history says it all.
 
-use super::{History, Outcome};
-use crate::message::{CallState, Content, Finish, Message, Part, Role};
+use serde_json::Value;
+
+use super::{History, Outcome, size};
+use crate::message::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
+use crate::text::thousands;
+use crate::tool::structured_output;
 
 /// What a turn does next.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +19,23 @@ pub enum Next {
     },
     /// Do what the user gave to subagents.
     Subtask,
+    /// Ask the model for the result it owes, and go on.
+    Insist,
+    /// Make room first.
+    Compact(Why),
     /// Stop.
     Finish(Outcome),
+}
+
+/// Why a history is summarised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The user asked for it.
+    Asked,
+    /// The window is full.
+    Full,
+    /// The provider refused the request as too long.
+    Refused,
 }
 
 /// Limits of a turn.
@@ -26,13 +45,17 @@ pub struct Limits {
     pub steps: Option<u32>,
     /// Go on after the user rejected a call without words.
     pub continue_on_deny: bool,
+    /// How many tokens fit before the history must be summarised; none: it never is by itself.
+    pub usable: Option<u64>,
 }
 
 /// Decides. The turn begins after the last user message that is not synthetic.
 pub fn next(history: &History, limits: &Limits) -> Next {
-    let made = u32::try_from(turn(history).iter().filter(|m| m.assistant().is_some()).count()).unwrap_or(u32::MAX);
+    let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary);
+    let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
         Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
+        _ if full(history, limits) => make_room(history, limits),
         Some(most) => Next::Step { made, last: made + 1 >= most },
         None => Next::Step { made, last: false },
     };
@@ -44,10 +67,29 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         return if last.parts.iter().any(work) { Next::Subtask } else { step() };
     };
     if let Some(fault) = &assistant.fault {
-        return Next::Finish(Outcome::Failed(fault.clone()));
+        let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
+        return if refused && !in_vain(history) {
+            Next::Compact(Why::Refused)
+        } else {
+            Next::Finish(Outcome::Failed(fault.clone()))
+        };
+    }
+    if last.is_summary() {
+        return step();
     }
     if !limits.continue_on_deny && last.calls().any(|call| rejected(&call.state)) {
         return Next::Finish(Outcome::Ended);
+    }
+    let owes = turn(history).first().is_some_and(|prompt| prompt.format().is_some());
+    if owes && last.calls().any(|call| result(call).is_some()) {
+        return Next::Finish(Outcome::Ended);
+    }
+    if owes && in_words(history) + refused(history) >= PATIENCE {
+        return Next::Finish(Outcome::Failed(Fault {
+            kind: FaultKind::Provider,
+            message: "The model did not give a result that fits the schema.".into(),
+            advice: Some("Try again, choose another model, or make the schema simpler.".into()),
+        }));
     }
     // Some providers say "stop" although they called something.
     if last.calls().next().is_some() && assistant.finish != Some(Finish::Length) {
@@ -56,15 +98,22 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     Next::Finish(match assistant.finish {
         Some(Finish::Length) => Outcome::MaxTokens,
         Some(Finish::Refusal) => Outcome::Refused,
+        _ if owes => return Next::Insist,
         _ => Outcome::Ended,
     })
 }
 
-/// The messages of the running turn, its prompt included.
-pub fn turn(history: &History) -> &[Message] {
-    let prompted = |m: &Message| m.user().is_some() && m.parts.iter().any(spoken);
-    let start = history.messages.iter().rposition(prompted).unwrap_or(0);
-    &history.messages[start..]
+/// How often a model that owes a result may give none, or one that does not fit.
+const PATIENCE: usize = 4;
+
+/// The result that a call handed over, if it was accepted.
+pub fn result(call: &Call) -> Option<&Value> {
+    match &call.state {
+        CallState::Completed(done) if call.tool == structured_output::NAME => {
+            done.metadata.get(structured_output::RESULT)
+        }
+        _ => None,
+    }
 }
 
 /// The subagents the user has named with `@` in the running turn.
@@ -77,12 +126,62 @@ pub fn named(history: &History) -> Vec<String> {
     parts.filter_map(name).collect()
 }
 
-fn spoken(part: &Part) -> bool {
-    match &part.content {
-        Content::Text(text) => !text.synthetic,
-        Content::File(_) | Content::Subtask { .. } => true,
-        _ => false,
+/// The answers of this turn that were words alone.
+fn in_words(history: &History) -> usize {
+    let words = |m: &&Message| m.assistant().is_some_and(|a| !a.summary) && m.calls().next().is_none();
+    turn(history).iter().filter(words).count()
+}
+
+/// The results of this turn that did not fit.
+fn refused(history: &History) -> usize {
+    let failed = |call: &&Call| call.tool == structured_output::NAME && matches!(call.state, CallState::Failed { .. });
+    turn(history).iter().flat_map(Message::calls).filter(failed).count()
+}
+
+fn full(history: &History, limits: &Limits) -> bool {
+    limits.usable.is_some_and(|usable| size::load(history) >= usable)
+}
+
+/// A full window is summarised, unless it has just been and that did not help.
+fn make_room(history: &History, limits: &Limits) -> Next {
+    let usable = limits.usable.unwrap_or(u64::MAX);
+    let since = since_compaction(history);
+    // What the first step after the summary was asked with, as the provider counted it.
+    let asked_with = since.and_then(|since| since.iter().find_map(Message::assistant)).map(|first| {
+        let usage = first.usage;
+        usage.input + usage.cache_read + usage.cache_write
+    });
+    match asked_with {
+        Some(tokens) if tokens >= usable => Next::Finish(Outcome::Failed(Fault {
+            kind: FaultKind::ContextOverflow,
+            message: format!(
+                "The conversation was summarised and still takes {} tokens; {} fit.",
+                thousands(tokens),
+                thousands(usable)
+            ),
+            advice: Some("Choose a model with a larger context, or start a new session.".into()),
+        })),
+        _ => Next::Compact(Why::Full),
     }
+}
+
+/// Whether this turn's history was summarised and no step was answered since.
+fn in_vain(history: &History) -> bool {
+    let answered = |m: &Message| m.assistant().is_some_and(|a| a.fault.is_none());
+    since_compaction(history).is_some_and(|since| !since.iter().any(answered))
+}
+
+/// What came after the compaction in this turn, if there was one.
+fn since_compaction(history: &History) -> Option<&[Message]> {
+    let turn = turn(history);
+    let summary = turn.iter().rposition(Message::is_summary)?;
+    Some(&turn[summary + 1..])
+}
+
+/// The messages of the running turn, its prompt included.
+pub fn turn(history: &History) -> &[Message] {
+    let start = history.messages.iter().rposition(Message::is_prompt).unwrap_or(0);
+    &history.messages[start..]
 }
 
 /// The key in a failed call's metadata that says the user rejected it without words.
@@ -94,12 +193,12 @@ pub(super) fn rejected(state: &CallState) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use serde_json::{Map, Value, json};
+    use serde_json::{Map, json};
 
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::{CallId, MessageId, PartId};
-    use crate::message::{Assistant, Call, Completed, Fault, FaultKind, ModelRef, Text, Usage, User};
+    use crate::message::{Assistant, Compaction, Completed, ModelRef, Text, Usage, User};
 
     pub(in crate::turn) fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }
@@ -197,8 +296,135 @@ pub(super) mod tests {
             (vec![user("hi", false), faulty], None, Next::Finish(Outcome::Failed(fault))),
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
-            let limits = Limits { steps, continue_on_deny: false };
+            let limits = Limits { steps, ..Limits::default() };
             assert_eq!(next(&History { messages }, &limits), expected, "row {n}");
+        }
+    }
+
+    fn named(id: &str, mut message: Message) -> Message {
+        message.id = MessageId::new(id);
+        message
+    }
+
+    fn counted(input: u64, mut message: Message) -> Message {
+        if let Role::Assistant(assistant) = &mut message.role {
+            assistant.usage = Usage { input, ..Usage::default() };
+        }
+        message
+    }
+
+    pub(in crate::turn) fn compaction(auto: bool, tail: Option<&str>) -> Message {
+        let content = Content::Compaction(Compaction { auto, tail: tail.map(MessageId::new), ..Compaction::default() });
+        let mut message = user("", true);
+        message.parts = vec![Part { id: PartId::new("p"), content }];
+        named("c", message)
+    }
+
+    pub(in crate::turn) fn summary() -> Message {
+        let mut summary = assistant(Some(Finish::Stop), vec![]);
+        if let Role::Assistant(a) = &mut summary.role {
+            a.summary = true;
+            a.parent = MessageId::new("c");
+        }
+        summary
+    }
+
+    fn overflown() -> Message {
+        let mut message = assistant(None, vec![]);
+        if let Role::Assistant(a) = &mut message.role {
+            a.fault = Some(Fault { kind: FaultKind::ContextOverflow, message: "too long".into(), advice: None });
+        }
+        message
+    }
+
+    #[test]
+    fn a_full_window_is_summarised_but_not_in_vain() {
+        let called = |input| counted(input, assistant(Some(Finish::ToolCalls), vec![done()]));
+        let printed = |input, bytes: usize| {
+            let done = Completed { output: "x".repeat(bytes), ..Completed::default() };
+            counted(
+                input,
+                assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))]),
+            )
+        };
+        let hi = || user("hi", false);
+        let go_on = || user("go on", true);
+        let step = |made| Some(Next::Step { made, last: false });
+        let table: Vec<(&str, Vec<Message>, Option<Next>)> = vec![
+            ("room", vec![hi(), called(99)], step(1)),
+            ("none", vec![hi(), called(100)], Some(Next::Compact(Why::Full))),
+            ("what was printed since counts", vec![hi(), printed(90, 40)], Some(Next::Compact(Why::Full))),
+            ("before the turn's first step", vec![hi(), called(100), hi()], Some(Next::Compact(Why::Full))),
+            (
+                "after one that was asked for",
+                vec![hi(), called(100), compaction(false, None), summary(), hi()],
+                step(0),
+            ),
+            ("going on", vec![hi(), called(100), compaction(true, None), summary(), go_on()], step(1)),
+            ("the prompt was kept", vec![hi(), compaction(true, None), summary()], step(0)),
+            (
+                "with progress, again",
+                vec![hi(), compaction(true, None), summary(), go_on(), called(50), called(100)],
+                Some(Next::Compact(Why::Full)),
+            ),
+            ("in vain", vec![hi(), compaction(true, None), summary(), go_on(), called(100)], None),
+            ("refused", vec![hi(), called(9), overflown()], Some(Next::Compact(Why::Refused))),
+            (
+                "refused again, with progress",
+                vec![hi(), compaction(true, None), summary(), called(9), overflown()],
+                Some(Next::Compact(Why::Refused)),
+            ),
+            ("refused in vain", vec![hi(), called(9), compaction(true, None), summary(), overflown()], None),
+            (
+                "a later turn may try again",
+                vec![hi(), compaction(true, None), summary(), called(100), hi(), overflown()],
+                Some(Next::Compact(Why::Refused)),
+            ),
+        ];
+        let limits = Limits { usable: Some(100), ..Limits::default() };
+        for (name, messages, expected) in table {
+            let found = next(&History { messages: messages.clone() }, &limits);
+            match expected {
+                Some(expected) => assert_eq!(found, expected, "{name}"),
+                None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
+            }
+            let never = next(&History { messages }, &Limits::default());
+            assert!(!matches!(never, Next::Compact(Why::Full | Why::Refused)), "{name}: never by itself");
+        }
+    }
+
+    #[test]
+    fn a_result_that_is_owed_is_insisted_on() {
+        let asks = || {
+            let mut asks = user("hi", false);
+            let content = Content::Format { schema: json!({ "type": "object" }) };
+            asks.parts.push(Part { id: PartId::new("p"), content });
+            asks
+        };
+        let words = || assistant(Some(Finish::Stop), vec![]);
+        let again = || user("now", true);
+        let given =
+            |state| assistant(Some(Finish::ToolCalls), vec![call("c", structured_output::NAME, json!({}), state)]);
+        let fits = || {
+            let metadata = Map::from_iter([(structured_output::RESULT.to_owned(), json!({}))]);
+            given(CallState::Completed(Completed { metadata, ..Completed::default() }))
+        };
+        let wrong = || given(CallState::Failed { error: "no".into(), metadata: Map::new() });
+        let table: Vec<(Vec<Message>, Option<Next>)> = vec![
+            (vec![asks(), words()], Some(Next::Insist)),
+            (vec![asks(), words(), again(), words()], Some(Next::Insist)),
+            (vec![asks(), fits()], Some(Next::Finish(Outcome::Ended))),
+            (vec![asks(), wrong()], Some(Next::Step { made: 1, last: false })),
+            (vec![asks(), wrong(), wrong(), wrong(), wrong()], None),
+            (vec![asks(), words(), again(), wrong(), words(), again(), wrong()], None),
+            (vec![asks(), fits(), user("hi", false), words()], Some(Next::Finish(Outcome::Ended))),
+        ];
+        for (n, (messages, expected)) in table.into_iter().enumerate() {
+            let found = next(&History { messages }, &Limits::default());
+            match expected {
+                Some(expected) => assert_eq!(found, expected, "row {n}"),
+                None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "row {n}: {found:?}"),
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the history like everything else, so that a later request still begins with the same bytes.
 
 use super::History;
-use crate::message::{CallState, Content, Kind, Message, Role, Text};
+use crate::message::{CallState, Content, FaultKind, Kind, Message, Role, Text};
 use crate::prompts;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
@@ -34,11 +34,71 @@ fn plan(history: &History) -> Option<String> {
 
 /// Folders that plans are written to.
 const PLANS: [&str; 4] = ["/.opencode/plans/", "/.opencode/plan/", "/.adjutant/plans/", "/adjutant/plans/"];
+/// What is to be said with the prompt when what was before it did not run to its end: the process
+/// died, or the user cancelled. The calls it happened to are named; each has a result that says so.
+pub fn interrupted(history: &History) -> Option<String> {
+    const NAMED: usize = 10;
+    let (prompt, before) = history.messages.split_last()?;
+    let last = before.iter().rev().find(|m| !m.is_summary() && m.compaction().is_none())?;
+    let cut = last.calls().filter(|call| match &call.state {
+        CallState::Failed { metadata, .. } => metadata.contains_key(INTERRUPTED),
+        _ => false,
+    });
+    let calls: Vec<String> = cut.take(NAMED).map(|call| format!("- {}: {}", call.tool, call.title)).collect();
+    let why = match &last.role {
+        // It never began to answer.
+        Role::User(_) => last.is_prompt().then(String::new)?,
+        Role::Assistant(a) => match a.fault.as_ref().filter(|fault| fault.kind == FaultKind::Interrupted) {
+            Some(fault) => fault.message.clone(),
+            None => (!calls.is_empty()).then(String::new)?,
+        },
+    };
+    if !prompt.is_prompt() {
+        return None;
+    }
+    let mut note = prompts::reminder("interrupted").trim().to_owned();
+    if !why.is_empty() {
+        note += &format!(" What happened: {why}");
+    }
+    if !calls.is_empty() {
+        note += &format!("\n\nInterrupted calls:\n{}", calls.join("\n"));
+    }
+    Some(note)
+}
+
+/// The key in a failed call's metadata that says it was cut off while it ran, or before.
+pub const INTERRUPTED: &str = "interrupted";
+
+/// What the user said while a turn ran, as the model hears it: the words themselves stay in the
+/// history as they were said, for the user alone.
+pub fn spoken_meanwhile(content: &mut Vec<Content>) {
+    let mut words = Vec::new();
+    for content in content.iter_mut() {
+        if let Content::Text(text) = content
+            && !text.ignored
+        {
+            words.push(text.text.trim().to_owned());
+            text.ignored = true;
+        }
+    }
+    // Words of a command, which stand for what was typed, are heard once.
+    content.retain(|content| !matches!(content, Content::Text(text) if text.synthetic && text.ignored));
+    let words = words.join("\n\n");
+    content.push(note(&format!("{}\n\n{words}", prompts::reminder("user-spoke").trim())));
+}
 
 /// A synthetic text as a part's content, in the tags that models know system notes by.
 pub fn note(text: &str) -> Content {
-    let text = format!("<system-reminder>\n{}\n</system-reminder>", text.trim());
-    Content::Text(Text { text, synthetic: true, ..Text::default() })
+    Content::Text(Text { text: tagged(text), synthetic: true, ..Text::default() })
+}
+
+/// What stands in the place of the messages that were summarised.
+pub fn summary(text: &str) -> String {
+    tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder("summary").trim(), text.trim()))
+}
+
+fn tagged(text: &str) -> String {
+    format!("<system-reminder>\n{}\n</system-reminder>", text.trim())
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::History;
 use super::frame::Frame;
+use super::view::view;
+use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
 use crate::model::Request;
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Params, Tool};
@@ -42,11 +43,19 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
 }
 
 fn messages(history: &History, frame: &Frame) -> Vec<Message> {
+    let view = view(history);
     let mut out = Vec::new();
-    for message in &history.messages {
+    let mut bare = 0;
+    if let Some((compaction, summary)) = view.summary {
+        let mut inputs = vec![Input::Text(remind::summary(&summary.visible_text()))];
+        inputs.extend(self::inputs(compaction, frame, false));
+        out.push(Message::User(inputs));
+        bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
+    }
+    for (place, message) in view.messages.into_iter().enumerate() {
         match &message.role {
             Role::User(_) => {
-                let inputs = inputs(message, frame);
+                let inputs = inputs(message, frame, place < bare);
                 if !inputs.is_empty() {
                     out.push(Message::User(inputs));
                 }
@@ -65,9 +74,11 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
     out
 }
 
-fn inputs(message: &Stored, frame: &Frame) -> Vec<Input> {
+/// What a user message says; `bare` leaves out what is attached.
+fn inputs(message: &Stored, frame: &Frame, bare: bool) -> Vec<Input> {
     let one = |content: &Content| match content {
         Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => Some(Input::Text(text.text.clone())),
+        Content::File(file) if bare && file.data.is_some() => Some(Input::Text(left_out(file))),
         Content::File(file) => Some(attached(file, frame)),
         Content::Subtask { agent, description, .. } => {
             Some(Input::Text(format!("(The user typed {description}. The {agent} subagent does it.)")))
@@ -75,6 +86,12 @@ fn inputs(message: &Stored, frame: &Frame) -> Vec<Input> {
         _ => None,
     };
     message.parts.iter().filter_map(|part| one(&part.content)).collect()
+}
+
+/// What stands in the place of an attachment for which there is no room.
+pub(super) fn left_out(file: &File) -> String {
+    let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
+    format!("[{name} ({}) was attached here; it was taken out to make room]", file.mime)
 }
 
 /// An attachment the model can take, or words about one it cannot.

@@ -1,8 +1,9 @@
 //! One prompt to its stop.
 
 use super::frame::{self, Frame};
-use super::next::{self, Limits, Next};
-use super::{History, Outcome, Scope, remind, step, subtask};
+use super::next::{self, Limits, Next, Why};
+use super::{History, Outcome, Scope, compact, prune, remind, request, size, step, subtask};
+use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
 use crate::prompts;
@@ -13,6 +14,7 @@ use crate::store;
 pub async fn run(mut history: History, scope: Scope) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = steps(&mut history, &scope).await;
+    prune::prune(&mut history, &scope).await;
     let outcome = match scope.record.flush().await {
         Ok(()) => outcome,
         Err(e) => {
@@ -23,6 +25,18 @@ pub async fn run(mut history: History, scope: Scope) -> (History, Outcome) {
     };
     scope.outlet.event(Event::Status(Status::Idle)).await;
     (history, outcome)
+}
+
+/// Summarises the history because the user wants it, keeping above all what they say.
+pub async fn summarise(history: &mut History, scope: &Scope, focus: Option<String>) -> Outcome {
+    let made = match frame::freeze(scope, false, &next::named(history)) {
+        Ok(frame) => compact::compact(history, scope, &frame, Why::Asked, focus).await,
+        Err(fault) => Err(Outcome::Failed(fault)),
+    };
+    if let Err(e) = scope.record.flush().await {
+        unsaved(scope, &e).await;
+    }
+    made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
 }
 
 /// Tells the user that nothing of this is kept.
@@ -47,22 +61,67 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Ok(agent) => agent,
             Err(fault) => return Outcome::Failed(fault),
         };
-        let limits = Limits { steps: agent.steps, continue_on_deny: scope.settings.experimental.continue_loop_on_deny };
-        let (made, last) = match next::next(history, &limits) {
+        let (made, last) = match next::next(history, &limits(scope, &agent)) {
             Next::Finish(outcome) => return outcome,
             Next::Subtask => match subtask::subtasks(history, scope).await {
                 Ok(()) => continue,
                 Err(fault) => return Outcome::Failed(fault),
             },
+            // What the user said meanwhile comes with the turn it belongs to.
+            Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
             Next::Step { made, last } => (made, last),
+            Next::Insist => {
+                match frame::freeze(scope, false, &next::named(history)) {
+                    Ok(frame) => add(history, scope, &frame, remind::note(prompts::reminder("structured"))).await,
+                    Err(fault) => return Outcome::Failed(fault),
+                }
+                continue;
+            }
+            // What is old goes first; where that is enough, nothing needs to be summarised.
+            Next::Compact(Why::Full) if prune::prune(history, scope).await => continue,
+            Next::Compact(why) => {
+                let made = match frame::freeze(scope, false, &next::named(history)) {
+                    Ok(frame) => compact::compact(history, scope, &frame, why, None).await,
+                    Err(fault) => Err(Outcome::Failed(fault)),
+                };
+                match made {
+                    Ok(()) => continue,
+                    Err(outcome) => return outcome,
+                }
+            }
         };
-        let frame = match frame::freeze(scope, last, &next::named(history)) {
+        let frozen = frame::freeze(scope, last, &next::named(history)).and_then(|frame| frame.with_format(history));
+        let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,
             Err(fault) => return Outcome::Failed(fault),
         };
         remind_of(history, scope, &frame, made, last).await;
         step::step(history, scope, &frame, made == 0).await;
     }
+}
+
+fn limits(scope: &Scope, agent: &Agent) -> Limits {
+    let settings = &scope.settings.compaction;
+    // Without a model the step says what is wrong.
+    let model = scope.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
+    Limits {
+        steps: agent.steps,
+        continue_on_deny: scope.settings.experimental.continue_loop_on_deny,
+        usable: model.map(|(model, _)| model.usable(settings.reserved)),
+    }
+}
+
+/// A frame that leaves room for words in the model's window.
+fn fitting(frame: Frame) -> Result<Frame, Fault> {
+    /// No larger window was ever filled by a system prompt.
+    const SMALL: u64 = 64_000;
+    if let Some(window) = frame.model.context.filter(|window| *window < SMALL) {
+        let fixed = size::fixed(&request::request(&History::default(), &frame, ""));
+        if fixed >= window {
+            return Err(compact::too_small(&frame.model, fixed, 0));
+        }
+    }
+    Ok(frame)
 }
 
 /// Adds the notes that belong before this step.
@@ -77,6 +136,14 @@ async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u3
             }
             None => add(history, scope, frame, remind::note(&note)).await,
         }
+    }
+    if made == 0
+        && let Some(note) = remind::interrupted(history)
+        && let Some(prompt) = history.messages.last_mut()
+    {
+        let part = scope.part(remind::note(&note));
+        scope.record.part(&prompt.id, &part).await;
+        prompt.parts.push(part);
     }
     if last && made > 0 {
         add(history, scope, frame, remind::note(prompts::reminder("steps"))).await;

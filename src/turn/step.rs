@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::frame::Frame;
 use super::witness::Witness;
-use super::{History, Scope, call, request, retry};
+use super::{History, Scope, call, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -425,7 +425,7 @@ fn words(part: &Part) -> &str {
     }
 }
 
-fn cost(model: &Model, usage: &Usage) -> Option<f64> {
+pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
     let rates = model.price.as_ref()?.at(usage.input + usage.cache_read + usage.cache_write);
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
@@ -439,11 +439,9 @@ fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 
 /// Tells how full the context is now, and what was spent so far.
 pub(super) async fn usage(history: &History, scope: &Scope, model: &Model) {
-    let counted = history.messages.iter().filter_map(Message::assistant);
     let cost = history.cost();
-    let Some(last) = counted.rev().find(|a| a.usage != Usage::default()) else {
+    let Some(used) = size::used(history) else {
         return;
     };
-    let size = model.context.unwrap_or(Model::ASSUMED_CONTEXT);
-    scope.outlet.event(Event::Usage { used: last.usage.context(), size, cost }).await;
+    scope.outlet.event(Event::Usage { used, size: model.window(), cost }).await;
 }

@@ -17,7 +17,7 @@ use crate::config::settings::Settings;
 use crate::environment::Environment;
 use crate::event::{Answer, Event, Outlet, Progress, Status, Up};
 use crate::id::SessionId;
-use crate::message::{Content, FaultKind, Finish, Message, ModelRef, Role, Text, User};
+use crate::message::{CallState, Content, FaultKind, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::catalog::Catalog;
 use crate::model::http::Client;
 use crate::model::registry::{Registry, Sources};
@@ -39,6 +39,7 @@ pub(crate) struct Stage {
     history: History,
     pub(crate) cancelled: CancellationToken,
     answers: Vec<Answer>,
+    spoken: watch::Receiver<bool>,
     /// Cancel when an event with this text comes.
     pub(crate) cancel_at: Option<&'static str>,
 }
@@ -59,6 +60,7 @@ impl Stage {
             history: History::default(),
             cancelled: CancellationToken::new(),
             answers: Vec::new(),
+            spoken: watch::channel(false).1,
             cancel_at: None,
         }
     }
@@ -122,13 +124,14 @@ impl Stage {
                 references: vec![],
                 instructions: vec![],
             }),
-            choice: watch::channel(Choice { agent: "build".into(), model: None }).1,
+            choice: watch::channel(Choice { agent: "build".into(), model: None, steer: true }).1,
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             files: tool::Files::default(),
             snapshots: None,
             record: Recorder::new(store, session),
             cancelled: self.cancelled.clone(),
+            spoken: self.spoken.clone(),
             outlet,
             errands: mpsc::channel(1).0,
             depth: 0,
@@ -319,24 +322,36 @@ async fn no_tool_runs_for_an_answer_that_broke_off() {
 async fn cancel_ends_every_wait() {
     let ask = [("bash", "*", Action::Ask)];
     let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
-    let table: [(&str, Stage, &'static str); 4] = [
+    let full = Script::from_iter([
+        Delta::Text { index: 1, text: "Once upon a time. ".repeat(100) },
+        Delta::Call { index: 0, id: None, name: "list".into() },
+        Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
+        Delta::Finish(Finish::ToolCalls),
+    ]);
+    let refused = Script::fails(Error::Network("reset".into()));
+    let table: [(&str, Stage, &'static str); 6] = [
         ("the stream", Stage::new([Script::text("one").then_hangs()]), "one"),
         ("the backoff", Stage::new([Script::fails(Error::Network("reset".into()))]), "retry"),
         ("the question", Stage::new([command("echo hi")]).rules(&ask), "ask"),
         ("the tool", Stage::new([command("sleep 600")]), "running"),
+        ("the summary", Stage::new([full.clone(), Script::silence()]), "InProgress"),
+        ("the summary's backoff", Stage::new([full, refused]), "retry"),
     ];
     for (name, mut stage, at) in table {
         stage.cancel_at = Some(at);
         let played = stage.play("go").await;
         assert_eq!(played.outcome, Outcome::Cancelled, "{name}");
         for call in played.history.messages.iter().flat_map(Message::calls) {
-            assert!(matches!(call.state, crate::message::CallState::Failed { .. }), "{name}: {:?}", call.state);
+            let done = call.tool == "list";
+            assert_eq!(matches!(call.state, CallState::Failed { .. }), !done, "{name}: {:?}", call.state);
         }
+        assert!(played.history.messages.iter().all(|m| m.compaction().is_none()), "{name}");
         assert_eq!(stage.model.left(), 0, "{name}");
         // The next prompt works.
         stage.cancel_at = None;
         stage.cancelled = CancellationToken::new();
-        stage.model = Scripted::new([Script::text("fine")]);
+        let summary = name.starts_with("the summary").then(|| Script::text("## Objective"));
+        stage.model = Scripted::new(summary.into_iter().chain([Script::text("fine")]));
         assert_eq!(stage.play("and now?").await.outcome, Outcome::Ended, "{name}");
     }
 }
@@ -406,4 +421,113 @@ async fn stop_reasons() {
     ] {
         assert_eq!(Stage::new([ends(finish)]).play("hi").await.outcome, outcome, "{finish:?}");
     }
+}
+
+/// A step that lists the directory, and fills the window as far as `tokens`.
+fn filling(tokens: u64, path: &str) -> Script {
+    Script::from_iter([
+        Delta::Call { index: 0, id: None, name: "list".into() },
+        Delta::Arguments { index: 0, json: json!({ "path": path }).to_string() },
+        Delta::Usage(Usage { input: tokens, ..Usage::default() }),
+        Delta::Finish(Finish::ToolCalls),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_as_it_was() {
+    let bad = [
+        Script::text(" "),
+        Script::calls(&[("bash", json!({}))]),
+        Script::text(&"x".repeat(400_000)),
+        Script::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Length)]),
+        Script::from_iter([Delta::Text { index: 0, text: "a".into() }, Delta::Finish(Finish::Refusal)]),
+    ];
+    for script in bad {
+        let tries = [script.clone(), script.clone(), script];
+        let mut stage = Stage::new([filling(97_000, ".")].into_iter().chain(tries));
+        let played = stage.play("go").await;
+        assert!(
+            matches!(&played.outcome, Outcome::Failed(fault) if fault.message.contains("is unchanged")),
+            "{:?}",
+            played.outcome
+        );
+        assert_eq!((stage.model.left(), played.history.messages.len()), (0, 2), "{:?}", played.events);
+        assert!(played.events.last().is_some_and(|e| e.contains("Failed")), "{:?}", played.events);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
+    let overflow = || Script::fails(Error::ContextOverflow("too long".into()));
+    let long = Script::text(&"long story ".repeat(40_000));
+    let mut stage = Stage::new([long, overflow(), overflow(), Script::text("## Objective"), Script::text("on")]);
+    stage.play("tell").await;
+    let played = stage.play("go on").await;
+    assert_eq!(played.outcome, Outcome::Ended);
+    let asked = stage.model.asked();
+    let size = |n: usize| super::size::request(&asked[n]);
+    assert!(size(3) < size(2) * 2 / 3, "{} {}", size(2), size(3));
+    let mut stage =
+        Stage::new([Script::text(&"long story ".repeat(40_000)), overflow(), overflow(), overflow(), overflow()]);
+    stage.play("tell").await;
+    let Outcome::Failed(fault) = stage.play("go on").await.outcome else { panic!("a fault") };
+    assert_eq!((fault.kind, stage.model.left()), (FaultKind::ContextOverflow, 0), "{}", fault.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_output_goes_before_anything_is_summarised() {
+    let large = |n: u32| Script::calls(&[("bash", json!({ "command": format!("printf %040000d {n}") }))]);
+    let mut stage = Stage::new((0..8).map(large).chain([Script::text("printed")]));
+    tokio::time::resume();
+    stage.play("print").await;
+    let cleared = |played: &Played| {
+        let calls = played.history.messages.iter().flat_map(Message::calls);
+        calls.filter(|call| matches!(&call.state, CallState::Completed(done) if done.cleared.is_some())).count()
+    };
+    for (n, expected) in [(1, 0), (2, 5), (3, 5)] {
+        stage.model = Scripted::new([Script::text("yes")]);
+        let played = stage.play("and?").await;
+        assert_eq!(cleared(&played), expected, "after {n} more turns");
+    }
+    stage.model = Scripted::new([Script::text("yes")]);
+    stage.play("and?").await;
+    let text = format!("{:?}", stage.model.asked()[0].messages);
+    assert_eq!(text.matches("[Old tool result content cleared]").count(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_no_compaction_gets_none() {
+    let mut stage = Stage::new([filling(97_000, "."), Script::text("done")]);
+    stage.settings.compaction.auto = false;
+    assert_eq!(stage.play("go").await.outcome, Outcome::Ended);
+    stage.model = Scripted::new([Script::fails(Error::ContextOverflow("too long".into()))]);
+    assert!(matches!(stage.play("on").await.outcome, Outcome::Failed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_meanwhile_are_heard_between_two_steps() {
+    let look = || Script::calls(&[("list", json!({}))]);
+    let mut stage = Stage::new([look(), Script::text("done")]);
+    stage.spoken = watch::channel(true).1;
+    let played = stage.play("go").await;
+    assert_eq!((played.outcome, stage.model.left()), (Outcome::Steered, 1), "after the step, with its results");
+    let mut stage = Stage::new([Script::text("done")]);
+    stage.spoken = watch::channel(true).1;
+    assert_eq!(stage.play("go").await.outcome, Outcome::Ended, "an answer that is complete is the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_interrupted_is_said_once() {
+    let mut stage = Stage::new([Script::calls(&[("bash", json!({"command": "sleep 600"}))])]);
+    stage.cancel_at = Some("running");
+    stage.play("wait").await;
+    stage.cancel_at = None;
+    stage.cancelled = CancellationToken::new();
+    stage.model = Scripted::new([Script::text("fine"), Script::text("fine")]);
+    stage.play("and now?").await;
+    stage.play("and then?").await;
+    let asked = stage.model.asked();
+    let last = |n: usize| format!("{:?}", asked[n].messages.last());
+    assert!(last(0).contains("was interrupted") && last(0).contains("sleep 600"), "{}", last(0));
+    assert!(!last(1).contains("was interrupted"), "{}", last(1));
 }

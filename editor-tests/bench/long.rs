@@ -1,0 +1,109 @@
+//! The long run, whole: a thousand steps with five summaries and 20 MB of output, eight sessions at
+//! once, and a cancel in a flood. Printed, because what matters is a curve. Run it with
+//! `cargo bench --profile bench-fast --bench long`.
+
+#![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "for whoever runs them")]
+#![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
+
+#[path = "../editor.rs"]
+mod editor;
+#[path = "../marathon.rs"]
+mod marathon;
+#[path = "../model.rs"]
+mod model;
+#[path = "../project.rs"]
+mod project;
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::marathon::{Shape, Talk};
+use crate::model::Model;
+
+fn main() {
+    let shape = Shape { steps: 1_000, compactions: 5, bytes: 20_000 };
+    let report = marathon::run(shape, false);
+    println!("\nlong run: {shape:?}");
+    println!(
+        "  ended {}, {} summaries, {} calls kept, damage {:?}",
+        report.end, report.compactions, report.found, report.damage
+    );
+    println!("  open files {:?}, threads {:?}", report.files, report.threads);
+    // From the end of the model's answer to the next request: the tool, the store, the request.
+    for at in [10, 100, 500, 990] {
+        let around = &report.steps[at - 5..at + 5];
+        let mut gaps: Vec<Duration> = around.iter().map(|step| step.gap).collect();
+        gaps.sort_unstable();
+        let bytes = around.iter().map(|step| step.bytes).sum::<usize>() / around.len();
+        println!("  around step {at:4}: {:7.2?} a step, requests of {:5} KiB", gaps[gaps.len() / 2], bytes >> 10);
+    }
+    for (steps, bytes) in &report.memory {
+        println!("  after {steps:4} steps: {:4} MiB", bytes >> 20);
+    }
+    println!("cancel of one session while seven are flooded: {:.1?}", cancel_in_a_flood());
+    let (one, eight) = eight_sessions();
+    println!("processor time of eight sessions: in one process {one:.2?}, in eight {eight:.2?}");
+}
+
+/// How long the cancel of one session takes while seven others are flooded with words.
+fn cancel_in_a_flood() -> Duration {
+    let flood = format!("text: {}\n", "the same words over and over again, ".repeat(28)).repeat(5_000);
+    let script = format!("text: Waiting.\nhang\n---\n{}", vec![flood; 7].join("---\n"));
+    let model = Model::unwatched(model::script(&script).unwrap());
+    let project = Shape { steps: 1, compactions: 0, bytes: 160 }.project(&model);
+    let mut talk = Talk::new(&project);
+    let sessions: Vec<String> = (0..8).map(|_| talk.open(&project)).collect();
+    talk.prompt(100, &sessions[0]);
+    while talk.hear()["params"]["update"]["content"]["text"] != "Waiting." {}
+    for (n, session) in sessions.iter().enumerate().skip(1) {
+        talk.prompt(100 + n as u64, session);
+    }
+    // In the middle of it.
+    for _ in 0..200 {
+        talk.hear();
+    }
+    let start = Instant::now();
+    let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": sessions[0] } });
+    talk.editor.say(&cancel.to_string());
+    while talk.hear()["id"] != 100 {}
+    let took = start.elapsed();
+    let mut left = 7;
+    while left > 0 {
+        left -= usize::from(talk.hear()["id"].as_u64().is_some_and(|id| id > 100));
+    }
+    drop(talk.editor.finish());
+    took
+}
+
+/// Processor time of eight sessions in one process, and of eight processes with one each.
+fn eight_sessions() -> (Duration, Duration) {
+    (together(8), (0..8).map(|_| together(1)).sum())
+}
+
+fn together(sessions: usize) -> Duration {
+    let shape = Shape { steps: 60, compactions: 0, bytes: 4_000 };
+    let model = Model::unwatched(model::script(&vec![shape.script(); sessions].join("---\n")).unwrap());
+    let project = shape.project(&model);
+    let mut talk = Talk::new(&project);
+    let ids: Vec<String> = (0..sessions).map(|_| talk.open(&project)).collect();
+    for (n, session) in ids.iter().enumerate() {
+        talk.prompt(100 + n as u64, session);
+    }
+    let mut left = sessions;
+    while left > 0 {
+        left -= usize::from(talk.hear()["id"].as_u64().is_some_and(|id| id >= 100));
+    }
+    let used = processor(talk.editor.pid());
+    drop(talk.editor.finish());
+    used
+}
+
+/// User and system time, in hundredths of a second as the kernel counts them.
+fn processor(pid: i32) -> Duration {
+    let stat = std::fs::read_to_string(marathon::proc(pid, "stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 10)
+}

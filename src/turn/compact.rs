@@ -1,0 +1,396 @@
+//! Makes room: the history is summarised by the compaction agent, and from then on the model sees
+//! the summary and the latest messages ([`super::view`]). Nothing is put into the history before the
+//! summary is there and good, so that a failure leaves it as it was.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::time::sleep;
+
+use super::frame::Frame;
+use super::next::Why;
+use super::view::{self, View, view};
+use super::{History, Outcome, Scope, digest, remind, request, retry, size, step};
+use crate::environment::Timestamp;
+use crate::event::{Compaction as Progress, Event, Status};
+use crate::id::PartId;
+use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
+use crate::model::request::{Input, Message as Asked, Params};
+use crate::model::{Delta, Error, Model, Provider, Request};
+use crate::prompts;
+use crate::text::thousands;
+
+/// How often a summary is asked for that does not come out right.
+const ATTEMPTS: usize = 3;
+
+/// Bytes of a transcript for each token that is free: fewer than a token usually has, because what
+/// does not fit fails.
+const BYTES: u64 = 3;
+
+/// Who summarises.
+struct Writer {
+    model: Arc<Model>,
+    provider: Arc<dyn Provider>,
+    system: Vec<String>,
+    params: Params,
+}
+
+/// A summary, and what it took.
+struct Summary {
+    text: String,
+    usage: Usage,
+}
+
+/// Why there is none.
+enum Failed {
+    Cancelled,
+    Overflow(String),
+    /// It came, and cannot be used.
+    Bad(&'static str),
+    Fault(Fault),
+}
+
+/// Summarises the history, which is as long as it was when this fails.
+///
+/// # Errors
+/// The outcome of the turn, which cannot go on.
+pub async fn compact(
+    history: &mut History,
+    scope: &Scope,
+    frame: &Frame,
+    why: Why,
+    focus: Option<String>,
+) -> Result<(), Outcome> {
+    let auto = why != Why::Asked;
+    let Plan { tail, prompt, estimated, usable } =
+        plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
+    let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
+    let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
+    scope.outlet.event(Event::Status(Status::Compacting)).await;
+    tell(Progress::InProgress).await;
+    let writer = writer(scope, frame);
+    let written = write(scope, &writer, usable, &prompt).await;
+    scope.outlet.event(Event::Status(Status::Busy)).await;
+    let written = match written {
+        Ok(written) => written,
+        Err(Failed::Cancelled) => {
+            tell(Progress::Cancelled).await;
+            return Err(Outcome::Cancelled);
+        }
+        Err(failed) => {
+            let fault = fault(failed);
+            tell(Progress::Failed(fault.message.clone())).await;
+            return Err(Outcome::Failed(fault));
+        }
+    };
+    let counted = size::load(history);
+    let before = if counted > 0 { counted } else { estimated };
+    let compaction = Compaction { auto, tail, overflow: why == Why::Refused, before, after: 0, focus };
+    let text = written.text.clone();
+    let messages = history.messages.len();
+    let at = put(history, scope, frame, &writer, compaction, id.clone(), written);
+    // As the provider would count it: an estimate errs before and after in the same way.
+    let left = size::request(&request::request(history, frame, scope.session.as_str()));
+    let after = before.saturating_mul(left) / estimated.max(1);
+    if after >= before {
+        history.messages.truncate(messages);
+        let fault = fault(Failed::Bad("the summary would take no less room than what it replaces"));
+        tell(Progress::Failed(fault.message.clone())).await;
+        return Err(Outcome::Failed(fault));
+    }
+    set_after(&mut history.messages[at], after);
+    for message in &history.messages[at..] {
+        scope.record.whole(message).await;
+    }
+    tracing::info!("summarised: about {before} tokens before, {after} after");
+    tell(Progress::Completed { before, after, summary: text }).await;
+    step::usage(history, scope, &frame.model).await;
+    Ok(())
+}
+
+/// What is to be done.
+struct Plan {
+    /// The first message that stays.
+    tail: Option<crate::id::MessageId>,
+    prompt: Prompt,
+    /// What the next request would have taken, about.
+    estimated: u64,
+    /// What a request may take.
+    usable: u64,
+}
+
+/// What the summary is written from.
+struct Prompt {
+    /// Owned: the history is not to be held while the model writes.
+    history: History,
+    messages: usize,
+    focus: Option<String>,
+    /// The most tokens the summary may have.
+    limit: u64,
+}
+
+fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option<String>) -> Result<Plan, Fault> {
+    let settings = &scope.settings.compaction;
+    let auto = why != Why::Asked;
+    let next = request::request(history, frame, scope.session.as_str());
+    let (estimated, fixed) = (size::request(&next), size::fixed(&next));
+    let usable = frame.model.usable(settings.reserved);
+    // Whoever was refused has a smaller window than it seemed.
+    let refused_with = estimated.max(size::load(history));
+    let usable = if why == Why::Refused { usable.min(refused_with / 4 * 3) } else { usable };
+    let seen = view(history);
+    let refused = |m: &&Message| why == Why::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
+    let end = seen.messages.len();
+    let end = end - seen.messages[..end].iter().rev().take_while(|m| refused(m)).count();
+    // A prompt that has no answer yet is no part of what is summarised.
+    let unanswered = seen.messages[..end].last().filter(|last| auto && last.is_prompt());
+    let waiting = unanswered.map_or(0, |prompt| match why {
+        Why::Refused => size::words(prompt),
+        Why::Full | Why::Asked => size::message(prompt),
+    });
+    let end = end - usize::from(unanswered.is_some());
+    if !auto && end <= seen.kept {
+        return Err(nothing());
+    }
+    if auto && (end == 0 || fixed + waiting >= usable) {
+        let mut small = too_small(&frame.model, fixed, waiting);
+        // What the provider said is the better half of the explanation.
+        if let Some(said) = history.messages.last().and_then(|m| m.assistant()?.fault.as_ref()) {
+            small.message = format!("{} {}", said.message, small.message);
+        }
+        return Err(small);
+    }
+    let room = usable.saturating_sub(fixed + waiting);
+    let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
+    let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
+    // Where all would stay, nothing would be gained.
+    let from = Some(digest::tail(&candidates, budget, settings.tail_turns)).filter(|from| *from > seen.kept);
+    let from = from.unwrap_or(end);
+    let first = seen.messages.get(from).filter(|_| from < end || unanswered.is_some());
+    let tail = first.map(|first| first.id.clone());
+    let mut messages: Vec<Message> = seen.messages[..from].iter().map(|m| (*m).clone()).collect();
+    let count = messages.len();
+    if let Some((compaction, summary)) = seen.summary {
+        messages.extend([compaction.clone(), summary.clone()]);
+    }
+    let prompt = Prompt { history: History { messages }, messages: count, focus, limit: (room / 2).max(256) };
+    Ok(Plan { tail, prompt, estimated, usable })
+}
+
+fn set_after(message: &mut Message, tokens: u64) {
+    for part in &mut message.parts {
+        if let Content::Compaction(compaction) = &mut part.content {
+            compaction.after = tokens;
+        }
+    }
+}
+
+fn nothing() -> Fault {
+    let message = "There is nothing to summarise yet.".into();
+    Fault { kind: FaultKind::Internal, message, advice: None }
+}
+
+/// What is to be said when not even a summary would make room.
+pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
+    let window = match model.context {
+        Some(window) => format!("the window of {} has {} tokens", model.id, thousands(window)),
+        None => format!("{} does not take that much", model.id),
+    };
+    let prompt = match waiting {
+        0 => String::new(),
+        waiting => format!(" and the prompt about {}", thousands(waiting)),
+    };
+    let message = format!("System prompt and tools take about {} tokens{prompt}; {window}.", thousands(fixed));
+    let advice = Some("Choose a model with a larger context, or send less at once.".into());
+    Fault { kind: FaultKind::ContextOverflow, message, advice }
+}
+
+/// Who summarises: the compaction agent, with its own model if it has one.
+fn writer(scope: &Scope, frame: &Frame) -> Writer {
+    let agent = scope.agents.get("compaction");
+    let own = agent.as_ref().and_then(|agent| agent.model.clone());
+    let wanted = own.unwrap_or_else(|| crate::message::ModelRef { effort: None, ..frame.model.id.clone() });
+    let (model, provider) = scope.models.find(&wanted).unwrap_or_else(|missing| {
+        tracing::warn!("{missing}; the session's model summarises");
+        (frame.model.clone(), frame.provider.clone())
+    });
+    let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent("compaction"));
+    let params = Params {
+        temperature: agent.as_ref().and_then(|agent| agent.temperature).filter(|_| model.temperature),
+        top_p: agent.as_ref().and_then(|agent| agent.top_p),
+        max_output: model.max_output(),
+        options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
+    };
+    Writer { model, provider, system: vec![system.to_owned()], params }
+}
+
+/// Has the summary written.
+async fn write(scope: &Scope, writer: &Writer, usable: u64, prompt: &Prompt) -> Result<Summary, Failed> {
+    let room = usable.min(writer.model.usable(scope.settings.compaction.reserved));
+    let mut room = usize::try_from(room * BYTES).unwrap_or(usize::MAX);
+    let mut failed = Failed::Bad("it did not come");
+    for _ in 0..ATTEMPTS {
+        let request = Arc::new(question(scope, writer, prompt, room));
+        failed = match ask(scope, writer, &request, prompt.limit).await {
+            Ok(summary) => return Ok(summary),
+            Err(Failed::Overflow(why)) => {
+                room /= 2;
+                Failed::Overflow(why)
+            }
+            Err(Failed::Bad(why)) => Failed::Bad(why),
+            Err(other) => return Err(other),
+        };
+    }
+    Err(failed)
+}
+
+fn question(scope: &Scope, writer: &Writer, prompt: &Prompt, room: usize) -> Request {
+    let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
+    let earlier = earlier.last().map(Message::visible_text);
+    let messages: Vec<&Message> = messages.iter().collect();
+    let task = prompts::agent("compaction-task").trim();
+    let taken = task.len() + earlier.as_ref().map_or(0, String::len);
+    let transcript = digest::transcript(&messages, room.saturating_sub(taken).max(1_000));
+    let mut text = String::new();
+    if let Some(earlier) = earlier {
+        text += &format!("<prior-summary>\n{}\n</prior-summary>\n\n", earlier.trim());
+    }
+    text += &format!("<conversation>\n{}\n</conversation>\n\n{task}", transcript.trim());
+    if let Some(focus) = &prompt.focus {
+        text += &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
+    }
+    Request {
+        model: writer.model.clone(),
+        system: writer.system.clone(),
+        messages: vec![Asked::User(vec![Input::Text(text)])],
+        tools: Vec::new(),
+        must_call: false,
+        params: writer.params.clone(),
+        // A conversation of its own, as far as a provider's cache is concerned.
+        session: format!("{}-summary", scope.session),
+    }
+}
+
+/// Asks, and asks again where that may help.
+async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64) -> Result<Summary, Failed> {
+    let mut waits = retry::Waits::default();
+    let mut attempt = 0;
+    loop {
+        let answer = tokio::select! {
+            biased;
+            () = scope.cancelled.cancelled() => return Err(Failed::Cancelled),
+            answer = read(writer, request, limit) => answer,
+        };
+        let error = match answer {
+            Ok(good_or_bad) => return good_or_bad.map_err(Failed::Bad),
+            Err(Error::ContextOverflow(why)) => return Err(Failed::Overflow(why)),
+            Err(error) => error,
+        };
+        tracing::warn!("summarising failed: {error}");
+        let Some(wait) = waits.after(&error) else {
+            return Err(Failed::Fault(error.fault()));
+        };
+        attempt += 1;
+        let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
+        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, cause: error.to_string() };
+        scope.outlet.event(Event::Status(status)).await;
+        tokio::select! {
+            () = sleep(wait) => {} // the backoff before a retry
+            () = scope.cancelled.cancelled() => return Err(Failed::Cancelled),
+        }
+        scope.outlet.event(Event::Status(Status::Compacting)).await;
+    }
+}
+
+/// Reads one answer to its end: a summary, or why it is none.
+async fn read(writer: &Writer, request: &Arc<Request>, limit: u64) -> Result<Result<Summary, &'static str>, Error> {
+    let mut answer = writer.provider.ask(request.clone());
+    let (mut text, mut usage, mut finish) = (String::new(), Usage::default(), None);
+    while let Some(delta) = answer.next().await {
+        match delta? {
+            Delta::Text { text: more, .. } => text += &more,
+            Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
+            Delta::Usage(counted) => usage = counted,
+            Delta::Finish(reason) => finish = Some(reason),
+            Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } => {}
+        }
+        // An endless one is not read to its end.
+        if size::tokens(text.len()) > limit {
+            return Ok(Err("the summary is too long"));
+        }
+    }
+    Ok(match finish {
+        None => return Err(Error::Garbled("the model's answer was cut off".into())),
+        Some(Finish::Length) => Err("the summary was cut off at its limit"),
+        Some(Finish::Refusal) => Err("the model refused to write it"),
+        Some(_) if text.trim().is_empty() => Err("the summary was empty"),
+        Some(_) => Ok(Summary { text, usage }),
+    })
+}
+
+fn fault(failed: Failed) -> Fault {
+    let (kind, why, advice) = match failed {
+        Failed::Fault(fault) => (fault.kind, fault.message, fault.advice),
+        Failed::Overflow(why) => (FaultKind::ContextOverflow, why, None),
+        Failed::Bad(why) => (FaultKind::Provider, why.to_owned(), None),
+        Failed::Cancelled => (FaultKind::Interrupted, "it was cancelled".to_owned(), None),
+    };
+    let message = format!("The conversation could not be summarised, and is unchanged: {}.", why.trim_end_matches('.'));
+    let advice = advice.unwrap_or_else(|| "Try again, choose another model, or start a new session.".into());
+    Fault { kind, message, advice: Some(advice) }
+}
+
+/// Puts the compaction and its summary into the history, and a word to go on where a turn runs.
+/// Returns where the compaction stands.
+fn put(
+    history: &mut History,
+    scope: &Scope,
+    frame: &Frame,
+    writer: &Writer,
+    compaction: Compaction,
+    id: PartId,
+    written: Summary,
+) -> usize {
+    let auto = compaction.auto;
+    let broken_off = |m: &&Message| m.assistant().is_some_and(|a| a.fault.is_some());
+    let unanswered = history.messages.iter().rev().find(|m| !broken_off(m)).is_some_and(Message::is_prompt);
+    let user = |parts| Message {
+        id: scope.message_id(),
+        created: scope.now(),
+        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone(), system: None }),
+        parts,
+    };
+    let mut asked = user(vec![crate::message::Part { id, content: Content::Compaction(compaction) }]);
+    let todos = scope.todos.get();
+    if !todos.is_empty()
+        && let Ok(list) = serde_json::to_string(&todos)
+    {
+        let note = format!("{}\n\n{list}", prompts::reminder("todos").trim());
+        asked.parts.push(scope.part(remind::note(&note)));
+    }
+    let assistant = Assistant {
+        parent: asked.id.clone(),
+        agent: "compaction".into(),
+        model: writer.model.id.clone(),
+        finish: Some(Finish::Stop),
+        fault: None,
+        summary: true,
+        usage: written.usage,
+        cost: step::cost(&writer.model, &written.usage),
+        completed: Some(scope.now()),
+    };
+    let at = history.messages.len();
+    history.messages.push(asked);
+    let text = Content::Text(Text { text: written.text, ..Text::default() });
+    history.messages.push(Message {
+        id: scope.message_id(),
+        created: scope.now(),
+        role: Role::Assistant(assistant),
+        parts: vec![scope.part(text)],
+    });
+    if auto && !unanswered {
+        history.messages.push(user(vec![scope.part(remind::note(prompts::reminder("continue")))]));
+    }
+    debug_assert_eq!(view::compacted(history).map(|(at, _)| at), Some(at), "the summary is found again");
+    at
+}

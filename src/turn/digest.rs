@@ -1,0 +1,151 @@
+//! What a summary is made of: which messages go and which stay, and those that go as a transcript.
+//! Pure.
+
+use super::view::View;
+use super::{request, size};
+use crate::message::{CallState, Content, Message, Role};
+use crate::text;
+
+/// How much of a call's arguments and of its result goes into the transcript, in bytes: less where
+/// that is not enough to make it fit.
+const RESULT: [usize; 3] = [2_000, 400, 80];
+
+/// The most tokens that are kept verbatim, and the fewest where the window allows for them.
+const TAIL: (u64, u64) = (2_000, 8_000);
+
+/// How much may be kept verbatim, in tokens: what the user says, else a quarter of what is usable.
+pub fn budget(usable: u64, wanted: Option<u64>) -> u64 {
+    wanted.unwrap_or((usable / 4).clamp(TAIL.0, TAIL.1)).min(usable / 3)
+}
+
+/// Where the tail begins among the messages of a view: the latest ones that fit the budget, of
+/// `turns` turns at most, and none from before the last compaction. As many as there are messages
+/// where nothing is kept.
+pub fn tail(view: &View<'_>, budget: u64, turns: u32) -> usize {
+    let (mut from, mut taken, mut prompts) = (view.messages.len(), 0, 0);
+    for (place, message) in view.messages.iter().enumerate().skip(view.kept).rev() {
+        taken += size::message(message);
+        if taken > budget || prompts >= turns {
+            break;
+        }
+        prompts += u32::from(message.is_prompt());
+        from = place;
+    }
+    from
+}
+
+/// Messages as plain text, in at most `room` bytes: results are cut first, then the middle goes.
+pub fn transcript(messages: &[&Message], room: usize) -> String {
+    let mut whole = String::new();
+    for limit in RESULT {
+        whole = messages.iter().map(|message| one(message, limit)).collect();
+        if whole.len() <= room {
+            return whole;
+        }
+    }
+    let half = room / 2;
+    let missing = whole.len().saturating_sub(2 * half);
+    format!("{}\n\n[{missing} bytes are left out here]\n\n{}", text::head(&whole, half), text::tail(&whole, half))
+}
+
+fn one(message: &Message, limit: usize) -> String {
+    let who = match message.role {
+        Role::User(_) => "user",
+        Role::Assistant(_) => "assistant",
+    };
+    let mut out = String::new();
+    let mut say = |who: &str, text: &str| {
+        let text = text.trim();
+        if !text.is_empty() {
+            out += &format!("[{who}]\n{text}\n\n");
+        }
+    };
+    for part in message.answer() {
+        match &part.content {
+            Content::Text(text) if !text.ignored => say(who, &text.text),
+            Content::Reasoning(reasoning) => say("assistant, thinking", &cut(&reasoning.text, limit)),
+            Content::File(file) => say(who, &request::left_out(file)),
+            Content::Agent { name } => say(who, &format!("@{name}")),
+            Content::Tool(call) => {
+                say("tool", &format!("{} {}", call.tool, cut(&call.input.to_string(), limit)));
+                match &call.state {
+                    CallState::Completed(done) if done.cleared.is_some() => say("result", "(cleared)"),
+                    CallState::Completed(done) => say("result", &cut(&done.output, limit)),
+                    CallState::Failed { error, .. } => say("result, failed", &cut(error, limit)),
+                    CallState::Pending | CallState::Running => say("result", request::INTERRUPTED),
+                }
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+fn cut(whole: &str, limit: usize) -> String {
+    let head = text::head(whole, limit);
+    match whole.len() - head.len() {
+        0 => whole.to_owned(),
+        missing => format!("{head}… [{missing} more bytes]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::History;
+    use super::super::next::tests::{assistant, call, compaction, summary, user};
+    use super::super::view::view;
+    use super::*;
+    use crate::message::{Completed, Finish};
+
+    fn printed(bytes: usize) -> Message {
+        let done = Completed { output: "x".repeat(bytes), ..Completed::default() };
+        assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))])
+    }
+
+    #[test]
+    fn the_tail_is_the_latest_that_fits() {
+        let hi = || user("hi", false);
+        let table: Vec<(&str, Vec<Message>, u64, u32, usize)> = vec![
+            ("all of it", vec![hi(), printed(40), hi(), printed(40)], 1_000, 2, 0),
+            ("one turn", vec![hi(), printed(40), hi(), printed(40)], 1_000, 1, 2),
+            ("no turns", vec![hi(), printed(40)], 1_000, 0, 2),
+            ("a turn is split", vec![hi(), printed(4_000), printed(40), printed(40)], 100, 2, 2),
+            ("too large", vec![hi(), printed(4_000)], 100, 2, 2),
+            (
+                "nothing from before the last compaction",
+                vec![hi(), printed(40), compaction(true, Some("a")), summary(), printed(40)],
+                1_000,
+                2,
+                1,
+            ),
+        ];
+        for (name, mut messages, budget, turns, expected) in table {
+            messages[1].id = crate::id::MessageId::new("a");
+            let history = History { messages };
+            let mut view = view(&history);
+            if view.summary.is_some() {
+                // The prompt and the kept message, which the next summary takes in.
+                assert_eq!((view.kept, view.messages.len()), (2, 3));
+                view.messages.remove(0);
+                view.kept = 1;
+            }
+            assert_eq!(tail(&view, budget, turns), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_transcript_is_cut_to_its_room() {
+        let messages = [user("fix it", false), printed(9_000), assistant(Some(Finish::Stop), vec![])];
+        let messages: Vec<&Message> = messages.iter().collect();
+        let whole = transcript(&messages, 100_000);
+        assert!(whole.starts_with("[user]\nfix it\n\n[tool]\nbash {}\n\n[result]\nxxx"), "{whole}");
+        assert!(whole.contains("… [7000 more bytes]"), "{whole}");
+        for room in [3_000, 1_000, 300, 60] {
+            let text = transcript(&messages, room);
+            assert!(text.len() <= room + 60, "{room}: {}", text.len());
+        }
+        assert!(transcript(&messages, 60).contains("bytes are left out here"));
+    }
+}

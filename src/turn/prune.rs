@@ -1,0 +1,137 @@
+//! Old tool output is taken out of the model's view: at the end of a turn, where it is worth the
+//! loss of the provider's cache; inside one only where the window overflows. The history and the
+//! editor keep it.
+
+use super::{History, Scope, size};
+use crate::message::{CallState, Content, Message};
+
+/// The newest output that stays, in tokens.
+const PROTECTED: u64 = 40_000;
+/// Less than this is not worth it.
+const MINIMUM: u64 = 20_000;
+/// How many of the latest turns are left alone.
+const TURNS: usize = 2;
+/// Tools whose output stays: what they said is how to work, not what was found.
+const LASTING: [&str; 1] = ["skill"];
+
+/// Which outputs may go: places of messages and parts. Empty where it is not worth it.
+pub fn old(history: &History) -> Vec<(usize, usize)> {
+    let (mut turns, mut kept, mut freed) = (0, 0, 0);
+    let mut old = Vec::new();
+    'all: for (at, message) in history.messages.iter().enumerate().rev() {
+        if message.is_summary() {
+            break;
+        }
+        if message.is_prompt() {
+            turns += 1;
+            continue;
+        }
+        if turns < TURNS {
+            continue;
+        }
+        for (place, part) in message.parts.iter().enumerate().rev() {
+            let Content::Tool(call) = &part.content else { continue };
+            let CallState::Completed(done) = &call.state else { continue };
+            if done.cleared.is_some() {
+                break 'all;
+            }
+            if LASTING.contains(&call.tool.as_str()) {
+                continue;
+            }
+            let tokens = size::output(done);
+            kept += tokens;
+            if kept > PROTECTED {
+                freed += tokens;
+                old.push((at, place));
+            }
+        }
+    }
+    if freed < MINIMUM { Vec::new() } else { old }
+}
+
+/// Takes old output out of view. Says whether there was any.
+pub async fn prune(history: &mut History, scope: &Scope) -> bool {
+    if !scope.settings.compaction.prune {
+        return false;
+    }
+    let old = old(history);
+    let now = scope.now();
+    for (at, place) in &old {
+        let Message { id, parts, .. } = &mut history.messages[*at];
+        let part = &mut parts[*place];
+        if let Content::Tool(call) = &mut part.content
+            && let CallState::Completed(done) = &mut call.state
+        {
+            done.cleared = Some(now);
+            scope.record.part(id, part).await;
+        }
+    }
+    if !old.is_empty() {
+        tracing::info!("the output of {} old calls is out of the model's view", old.len());
+    }
+    !old.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::next::tests::{assistant, call, user};
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::message::{Completed, Finish, Role};
+
+    #[test]
+    fn only_what_is_old_large_and_worth_it() {
+        let used = |tool: &str, tokens: usize, cleared: bool| {
+            let cleared = cleared.then_some(Timestamp(1));
+            let done = Completed { output: "x".repeat(tokens * 4), cleared, ..Completed::default() };
+            assistant(Some(Finish::ToolCalls), vec![call("c", tool, json!({}), CallState::Completed(done))])
+        };
+        let turn = |messages: Vec<Message>| {
+            let mut turn = vec![user("hi", false)];
+            turn.extend(messages);
+            turn
+        };
+        let summary = || {
+            let mut summary = assistant(Some(Finish::Stop), vec![]);
+            if let Role::Assistant(a) = &mut summary.role {
+                a.summary = true;
+            }
+            summary
+        };
+        let latest = || [turn(vec![used("read", 90_000, false)]), turn(vec![])].concat();
+        let table: Vec<(&str, Vec<Message>, Vec<usize>)> = vec![
+            ("nothing", vec![], vec![]),
+            ("the two latest turns stay", turn(vec![]), vec![]),
+            ("40k stay", turn(vec![used("read", 40_000, false)]), vec![]),
+            (
+                "less than 20k is not worth it",
+                turn(vec![used("read", 19_999, false), used("read", 40_000, false)]),
+                vec![],
+            ),
+            ("20k are", turn(vec![used("read", 20_000, false), used("read", 40_000, false)]), vec![1]),
+            (
+                "skills stay, and do not count",
+                turn(vec![used("read", 30_000, false), used("skill", 50_000, false), used("read", 40_000, false)]),
+                vec![1],
+            ),
+            (
+                "what is before a cleared one is cleared already",
+                turn(vec![used("read", 90_000, false), used("read", 1, true), used("read", 40_000, false)]),
+                vec![],
+            ),
+            (
+                "what is before a summary is out of view",
+                [turn(vec![used("read", 90_000, false)]), vec![summary()], turn(vec![used("read", 40_000, false)])]
+                    .concat(),
+                vec![],
+            ),
+        ];
+        for (name, before, expected) in table {
+            let messages = [before, latest()].concat();
+            let found: Vec<usize> = old(&History { messages }).into_iter().map(|(at, _)| at).collect();
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! How large things are, in tokens, before a provider has counted them: four bytes each. Used to
+//! decide, and wherever a person sees such a number it says "about".
+
+use super::History;
+use super::view;
+use crate::message::{Call, CallState, Content, Message, Usage};
+use crate::model::Request;
+use crate::model::request::{Input, Message as Asked, Output};
+
+/// What an image or a document takes, roughly; its bytes say nothing about it.
+const ATTACHMENT: u64 = 1_500;
+
+/// Bytes as tokens.
+pub fn tokens(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+/// A message with the results of its calls.
+pub fn message(message: &Message) -> u64 {
+    message.answer().iter().map(|part| content(&part.content)).sum()
+}
+
+/// A message without what is attached to it.
+pub fn words(message: &Message) -> u64 {
+    let word = |content: &&Content| !matches!(content, Content::File(_));
+    message.answer().iter().map(|part| &part.content).filter(word).map(content).sum()
+}
+
+fn content(content: &Content) -> u64 {
+    match content {
+        Content::Text(text) if text.ignored => 0,
+        Content::Text(text) => tokens(text.text.len()),
+        Content::Reasoning(reasoning) => tokens(reasoning.text.len()),
+        Content::File(file) => file.data.as_ref().map_or(0, |_| ATTACHMENT),
+        Content::Tool(call) => tokens(call.tool.len() + call.input.to_string().len()) + result(call),
+        _ => 0,
+    }
+}
+
+/// The result of a call, as long as it is in view.
+pub fn result(call: &Call) -> u64 {
+    match &call.state {
+        CallState::Completed(done) if done.cleared.is_some() => 0,
+        CallState::Completed(done) => output(done),
+        CallState::Failed { error, .. } => tokens(error.len()),
+        CallState::Pending | CallState::Running => 0,
+    }
+}
+
+/// What a finished call's output takes.
+pub fn output(done: &crate::message::Completed) -> u64 {
+    tokens(done.output.len()) + ATTACHMENT * done.attachments.len() as u64
+}
+
+/// A whole request.
+pub fn request(request: &Request) -> u64 {
+    fixed(request) + request.messages.iter().map(asked).sum::<u64>()
+}
+
+/// What every request of a session takes, whatever was said: system prompt and tools.
+pub fn fixed(request: &Request) -> u64 {
+    let tools = request.tools.iter().map(|tool| tool.description.len() + tool.schema.to_string().len());
+    tokens(request.system.iter().map(String::len).sum::<usize>() + tools.sum::<usize>())
+}
+
+fn asked(message: &Asked) -> u64 {
+    match message {
+        Asked::User(inputs) => inputs.iter().map(input).sum(),
+        Asked::Assistant(outputs) => outputs
+            .iter()
+            .map(|output| match output {
+                Output::Text { text, .. } | Output::Reasoning { text, .. } => tokens(text.len()),
+                Output::Call { name, arguments, .. } => tokens(name.len() + arguments.to_string().len()),
+            })
+            .sum(),
+        Asked::Results(results) => {
+            results.iter().map(|r| tokens(r.text.len()) + ATTACHMENT * r.attachments.len() as u64).sum()
+        }
+    }
+}
+
+fn input(input: &Input) -> u64 {
+    match input {
+        Input::Text(text) => tokens(text.len()),
+        Input::File(_) => ATTACHMENT,
+    }
+}
+
+/// How much of the window the next request takes: what the provider counted last, and an estimate of
+/// what came, and went, since. 0 as long as it has counted nothing.
+pub fn load(history: &History) -> u64 {
+    let since = view::compacted(history).map_or(0, |(_, summary)| summary + 1);
+    let messages = &history.messages[since..];
+    let Some((at, counted)) = messages.iter().enumerate().rev().find_map(|(at, m)| {
+        let assistant = m.assistant()?;
+        (assistant.usage != Usage::default() && !assistant.summary).then_some((at, assistant))
+    }) else {
+        return 0;
+    };
+    let results: u64 = messages[at].calls().map(result).sum();
+    let later: u64 = messages[at + 1..].iter().map(message).sum();
+    let gone = history.messages.iter().flat_map(Message::calls).filter_map(|call| match &call.state {
+        CallState::Completed(done) => (done.cleared? >= counted.completed?).then(|| output(done)),
+        _ => None,
+    });
+    (counted.usage.context() + results + later).saturating_sub(gone.sum())
+}
+
+/// How full the context is, for people: what the provider counted last, or what a compaction left
+/// since. None before the first answer.
+pub fn used(history: &History) -> Option<u64> {
+    let compacted = view::compacted(history);
+    let since = compacted.map_or(0, |(_, summary)| summary + 1);
+    let counted = history.messages[since..].iter().rev().filter_map(Message::assistant);
+    let counted = counted.map(|a| a.usage).find(|usage| *usage != Usage::default());
+    let left = || Some(history.messages[compacted?.0].compaction()?.after);
+    counted.map(|usage| usage.context()).or_else(left)
+}
