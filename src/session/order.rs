@@ -70,8 +70,13 @@ pub(super) async fn carry_out(order: &Order, mut desk: Desk<'_>) -> Outcome {
         Word::Compact => {
             // As with a prompt, what was undone is gone for good.
             revert::settle(desk.history, desk.record, &scope.record).await;
-            let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());
-            run::summarise(desk.history, scope, focus).await
+            if desk.history.messages.is_empty() {
+                say(scope, "There is nothing to summarise yet.".into()).await;
+                Outcome::Ended
+            } else {
+                let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());
+                run::summarise(desk.history, scope, focus).await
+            }
         }
         Word::Undo => {
             let words = undo(&mut desk, &order.rest).await;
