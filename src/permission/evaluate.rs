@@ -393,6 +393,13 @@ impl<'r> Bash<'r> {
         if let Some(deny) = self.denies.iter().find(|rule| Self::may_speak(rule, unit)) {
             return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
         }
+        if let Some((deny, text)) = self.named_in(&unit.tails) {
+            return Some(format!(
+                "what {} does with its words is not known, and \"{text}\" is what \"{}\" denies",
+                unit.program.as_deref().unwrap_or("the program"),
+                deny.pattern
+            ));
+        }
         // As it is written, and as it reads without quotes, which may stand within a name.
         let bare = |text: &String| text.replace(['\'', '"', '\\'], "");
         let mentioned = self

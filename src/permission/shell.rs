@@ -89,6 +89,8 @@ pub struct Unit {
     pub doubt: Option<String>,
     /// Program text it was given, to be searched for the names of denied programs.
     pub texts: Vec<String>,
+    /// What it would start if it runs its words, from each word on: only where the program is unknown.
+    pub tails: Vec<String>,
     /// What it does to the disk.
     pub effect: Effect,
     /// All that it writes are plan files.

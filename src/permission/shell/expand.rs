@@ -264,8 +264,8 @@ impl Walk<'_> {
     fn tilde(&self, user: &str, state: &State) -> Part {
         match (user, &self.place.home) {
             ("", Some(home)) if !state.assigned("HOME") => Part::Text(home.display().to_string()),
-            ("+" | "-" | "", _) => Part::Unknown,
-            (user, _) => Part::Text(format!("~{user}")),
+            // Where somebody's home lies is not known; a name nobody has stays as it is written.
+            _ => Part::Unknown,
         }
     }
 

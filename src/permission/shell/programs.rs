@@ -10,6 +10,52 @@ use super::{Effect, Unit};
 use crate::permission::paths::Access;
 use crate::permission::protected;
 
+/// Words from which on the words of an unknown program may be a command, and the words looked at of each.
+const TAILS: usize = 8;
+const TAIL: usize = 8;
+
+/// Programs we know little about, but this: their words are orders to themselves, not a program to run.
+const WORDED: [&str; 38] = [
+    "apk",
+    "apt",
+    "apt-get",
+    "aws",
+    "az",
+    "brew",
+    "bun",
+    "bzr",
+    "cargo",
+    "conda",
+    "dnf",
+    "doctl",
+    "docker",
+    "flyctl",
+    "gcloud",
+    "gh",
+    "glab",
+    "gsutil",
+    "heroku",
+    "helm",
+    "hg",
+    "jj",
+    "kubectl",
+    "mamba",
+    "npm",
+    "pacman",
+    "pip",
+    "pip3",
+    "pnpm",
+    "podman",
+    "rclone",
+    "snap",
+    "svn",
+    "terraform",
+    "vercel",
+    "yarn",
+    "yum",
+    "zypper",
+];
+
 /// Whether what a command does hangs on its options more than on its first words, so that a grant of
 /// the first words would be too wide.
 pub(super) fn options_decide(normal: &str) -> bool {
@@ -27,16 +73,47 @@ impl Walk<'_> {
         }
         if name == "git" {
             self.git(args, unit, state);
+            self.leaving(args, unit, state);
         } else if self.script(name, args, unit, state) {
         } else if let Some(program) = READERS.iter().find(|program| program.names.contains(&name)) {
             self.reader(name, program, args, unit, state);
+            let long: Vec<Arg> = args.iter().filter(|arg| arg.prefix().starts_with("--")).cloned().collect();
+            self.leaving(&long, unit, state);
         } else if let Some(program) = WRITERS.iter().find(|program| program.names.contains(&name)) {
             self.writer(name, program, args, unit, state);
-        } else if !self.special(name, args, unit, state) {
+            self.leaving(args, unit, state);
+        } else if self.special(name, args, unit, state) {
+            self.leaving(args, unit, state);
+        } else {
             if !state.is_function(name) {
                 unit.effect_at_least(Effect::Unproven);
             }
             self.stranger(args, unit, state);
+            self.leaving(args, unit, state);
+            if !WORDED.contains(&name) {
+                let starts = args.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-'));
+                let tail = |at: usize| args[at..].iter().take(TAIL).map(Arg::normal).collect::<Vec<_>>().join(" ");
+                unit.tails = starts.take(TAILS).map(|(at, _)| tail(at)).collect();
+            }
+        }
+    }
+
+    /// Words and values of options, whatever they mean, that lead out of the project.
+    pub(super) fn leaving(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+        for text in args.iter().filter_map(Arg::text) {
+            let value = match text.strip_prefix('-') {
+                Some(option) => match option.split_once('=') {
+                    Some((_, value)) => value,
+                    None => option.strip_prefix(|c: char| c.is_ascii_alphabetic()).unwrap_or_default(),
+                },
+                None => text,
+            };
+            // `-v from:to`, `key=value`
+            for part in value.split([':', '=', ',', '@']).filter(|part| !part.contains(char::is_whitespace)) {
+                if part == ".." || part.starts_with("../") || (part.starts_with('/') && !part.starts_with("//")) {
+                    self.touch_guess(part, unit, state);
+                }
+            }
         }
     }
 
@@ -64,7 +141,7 @@ impl Walk<'_> {
                     || protected::secret_name(name)
                 {
                     let start = candidate.find(['/', '.']).filter(|_| candidate.starts_with('-')).unwrap_or(0);
-                    self.touch_text(Access::Read, &candidate[start..], unit, state);
+                    self.touch_guess(&candidate[start..], unit, state);
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::walk::{LOOKUPS, USES, Walk};
 use super::{Action, Effect, Unit};
 use crate::permission::Need;
 use crate::permission::paths::{self, Access, Found};
-use crate::permission::protected::{self, Protected};
+use crate::permission::protected;
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;
@@ -58,7 +58,17 @@ impl Walk<'_> {
         }
     }
 
+    /// A word that looks like a path, of a program nobody knows: one where something is there, or may be
+    /// made outside the project.
+    pub(super) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &State) {
+        self.touch_path(Access::Read, text, true, unit, state);
+    }
+
     pub(super) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &State) {
+        self.touch_path(access, text, false, unit, state);
+    }
+
+    fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &State) {
         if text.is_empty() || device(text) || text.starts_with("/dev/fd/") {
             return;
         }
@@ -115,9 +125,9 @@ impl Walk<'_> {
                 unit.plans_only =
                     plan && (unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit"));
             }
-            if access == Access::Read && located.is_absent() && located.protected != Some(Protected::Secret) {
-                // There is nothing to read.
-                if located.protected.is_none() {
+            if guess && located.is_absent() && located.protected.is_none() {
+                let beside = located.path.parent().is_some_and(|folder| folder.parent().is_some());
+                if located.inside || located.found == Found::Nowhere || !beside {
                     continue;
                 }
             }

@@ -219,6 +219,7 @@ impl Walk<'_> {
                 self.inner(rest.get(skip..).unwrap_or_default(), unit, true, &mut state.clone());
             } else {
                 self.stranger(args, unit, state);
+                self.leaving(args, unit, state);
                 // The text of a shell in there is taken apart as well.
                 let shell =
                     |arg: &Arg| arg.text().is_some_and(|text| is_shell(text.rsplit('/').next().unwrap_or(text)));
