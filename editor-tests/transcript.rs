@@ -441,6 +441,24 @@ impl Run {
                 std::os::unix::fs::symlink(target, path).map_err(|e| e.to_string())
             }
             ("spoil", rest) => self.spoil(rest),
+            ("file", rest) if rest.ends_with(" appears") => {
+                let path = self.project.path(rest.trim_end_matches(" appears"));
+                let end = Instant::now() + PATIENCE;
+                while !path.exists() {
+                    if Instant::now() > end {
+                        return Err("waited in vain".into());
+                    }
+                    // Nobody announces a file.
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(())
+            }
+            ("nothing", "runs") => {
+                self.settled()?;
+                let mut left = self.project.leftovers();
+                left.retain(|line| !line.starts_with(env!("CARGO_BIN_EXE_adjutant")));
+                if left.is_empty() { Ok(()) } else { Err(format!("there is still {left:?}")) }
+            }
             ("file", rest) => {
                 self.settled()?;
                 let (path, rest) = rest.split_once(' ').ok_or("file x is \"…\"")?;

@@ -239,6 +239,8 @@ pub struct CallUpdate {
     pub exit: Option<Exit>,
     /// Structured facts about the result.
     pub metadata: Option<Map<String, Value>>,
+    /// The call may be one of an earlier turn, which the editor has been shown.
+    pub earlier: bool,
 }
 
 impl CallUpdate {

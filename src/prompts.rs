@@ -5,6 +5,8 @@ pub fn tool(name: &str) -> &'static str {
     match name {
         "apply_patch" => include_str!("../prompts/tool/apply_patch.md"),
         "bash" => include_str!("../prompts/tool/bash.md"),
+        "bash_output" => include_str!("../prompts/tool/bash_output.md"),
+        "bash_stop" => include_str!("../prompts/tool/bash_stop.md"),
         "edit" => include_str!("../prompts/tool/edit.md"),
         "glob" => include_str!("../prompts/tool/glob.md"),
         "grep" => include_str!("../prompts/tool/grep.md"),
@@ -96,6 +98,8 @@ pub fn reminder(name: &str) -> &'static str {
         "structured" => include_str!("../prompts/reminder/structured.md"),
         "summary" => include_str!("../prompts/reminder/summary.md"),
         "todos" => include_str!("../prompts/reminder/todos.md"),
+        "background" => include_str!("../prompts/reminder/background.md"),
+        "running" => include_str!("../prompts/reminder/running.md"),
         "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
         _ => "",
     }

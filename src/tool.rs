@@ -10,6 +10,8 @@ pub mod truncate;
 
 pub mod apply_patch;
 pub mod bash;
+pub mod bash_output;
+pub mod bash_stop;
 pub mod edit;
 pub mod glob;
 pub mod grep;
@@ -28,6 +30,7 @@ pub mod write;
 pub mod claims;
 pub mod disk;
 pub mod document;
+pub mod jobs;
 pub mod patch;
 pub mod path;
 pub mod replace;
@@ -126,6 +129,8 @@ pub struct Context {
     pub seen: Arc<seen::Seen>,
     /// The plan.
     pub todos: Arc<todos::Todos>,
+    /// Commands in the background.
+    pub jobs: Arc<jobs::Jobs>,
     /// The instruction files the model has in front of it.
     pub claims: Arc<claims::Claims>,
     /// What the editor offers for files.
@@ -317,6 +322,7 @@ impl<T: Tool> AnyTool for Erased<T> {
     fn permission(&self) -> &str {
         match T::NAME {
             "write" | "multiedit" | "apply_patch" => "edit",
+            "bash_output" | "bash_stop" => "bash",
             name => name,
         }
     }

@@ -13,6 +13,7 @@ pub mod digest;
 pub mod doom;
 pub mod frame;
 pub mod insert;
+pub mod jobs;
 pub mod models;
 pub mod next;
 pub mod prune;
@@ -134,6 +135,8 @@ pub struct Scope {
     pub seen: Arc<tool::seen::Seen>,
     /// The plan.
     pub todos: Arc<tool::todos::Todos>,
+    /// Commands in the background.
+    pub jobs: Arc<tool::jobs::Jobs>,
     /// What the editor offers for files.
     pub files: tool::Files,
     /// Keeps what becomes of the files, where the settings want it.

@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use protocol::acp::{LoadSession, NewSession, v1};
 use protocol::rpc;
 use protocol::table::{Cx, Reply};
+use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
 use super::prompt::Door;
@@ -123,13 +124,14 @@ async fn reopen(server: &Server, id: &str, place: Place, method: &'static str) -
 }
 
 /// What follows the response to an opened session, for as long as it is open: the commands, twice; the
-/// models again when a local server was found; titles.
+/// models again when a local server was found; titles; notices, where the editor knows them.
 async fn introduce(server: Arc<Server>, session: Handle) {
     let commands = Event::Commands(session.base().commands.list());
     let mut door = Door::new(&server, &session);
     door.event(commands.clone()).await;
     let mut models = session.base().models.clone();
-    let mut titles = session.clone();
+    let mut asides = session.asides();
+    let notices = server.capabilities().shows.notices;
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
     let mut waits = true;
@@ -138,9 +140,12 @@ async fn introduce(server: Arc<Server>, session: Handle) {
             biased;
             () = server.ended.cancelled() => break,
             () = session.closed() => break,
-            title = titles.titled() => match title {
-                Some(title) => door.event(title).await,
-                None => break,
+            aside = asides.recv() => match aside {
+                // Words between two turns would look like an answer to nothing.
+                Ok(Event::Notice { .. }) if !notices => {}
+                Ok(event) => door.event(event).await,
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => break,
             },
             () = &mut again, if waits => {
                 waits = false;

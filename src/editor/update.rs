@@ -203,11 +203,12 @@ fn call(update: &CallUpdate, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
         return vec![];
     };
     let shows = seen.shows;
-    let first = !seen.cards.contains_key(id);
+    let first = !update.earlier && !seen.cards.contains_key(id);
     let card = seen.cards.entry(id.clone()).or_default();
     if let Some(kind) = update.kind {
         card.kind = kind;
-        card.terminal = shows.terminals && kind == Kind::Execute;
+        // The terminal of an earlier turn's call was closed with it.
+        card.terminal = shows.terminals && kind == Kind::Execute && !update.earlier;
     }
     let content_changed = card.take(update);
     let mut out = Vec::new();
@@ -233,6 +234,7 @@ fn call(update: &CallUpdate, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
     } else {
         // Said once, on the first sight.
         fields.name = None;
+        fields.kind = fields.kind.filter(|_| !update.earlier);
     }
     if content_changed {
         fields.content = Some(card.content(id));

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Titled};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
-use crate::turn::{next, remind};
+use crate::turn::{jobs, next, remind};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -52,8 +52,8 @@ pub(super) struct Actor {
     pub(super) steered: bool,
     /// The search for local servers, while it may still run: 100 ms at most.
     pub(super) local: Option<JoinHandle<()>>,
-    /// Where titles go that come between turns.
-    pub(super) titles: watch::Sender<Option<Event>>,
+    /// Where that goes which comes between turns: titles, notices.
+    pub(super) asides: broadcast::Sender<Event>,
     /// The title agent at work.
     pub(super) naming: Option<JoinHandle<Option<String>>>,
     /// It was asked already.
@@ -75,6 +75,14 @@ impl Actor {
                         mail = self.mailbox.recv() => mail,
                         title = title::landed(&mut self.naming) => {
                             self.call_it(title, Titled::Agent).await;
+                            continue;
+                        }
+                        () = self.scope.jobs.news() => {
+                            jobs::settle(&mut self.history, &self.scope).await;
+                            for notice in jobs::notices(&self.scope) {
+                                // Where nobody listens, the next turn says it.
+                                self.asides.send(notice).ok();
+                            }
                             continue;
                         }
                         () = self.ended.cancelled() => None,
@@ -109,6 +117,8 @@ impl Actor {
         }
         // Answered in order, after the turn that ran.
         self.waiting.into_iter().for_each(forget);
+        self.scope.jobs.end().await;
+        jobs::settle(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
             tokio::task::spawn_blocking(move || tracker.save()).await.ok();
@@ -222,6 +232,7 @@ impl Actor {
             }
         };
         self.history = history;
+        jobs::settle(&mut self.history, &self.scope).await;
         self.present.lay(&mut self.scope);
         let changed = record != self.record;
         self.record = record;
@@ -300,7 +311,8 @@ impl Actor {
         self.record.title = Some(title.clone());
         self.record.titled = by;
         self.shared.store.record(&self.record).await;
-        self.titles.send_replace(Some(Event::Info { title: Some(title), updated: self.record.updated }));
+        // Where nobody listens, nobody is told.
+        self.asides.send(Event::Info { title: Some(title), updated: self.record.updated }).ok();
     }
 
     /// Remembers a model that was chosen, for the next session of this project.

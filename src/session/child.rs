@@ -26,7 +26,7 @@ use crate::store::Record;
 use crate::turn::record::Recorder;
 use crate::turn::run;
 use crate::turn::{Choice, History, Outcome, Scope};
-use crate::turn::{frame, next};
+use crate::turn::{frame, jobs, next};
 use crate::{text, tool};
 
 /// How many errands may wait.
@@ -55,8 +55,11 @@ pub(super) fn turn<'a>(
         let parent = scope.clone();
         let mut work = std::pin::pin!(run::run(history, scope));
         let mut children = FuturesUnordered::new();
+        jobs::show(&parent).await;
         let done = loop {
             tokio::select! {
+                biased;
+                () = parent.jobs.news() => jobs::show(&parent).await,
                 done = &mut work => break done,
                 Some(errand) = asked.recv() => match errand {
                     Errand::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
@@ -148,6 +151,7 @@ impl Task<'_> {
             choice,
             seen: std::sync::Arc::default(),
             todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
+            jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(&history))),
             record: Recorder::new(self.shared.store.clone(), id.clone()),
             cancelled: self.parent.cancelled.child_token(),
             // Words of the user's are for the session they speak with.
@@ -158,7 +162,7 @@ impl Task<'_> {
             spent: std::sync::Arc::default(),
             ..self.parent.clone()
         };
-        let todos = scope.todos.clone();
+        let (todos, kept) = (scope.todos.clone(), scope.clone());
         let before = history.cost().unwrap_or_default();
         let words = Content::Text(Text { text: self.prompt.clone(), ..Text::default() });
         let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
@@ -173,7 +177,10 @@ impl Task<'_> {
         history.messages.push(message);
 
         let mut news = News::new(self.parent, &self.call, &self.agent.name);
-        let (history, outcome) = news.follow(turn(self.shared, None, history, scope), events).await;
+        let (mut history, outcome) = news.follow(turn(self.shared, None, history, scope), events).await;
+        // What it has in the background nobody would read any more.
+        kept.jobs.end().await;
+        jobs::settle(&mut history, &kept).await;
 
         record.updated = self.parent.now();
         record.agent = Some(self.agent.name.clone());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::base::Base;
@@ -40,8 +40,8 @@ pub struct Handle {
     pub(super) choice: watch::Receiver<Choice>,
     // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
     pub(super) said: Arc<Mutex<Option<ModelRef>>>,
-    /// The latest title that came between turns.
-    pub(super) titles: watch::Receiver<Option<Event>>,
+    /// What is to be shown between turns.
+    pub(super) asides: broadcast::Sender<Event>,
     /// Ends when another process has asked for the session.
     pub(super) taken: CancellationToken,
 }
@@ -197,10 +197,9 @@ impl Handle {
         self.send(Mail::Title(title.into()))
     }
 
-    /// The next title that comes between turns; none when there will be none any more.
-    pub async fn titled(&mut self) -> Option<Event> {
-        self.titles.changed().await.ok()?;
-        self.titles.borrow_and_update().clone()
+    /// What comes between turns from now on: titles, notices.
+    pub fn asides(&self) -> broadcast::Receiver<Event> {
+        self.asides.subscribe()
     }
 
     /// Waits until the session has ended.

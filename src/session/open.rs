@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{OnceCell, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -349,6 +349,7 @@ impl Shared {
             choice: chosen.clone(),
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
+            jobs: Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history))),
             files: place.files,
             snapshots: Some(snapshots),
             record: Recorder::new(self.store.clone(), record.id.clone()),
@@ -361,9 +362,9 @@ impl Shared {
             spent: Arc::default(),
         };
         let taken = self.offer(&record.id);
-        let (titles, titled) = watch::channel(None);
+        let asides = broadcast::channel(handle::WAITING).0;
         let handle = Handle {
-            titles: titled,
+            asides: asides.clone(),
             taken: taken.clone(),
             id: record.id.clone(),
             cwd: scope.cwd.clone(),
@@ -401,7 +402,7 @@ impl Shared {
             spoken,
             steered: false,
             local,
-            titles,
+            asides,
             naming: None,
             named: false,
             taken,

@@ -28,6 +28,8 @@ pub enum Word {
     Diff,
     /// Summarise the history.
     Compact,
+    /// Show or end what runs in the background.
+    Jobs,
 }
 
 impl Word {
@@ -36,6 +38,12 @@ impl Word {
         (Self::Undo, "undo", "Take the last turn back, its changes of files included", Some("force")),
         (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
         (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
+        (
+            Self::Jobs,
+            "jobs",
+            "Show the commands that run in the background, or end them",
+            Some("stop bash_1, stop all"),
+        ),
         (Self::Diff, "diff", "Show what this session changed in the files", None),
     ];
 }
@@ -88,6 +96,11 @@ pub(super) async fn carry_out(order: &Order, mut desk: Desk<'_>) -> Outcome {
             say(scope, words).await;
             Outcome::Ended
         }
+        Word::Jobs => {
+            let words = background(scope, &order.rest).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
         Word::Diff => {
             say(scope, differences(&desk).await).await;
             Outcome::Ended
@@ -130,6 +143,31 @@ async fn redo(desk: &mut Desk<'_>) -> String {
             report.redone()
         }
         Err(nothing) => nothing.to_string(),
+    }
+}
+
+/// What runs in the background, or what was ended of it.
+async fn background(scope: &Scope, rest: &str) -> String {
+    const USER: &str = "stopped by the user";
+    let all = scope.jobs.all();
+    match rest.split_whitespace().collect::<Vec<_>>()[..] {
+        [] if all.is_empty() => "Nothing was started in the background.".into(),
+        [] => {
+            let line = |(id, command, how): &(String, String, Option<String>)| {
+                format!("- {id} `{command}`: {}", how.as_deref().unwrap_or("running"))
+            };
+            all.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        ["stop", "all"] => {
+            let running = scope.jobs.running();
+            let ended = futures_util::future::join_all(running.iter().map(|(id, _)| scope.jobs.stop(id, USER)));
+            format!("{} ended.", crate::text::count(ended.await.len(), "command"))
+        }
+        ["stop", id] => match scope.jobs.stop(id, USER).await {
+            Ok(how) => format!("{id} has ended: {how}."),
+            Err(why) => why,
+        },
+        _ => "`/jobs` shows what runs in the background; `/jobs stop bash_1` and `/jobs stop all` end it.".into(),
     }
 }
 

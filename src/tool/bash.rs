@@ -5,7 +5,10 @@
 //! it; the whole text is in a file when it is long. The call ends when the shell does, even if
 //! something it started keeps the pipe open; such things live on until the process ends
 //! ([`crate::process::sweep`]), except that a timeout or a cancel ends everything.
+//!
+//! A command may also be left in the background, at once or when its time is over ([`super::jobs`]).
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -17,6 +20,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until};
 
 use super::confinement::{Lock, Watch};
+use super::jobs::{self, Running, changed_note, last_words};
 use super::path::{Found, Resolved, resolve};
 use super::printed::{Kept, Printed};
 use super::truncate::Keep;
@@ -32,8 +36,6 @@ const LIMIT: u64 = 120_000;
 const BEAT: Duration = Duration::from_millis(100);
 /// The most output of one beat that the editor gets; of more, the end.
 const PIECE: usize = 32 << 10;
-/// How long output may still come when the shell has ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long a command may take to end when its time is over.
 const GRACE: Duration = Duration::from_secs(2);
 /// The same when the user is waiting.
@@ -46,8 +48,12 @@ pub struct Bash;
 pub struct Input {
     /// The command line
     pub command: String,
-    /// Milliseconds before it is ended (default 120000)
+    /// Milliseconds before it is ended (default 120000, in the background none)
     pub timeout: Option<u64>,
+    /// Leave it running in the background and return at once
+    pub run_in_background: Option<bool>,
+    /// At its timeout, leave it running in the background instead of ending it
+    pub keep_on_timeout: Option<bool>,
     /// Directory to run in (default: the working directory)
     pub workdir: Option<String>,
     /// What it does, in a few words
@@ -58,7 +64,9 @@ pub struct Input {
 #[derive(Debug)]
 pub struct Ready {
     command: String,
-    limit: Duration,
+    limit: Option<Duration>,
+    background: bool,
+    keep: bool,
     place: Resolved,
     lock: Lock,
 }
@@ -71,7 +79,11 @@ impl Tool for Bash {
     type Ready = Ready;
 
     fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: text::title(&input.command), locations: Vec::new() }
+        let title = match input.run_in_background {
+            Some(true) => text::title(&format!("{} &", input.command)),
+            _ => text::title(&input.command),
+        };
+        Description { title, locations: Vec::new() }
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
@@ -83,6 +95,10 @@ impl Tool for Bash {
         }
         if input.timeout == Some(0) {
             return Err(Failure::tell("Invalid timeout value: 0. It is in milliseconds."));
+        }
+        let background = input.run_in_background == Some(true);
+        if background {
+            context.jobs.room().map_err(Failure::Tell)?;
         }
         let place = resolve(context, input.workdir.as_deref().unwrap_or("."))?;
         if place.found != Found::Directory {
@@ -104,13 +120,18 @@ impl Tool for Bash {
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
         let needs = place.needs(need);
-        let limit = Duration::from_millis(input.timeout.unwrap_or(LIMIT));
-        Ok((needs, Ready { command: input.command, limit, place, lock }))
+        let limit = input.timeout.or_else(|| (!background).then_some(LIMIT)).map(Duration::from_millis);
+        let keep = input.keep_on_timeout == Some(true);
+        Ok((needs, Ready { command: input.command, limit, background, keep, place, lock }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
-        let Ready { command, limit, place, lock } = ready;
+        let Ready { command, limit, background, keep, place, lock } = ready;
         place.still()?;
+        if background {
+            // Others may have been started while the user was asked.
+            context.jobs.room().map_err(Failure::Tell)?;
+        }
         let env = tame(&context.environment);
         let work = context.call.as_str();
         let bash = find("bash", context.environment.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
@@ -129,6 +150,18 @@ impl Tool for Bash {
         };
 
         let mut taken = Printed::new(context.limits, context.environment.clone());
+        if background {
+            let worktree = context.worktree.clone();
+            let running = Running { child, pipe, open: true, printed: taken, lock, watch, worktree, limit };
+            let sandbox = running.lock.words.clone();
+            let (id, path) = context.jobs.add(running, &command, &context.call);
+            let words = format!("Running in the background as {id}.");
+            // Where the editor shows a terminal, it would be an empty one.
+            let stream = Some(format!("{words}\n"));
+            context.progress(CallUpdate { stream, ..CallUpdate::default() }).await;
+            return Ok(left(&id, words, None, path, sandbox));
+        }
+        let limit = limit.unwrap_or(Duration::from_millis(LIMIT));
         let mut live = Live::new(&context);
         // A limit beyond what the clock can count is no limit.
         let far = Instant::now() + Duration::from_secs(60 * 60 * 24 * 365);
@@ -144,6 +177,9 @@ impl Tool for Bash {
                     return Err(Failure::Cancelled);
                 }
                 () = sleep_until(deadline) => {
+                    if keep && context.jobs.room().is_ok() {
+                        break End::Kept;
+                    }
                     tokio::select! {
                         () = child.kill(GRACE) => {}
                         () = context.cancelled.cancelled() => {}
@@ -169,44 +205,49 @@ impl Tool for Bash {
                 () = sleep_until(beat), if live.has_news() => live.send(),
             }
         };
-        // What is still in the pipe. Whatever holds it open without a word is not waited for.
-        let patience = Instant::now() + LAST_WORDS;
-        while open {
-            let read = tokio::select! {
+        if let End::Kept = end {
+            let worktree = context.worktree.clone();
+            let so_far = taken.kept().text;
+            let running = Running { child, pipe, open, printed: taken, lock, watch, worktree, limit: None };
+            let sandbox = running.lock.words.clone();
+            let (id, path) = context.jobs.add(running, &command, &context.call);
+            let words = format!("After {} ms it goes on in the background as {id}.", limit.as_millis());
+            live.take(format!("\n{words}\n").as_bytes());
+            tokio::select! {
+                () = live.finish(None) => {}
+                () = context.cancelled.cancelled() => {}
+            }
+            return Ok(left(&id, words, Some(so_far), path, sandbox));
+        }
+        if open {
+            let take = |bytes: &[u8]| {
+                taken.take(bytes);
+                live.take(bytes);
+            };
+            tokio::select! {
                 biased;
                 () = context.cancelled.cancelled() => {
                     child.kill(Duration::ZERO).await;
                     return Err(Failure::Cancelled);
                 }
-                read = pipe.read(&mut buffer) => read,
-                () = sleep_until(patience) => break,
-            };
-            match read {
-                Ok(0) | Err(_) => open = false,
-                Ok(n) => {
-                    taken.take(&buffer[..n]);
-                    live.take(&buffer[..n]);
-                }
+                () = last_words(&mut pipe, &mut buffer, take) => {}
             }
         }
         let exit = end.exit();
         // The editor gets the last words even when it is slow, unless the user gives up.
         tokio::select! {
-            () = live.finish(exit.clone()) => {}
+            () = live.finish(Some(exit.clone())) => {}
             () = context.cancelled.cancelled() => {}
         }
         let background = child.left_something();
-        let taken = taken.finish();
+        let taken = taken.kept();
         let mut notes = Vec::new();
         if exit.code != Some(0) {
             notes.extend(lock.blame(&taken.text));
         }
         let changed = watch.changes(&context.worktree);
         if !changed.is_empty() {
-            notes.push(format!(
-                "It changed files that decide what runs on this machine: {}. Tell the user.",
-                changed.join(", ")
-            ));
+            notes.push(changed_note(&changed));
         }
         Ok(output(taken, &end, exit, limit, background, notes, lock.words))
     }
@@ -215,15 +256,50 @@ impl Tool for Bash {
 enum End {
     Status(ExitStatus),
     Timeout,
+    /// It goes on in the background.
+    Kept,
 }
 
 impl End {
     fn exit(&self) -> Exit {
-        use std::os::unix::process::ExitStatusExt;
         match self {
-            Self::Status(status) => Exit { code: status.code(), signal: status.signal().map(signal_name) },
+            Self::Status(status) => ending(*status).1,
             Self::Timeout => Exit { code: None, signal: Some("SIGTERM".into()) },
+            Self::Kept => Exit { code: None, signal: None },
         }
+    }
+}
+
+/// How a shell ended, in words and in numbers.
+pub(super) fn ending(status: ExitStatus) -> (String, Exit) {
+    use std::os::unix::process::ExitStatusExt;
+    let exit = Exit { code: status.code(), signal: status.signal().map(signal_name) };
+    let how = match (exit.code, &exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, signal) => format!("ended by {}", signal.as_deref().unwrap_or("a signal")),
+    };
+    (how, exit)
+}
+
+/// The result of a command that goes on in the background.
+fn left(id: &str, words: String, so_far: Option<String>, path: Option<PathBuf>, sandbox: Option<String>) -> Output {
+    let metadata = [
+        Some((jobs::ID.to_owned(), Value::String(id.to_owned()))),
+        path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string()))),
+        sandbox.map(|words| ("sandbox".to_owned(), Value::String(words))),
+    ];
+    let before = so_far.filter(|text| !text.trim().is_empty());
+    let before = before.map(|text| format!("{}\n\n", text.trim_end_matches('\n'))).unwrap_or_default();
+    let text = format!(
+        "{before}<shell_metadata>\n{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it.\n</shell_metadata>"
+    );
+    Output {
+        text,
+        display: Some(format!("{before}{words}")),
+        cut: true,
+        keep: Keep::Tail,
+        metadata: metadata.into_iter().flatten().collect(),
+        ..Output::default()
     }
 }
 
@@ -359,12 +435,12 @@ impl Live {
         }
     }
 
-    async fn finish(mut self, exit: Exit) {
+    async fn finish(mut self, exit: Option<Exit>) {
         self.sent().await;
         let end = self.lossy.end();
         self.news.push_str(&end);
         let stream = self.piece();
-        self.context.progress(CallUpdate { stream, exit: Some(exit), ..CallUpdate::default() }).await;
+        self.context.progress(CallUpdate { stream, exit, ..CallUpdate::default() }).await;
     }
 }
 

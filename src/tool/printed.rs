@@ -57,25 +57,51 @@ impl Printed {
         let was_long = self.long();
         self.total += u64::try_from(bytes.len()).unwrap_or_default();
         self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
-        if !was_long {
-            self.head.extend_from_slice(bytes);
-            if self.long() {
-                self.spill();
-            }
+        // Before there is a file, nothing is filed.
+        self.file_away(bytes);
+        if was_long {
+            self.keep_end(bytes);
             return;
         }
-        self.file_away(bytes);
-        self.keep_end(bytes);
+        self.head.extend_from_slice(bytes);
+        if self.long() {
+            self.spill();
+        }
     }
 
-    /// It has become too long: from here on the file holds everything, memory both ends.
-    fn spill(&mut self) {
+    /// From here on a file holds everything, however short it is.
+    pub(super) fn file_all(&mut self) {
+        if self.file.is_some() || self.trouble.is_some() {
+            return;
+        }
         match create(&self.environment) {
             Ok(file) => self.file = Some(file),
             Err(e) => self.trouble = Some(e.to_string()),
         }
         let all = std::mem::take(&mut self.head);
         self.file_away(&all);
+        self.head = all;
+    }
+
+    /// The file that holds everything, if there is one.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        self.file.as_ref().map(|(_, path)| path.clone())
+    }
+
+    /// Why the file does not hold everything.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.clone()
+    }
+
+    /// How much of it may be shown.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// It has become too long: from here on the file holds everything, memory both ends.
+    fn spill(&mut self) {
+        self.file_all();
+        let all = std::mem::take(&mut self.head);
         let first = all.len().min(self.limits.bytes / 5);
         self.head = all[..first].to_vec();
         self.keep_end(&all[first..]);
@@ -104,13 +130,14 @@ impl Printed {
         self.tail.extend(bytes);
     }
 
-    pub(super) fn finish(self) -> Kept {
+    /// What is to be shown of it now.
+    pub(super) fn kept(&self) -> Kept {
         if !self.long() {
             let text = String::from_utf8_lossy(&self.head);
             let text = text::head(&text, self.limits.bytes).to_owned();
             return Kept { text, hint: None, path: None };
         }
-        let tail: Vec<u8> = self.tail.into_iter().collect();
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
         let few = self.limits.lines / 5;
         let head = whole_lines(&self.head, few.max(1), Keep::Head);
         let tail = whole_lines(&tail, (self.limits.lines - few).max(1), Keep::Tail);
@@ -124,14 +151,16 @@ impl Printed {
             text::head(&head, first).trim_end_matches('\n'),
             text::tail(&tail, self.limits.bytes - first)
         );
-        let mut hint = match (&self.file, self.trouble) {
+        let mut hint = match (&self.file, &self.trouble) {
             (Some((_, path)), None) => hint(path),
-            (_, trouble) => format!("The full output could not be kept: {}.", trouble.unwrap_or_default()),
+            (_, trouble) => {
+                format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default())
+            }
         };
         if self.total > FILED {
             hint.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
         }
-        Kept { text, hint: Some(hint), path: self.file.map(|(_, path)| path) }
+        Kept { text, hint: Some(hint), path: self.path() }
     }
 }
 

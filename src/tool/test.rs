@@ -133,6 +133,7 @@ impl Stage {
             errands: tokio::sync::mpsc::channel(1).0,
             seen: Arc::new(seen::Seen::default()),
             todos: Arc::new(todos::Todos::default()),
+            jobs: Arc::default(),
             claims: Arc::default(),
             files: Files::default(),
             confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),

@@ -404,6 +404,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
         errands: scope.errands.clone(),
         seen: scope.seen.clone(),
         todos: scope.todos.clone(),
+        jobs: scope.jobs.clone(),
         claims: Arc::default(),
         files: scope.files,
         confinement: scope.confinement.for_agent(&agent.rules, &scope.settings),

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::frame::Frame;
 use super::next::Why;
 use super::view::{self, View, view};
-use super::{History, Outcome, Scope, digest, remind, request, retry, size, step};
+use super::{History, Outcome, Scope, digest, jobs, remind, request, retry, size, step};
 use crate::environment::Timestamp;
 use crate::event::{Compaction as Progress, Event, Status};
 use crate::id::PartId;
@@ -367,6 +367,9 @@ fn put(
     {
         let note = format!("{}\n\n{list}", prompts::reminder("todos").trim());
         asked.parts.push(scope.part(remind::note(&note)));
+    }
+    if let Some(running) = jobs::running(scope) {
+        asked.parts.push(scope.part(remind::note(&running)));
     }
     let assistant = Assistant {
         parent: asked.id.clone(),

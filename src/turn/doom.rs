@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{History, next};
 use crate::message::{Call, CallState};
+use crate::tool::bash_output;
 
 /// How much repetition makes a loop.
 pub const LIMIT: u32 = 3;
@@ -14,8 +15,16 @@ pub const LIMIT: u32 = 3;
 pub fn repeats(history: &History, tool: &str, input: &Value) -> u32 {
     let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
     let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
-    let same = finished.take_while(|call| call.tool == tool && call.input == *input);
+    let same = finished.take_while(|call| call.tool == tool && call.input == *input && !brought_news(call));
     same.map(|call| if matches!(call.state, CallState::Failed { .. }) { 2 } else { 1 }).sum()
+}
+
+/// To look again at what goes on, and to see something new there, is no loop.
+fn brought_news(call: &Call) -> bool {
+    match &call.state {
+        CallState::Completed(done) => done.metadata.get(bash_output::NEWS) == Some(&Value::Bool(true)),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::frame::{self, Frame};
 use super::next::{self, Limits, Next, Why};
-use super::{History, Outcome, Scope, compact, prune, remind, request, size, step, subtask};
+use super::{History, Outcome, Scope, compact, jobs, prune, remind, request, size, step, subtask};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
@@ -96,6 +96,9 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Err(fault) => return Outcome::Failed(fault),
         };
         remind_of(history, scope, &frame, made, last).await;
+        if let Some(news) = jobs::news(history, scope).await {
+            note(history, scope, &frame, &news).await;
+        }
         step::step(history, scope, &frame, made == 0).await;
     }
 }
@@ -126,16 +129,8 @@ fn fitting(frame: Frame) -> Result<Frame, Fault> {
 
 /// Adds the notes that belong before this step.
 async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u32, last: bool) {
-    if let Some(note) = remind::switched(history, &frame.agent.name) {
-        let at_prompt = history.messages.last_mut().filter(|m| m.user().is_some());
-        match at_prompt {
-            Some(prompt) => {
-                let part = scope.part(remind::note(&note));
-                scope.record.part(&prompt.id, &part).await;
-                prompt.parts.push(part);
-            }
-            None => add(history, scope, frame, remind::note(&note)).await,
-        }
+    if let Some(words) = remind::switched(history, &frame.agent.name) {
+        note(history, scope, frame, &words).await;
     }
     if made == 0
         && let Some(note) = remind::interrupted(history)
@@ -147,6 +142,18 @@ async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u3
     }
     if last && made > 0 {
         add(history, scope, frame, remind::note(prompts::reminder("steps"))).await;
+    }
+}
+
+/// Adds a note: to the prompt where it is the last message, else as a message of its own.
+async fn note(history: &mut History, scope: &Scope, frame: &Frame, words: &str) {
+    match history.messages.last_mut().filter(|m| m.user().is_some()) {
+        Some(prompt) => {
+            let part = scope.part(remind::note(words));
+            scope.record.part(&prompt.id, &part).await;
+            prompt.parts.push(part);
+        }
+        None => add(history, scope, frame, remind::note(words)).await,
     }
 }
 
@@ -174,6 +181,9 @@ pub fn mend(history: &mut History) -> Vec<Message> {
             {
                 call.state = state;
                 touched = true;
+            }
+            if let Content::Tool(call) = &mut part.content {
+                touched |= jobs::lost(&mut call.state);
             }
         }
         if let Role::Assistant(assistant) = &mut message.role

@@ -127,6 +127,7 @@ impl Stage {
             choice: watch::channel(Choice { agent: "build".into(), model: None, steer: true }).1,
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(vec![])),
+            jobs: Arc::default(),
             files: tool::Files::default(),
             snapshots: None,
             record: Recorder::new(store, session),
