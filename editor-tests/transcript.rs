@@ -427,8 +427,11 @@ impl Run {
                 Ok(())
             }
             ("remove", rest) => {
-                let path = self.project.path(rest.strip_prefix("file ").ok_or("remove file x")?);
-                fs::remove_file(path).map_err(|e| e.to_string())
+                let done = match rest.strip_prefix("directory ") {
+                    Some(path) => fs::remove_dir_all(self.project.path(path)),
+                    None => fs::remove_file(self.project.path(rest.strip_prefix("file ").ok_or("remove file x")?)),
+                };
+                done.map_err(|e| e.to_string())
             }
             ("link", rest) => {
                 // What stands there is put aside, as somebody would who wants to lead astray.
@@ -493,8 +496,10 @@ impl Run {
             self.settled()?;
         }
         if !connect {
-            let cwd = self.project.cwd();
-            let params = json!({ "cwd": cwd, "mcpServers": [] });
+            let inside = how.strip_prefix("a session in ").unwrap_or_default();
+            let cwd = self.project.cwd().join(inside);
+            let cwd = cwd.display().to_string();
+            let params = json!({ "cwd": cwd.trim_end_matches('/'), "mcpServers": [] });
             let new = json!({ "jsonrpc": "2.0", "id": "open", "method": "session/new", "params": params });
             self.say(&new.to_string());
             self.settled()?;

@@ -52,7 +52,8 @@ pub fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSe
 /// session/load: the whole history, then the response.
 pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
-    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let place =
+        known_place(server, &request.session_id.0, request.cwd, request.additional_directories, &request.mcp_servers);
     let claim = server.claim(&request.session_id.0);
     let server = server.clone();
     Reply::later(async move {
@@ -79,7 +80,8 @@ pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::Loa
 
 /// session/resume: as load, without the history.
 pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -> Reply<v1::ResumeSessionResponse> {
-    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let place =
+        known_place(server, &request.session_id.0, request.cwd, request.additional_directories, &request.mcp_servers);
     let claim = server.claim(&request.session_id.0);
     let server = server.clone();
     Reply::later(async move {
@@ -261,6 +263,26 @@ pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) ->
             server.shared.store.delete(&id).await.map_err(Refusal::from)?;
         }
         Ok(v1::DeleteSessionResponse::default())
+    })
+}
+
+/// Checks where a session is to go on. One whose directory is gone cannot, but it is not lost.
+fn known_place(
+    server: &Server,
+    id: &str,
+    cwd: PathBuf,
+    extra: Vec<PathBuf>,
+    mcp: &[v1::McpServer],
+) -> Result<Place, Refusal> {
+    let gone = cwd.is_absolute() && !cwd.exists();
+    place(server, cwd, extra, mcp).map_err(|refusal| match refusal {
+        Refusal::Invalid(why) if gone => {
+            let id = crate::text::title(id);
+            Refusal::Invalid(format!(
+                "{why}. Put it back to open the session there, or go on in another directory with a fork of it (session/fork). What was said is still there: adjutant sessions show {id}"
+            ))
+        }
+        refusal => refusal,
     })
 }
 
