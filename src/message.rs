@@ -209,8 +209,11 @@ pub enum Content {
     Tool(Call),
     /// Files that a step changed: what they were before it, and what they were after it.
     Patch {
-        /// One per file.
+        /// One per file; while it is only begun, one per edit.
         files: Vec<FileChange>,
+        /// The step had not ended when this was written: it is what was about to be done.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        begun: bool,
     },
     /// The user named an agent with `@`.
     Agent {

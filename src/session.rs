@@ -9,6 +9,7 @@ pub mod commands;
 pub mod diff;
 mod fetch;
 pub mod handle;
+mod interrupted;
 pub mod mention;
 pub mod models;
 pub mod open;

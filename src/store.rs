@@ -76,6 +76,9 @@ pub struct Record {
     /// US dollars so far; none while no price was known.
     #[serde(default)]
     pub cost: Option<f64>,
+    /// What was spent on turns that were undone for good, in US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_cost: Option<f64>,
     /// What was undone and can be redone, the latest last. Messages from there on are hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<Undone>,
@@ -121,6 +124,7 @@ impl Record {
             model: None,
             todos: Vec::new(),
             cost: None,
+            undone_cost: None,
             undone: Vec::new(),
         }
     }
@@ -334,6 +338,13 @@ impl Store {
             Ok(json) => self.write(session, Entry::Part { id, message, json }).await,
             Err(e) => tracing::error!("part {id} cannot be written as JSON: {e}"),
         }
+    }
+
+    /// Waits until everything written so far has been handed to the system: it survives the end of this
+    /// process, if not that of the machine. What failed to be written is told by the next flush.
+    pub async fn handed_over(&self) {
+        // A store that is gone has nothing to hand over.
+        self.ask(|reply| thread::Job::HandOver { reply }).await.ok();
     }
 
     /// Waits until everything written about a session so far is on the disk.

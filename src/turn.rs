@@ -88,6 +88,8 @@ pub struct Choice {
 pub struct History {
     /// The messages.
     pub messages: Vec<Message>,
+    /// What was spent on turns that are not among them any more, in US dollars.
+    pub undone_cost: Option<f64>,
 }
 
 /// What the system prompt says about the session, whoever speaks. Read once, so that the prompt does
@@ -181,10 +183,21 @@ pub fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(|a, b| a + b)
 }
 
+/// What some messages cost, in US dollars; none where no price is known.
+pub fn cost(messages: &[Message]) -> Option<f64> {
+    messages.iter().filter_map(|m| m.assistant()?.cost).reduce(|a, b| a + b)
+}
+
+impl From<Vec<Message>> for History {
+    fn from(messages: Vec<Message>) -> Self {
+        Self { messages, undone_cost: None }
+    }
+}
+
 impl History {
     /// US dollars so far, subagents included; none where no price is known.
     pub fn cost(&self) -> Option<f64> {
-        self.messages.iter().filter_map(|m| m.assistant()?.cost).reduce(|a, b| a + b)
+        sum(self.undone_cost, cost(&self.messages))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::message::{Content, FileChange, Message};
 pub fn runs(messages: &[Message]) -> Vec<FileChange> {
     let parts = messages.iter().flat_map(|message| &message.parts);
     let patches = parts.filter_map(|part| match &part.content {
-        Content::Patch { files } => Some(files),
+        Content::Patch { files, .. } => Some(files),
         _ => None,
     });
     let mut runs: Vec<FileChange> = Vec::new();
@@ -46,7 +46,7 @@ mod tests {
             old: state(old),
             new: state(new),
         };
-        let content = Content::Patch { files: changes.iter().map(one).collect() };
+        let content = Content::Patch { files: changes.iter().map(one).collect(), begun: false };
         let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
         Message {
             id: MessageId::new("m"),

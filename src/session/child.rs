@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::open::{Claim, Shared};
+use super::{interrupted, revert};
 use crate::agent::Agent;
 use crate::event::{Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn, Status, Switch, Up};
 use crate::id::{CallId, SessionId};
@@ -233,12 +234,22 @@ impl Task<'_> {
             self.shared.store.close(id).await;
             return Err(missing(id));
         }
-        let mut history = History { messages: stored.messages };
+        let mut record = stored.record;
+        let mut history = History { messages: stored.messages, undone_cost: record.undone_cost };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
         for message in run::mend(&mut history) {
             recorder.whole(&message).await;
         }
-        Ok((stored.record, history))
+        if let Some(tracker) = self.parent.snapshots.clone() {
+            let (settled, parts) = interrupted::settle(history, &record, tracker).await;
+            history = settled;
+            for (message, part) in parts {
+                recorder.part(&message, &part).await;
+            }
+        }
+        // As with a prompt, what was undone is gone for good.
+        revert::settle(&mut history, &mut record, &recorder).await;
+        Ok((record, history))
     }
 
     /// What this parent may not do, and what is for primary agents only.

@@ -15,7 +15,7 @@ use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
-use super::{child, fetch, models, replay};
+use super::{child, fetch, interrupted, models, replay};
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
@@ -212,7 +212,7 @@ impl Shared {
                 details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
             });
         }
-        let mut history = History { messages: stored.messages };
+        let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost };
         for message in turn::run::mend(&mut history) {
             self.store.message(id, &message).await;
             for part in &message.parts {
@@ -333,6 +333,10 @@ impl Shared {
         let present = Present::new(self.clone(), spot.clone(), read, models, registry);
         let root = &spot.worktree.root;
         let snapshots = self.snapshots.of(&environment.dirs.data, root, environment.home.as_deref());
+        let (history, settled) = interrupted::settle(history, &record, snapshots.clone()).await;
+        for (message, part) in settled {
+            self.store.part(&record.id, &message, &part).await;
+        }
         let scope = Scope {
             session: record.id.clone(),
             environment: environment.clone(),
@@ -380,7 +384,9 @@ impl Shared {
         let end = store::visible(&history.messages, &record.undone);
         let replay = match history.messages.get(..end) {
             Some(shown) if end < history.messages.len() => {
-                self.replay(&scope, &History { messages: shown.to_vec() }, &record.todos)
+                // What is hidden was paid for all the same.
+                let undone_cost = turn::sum(history.undone_cost, turn::cost(&history.messages[end..]));
+                self.replay(&scope, &History { messages: shown.to_vec(), undone_cost }, &record.todos)
             }
             _ => self.replay(&scope, &history, &record.todos),
         };

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::changes;
+use super::{changes, interrupted};
 use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 use crate::snapshot::Tracker;
 use crate::store::{Record, Undone, visible};
 use crate::text;
 use crate::tool::{self, disk, seen::Print};
-use crate::turn::History;
 use crate::turn::record::Recorder;
+use crate::turn::{History, cost, sum};
 use crate::worktree::Worktree;
 
 /// How the ways on are called where the report is read.
@@ -92,14 +92,19 @@ pub struct Report {
     /// Files that others changed between two changes of the session's: they have what was there
     /// between them.
     pub between: Vec<String>,
+    /// Commands that were cut off by the end of a process: nobody knows what they changed.
+    pub unknown: Vec<String>,
 }
 
 /// Makes final what is undone: it is forgotten.
 pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder) {
     let Some(last) = record.undone.last() else { return };
     let end = visible(&history.messages, &record.undone);
+    // What was spent was spent.
+    history.undone_cost = sum(history.undone_cost, cost(&history.messages[end..]));
     history.messages.truncate(end);
     keep.cut(&last.from).await;
+    record.undone_cost = history.undone_cost;
     record.undone.clear();
 }
 
@@ -391,14 +396,14 @@ fn set(path: &Path, new: Option<&FileState>, bytes: Option<&[u8]>, root: &Path) 
         let target: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
         // A link is made beside it and takes its name: there is no moment without one of them.
         let make = |fresh: &Path| std::os::unix::fs::symlink(target, fresh);
-        let fresh = tempfile::Builder::new().prefix(".adjutant-").suffix(".tmp").make_in(dir, make)?;
+        let fresh = disk::fresh_name().make_in(dir, make)?;
         return match fresh.persist(path) {
             Ok(()) => Ok(()),
             Err(e) => Err(e.error.into()),
         };
     }
     if is_link() {
-        let mut fresh = tempfile::Builder::new().prefix(".adjutant-").suffix(".tmp").tempfile_in(dir)?;
+        let mut fresh = disk::fresh_name().tempfile_in(dir)?;
         io::Write::write_all(&mut fresh, bytes)?;
         fresh.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         fresh.persist(path).map_err(|e| e.error)?;
@@ -440,6 +445,7 @@ impl Report {
 
     fn describe(&mut self, messages: &[Message]) {
         self.messages = messages.len();
+        self.unknown = interrupted::commands(messages);
         self.words = messages.iter().find(|m| spoken(m)).map(|m| text::title(&m.visible_text())).unwrap_or_default();
     }
 
@@ -454,6 +460,13 @@ impl Report {
             said += "\n\nChanges of yours lie between those of the session; what you had made of it is back:\n";
             for path in &self.between {
                 said += &format!("- `{}`\n", text::escaped(&worktree.relative(path.as_ref())));
+            }
+        }
+        if !self.unknown.is_empty() {
+            said = said.trim_end().to_owned()
+                + "\n\nWhat these changed is not known, because adjutant was ended while they ran:\n";
+            for command in &self.unknown {
+                said += &format!("- `{}`\n", command.replace('`', "'"));
             }
         }
         if !self.left.is_empty() {

@@ -22,6 +22,7 @@ pub fn forked(from: &Stored, environment: &Environment) -> Stored {
         depth: 0,
         created: now,
         updated: now,
+        undone_cost: None,
         undone: Vec::new(),
         ..fork.record
     };

@@ -29,6 +29,7 @@ pub(super) enum Job {
     Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
     Grant { grant: Box<Grant>, reply: Reply<()> },
     Revoke { grant: Box<Grant>, reply: Reply<()> },
+    HandOver { reply: Reply<()> },
     Stop { reply: oneshot::Sender<()> },
 }
 
@@ -236,6 +237,8 @@ impl Thread {
             }
             Job::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             Job::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
+            // Everything before it has been written by now.
+            Job::HandOver { reply } => drop(reply.send(Ok(()))),
             // Taken out before.
             Job::Write { .. } | Job::Flush { .. } | Job::Stop { .. } => {}
         }

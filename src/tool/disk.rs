@@ -264,11 +264,70 @@ fn beside(spot: &Spot, mode: rustix::fs::RawMode) -> Result<(File, String), Erro
     let mut tries = 0;
     loop {
         let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
-        let name = format!(".adjutant-{tail}.tmp");
+        let name = format!("{}{tail}{SUFFIX}", prefix());
         match rustix::fs::openat(&spot.dir, &name, flags, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((File::from(file), name)),
             Err(Errno::EXIST) if tries < 16 => tries += 1,
             Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+const PREFIX: &str = ".adjutant-";
+const SUFFIX: &str = ".tmp";
+
+/// How names of files begin that are not finished: they say whose they are.
+fn prefix() -> String {
+    format!("{PREFIX}{}-", std::process::id())
+}
+
+/// A name for a file that is not finished, for those who make it in a way of their own.
+pub fn fresh_name() -> TemporaryName {
+    TemporaryName(prefix())
+}
+
+/// See [`fresh_name`].
+pub struct TemporaryName(String);
+
+impl TemporaryName {
+    fn builder(&self) -> tempfile::Builder<'_, 'static> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&self.0).suffix(SUFFIX);
+        builder
+    }
+
+    /// Makes something with such a name.
+    ///
+    /// # Errors
+    /// What `make` says.
+    pub fn make_in<R>(
+        &self,
+        dir: &Path,
+        make: impl FnMut(&Path) -> io::Result<R>,
+    ) -> io::Result<tempfile::NamedTempFile<R>> {
+        self.builder().make_in(dir, make)
+    }
+
+    /// Makes a file with such a name.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn tempfile_in(&self, dir: &Path) -> io::Result<tempfile::NamedTempFile> {
+        self.builder().tempfile_in(dir)
+    }
+}
+
+/// Removes what processes that were killed have left unfinished in a directory.
+pub fn sweep(dir: &Path) {
+    let dead = |name: &OsStr| {
+        let name = name.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+        let pid = rustix::process::Pid::from_raw(name.split_once('-')?.0.parse().ok()?)?;
+        Some(rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+    };
+    for (name, folder) in list(dir).unwrap_or_default() {
+        if !folder && dead(&name) == Some(true) {
+            // Another process may have been faster.
+            std::fs::remove_file(dir.join(name)).ok();
         }
     }
 }

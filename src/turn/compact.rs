@@ -173,7 +173,7 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
     if let Some((compaction, summary)) = seen.summary {
         messages.extend([compaction.clone(), summary.clone()]);
     }
-    let prompt = Prompt { history: History { messages }, messages: count, focus, limit: (room / 2).max(256) };
+    let prompt = Prompt { history: History::from(messages), messages: count, focus, limit: (room / 2).max(256) };
     Ok(Plan { tail, prompt, estimated, usable })
 }
 

@@ -123,7 +123,7 @@ mod tests {
         ];
         for (name, mut messages, budget, turns, expected) in table {
             messages[1].id = crate::id::MessageId::new("a");
-            let history = History { messages };
+            let history = History::from(messages);
             let mut view = view(&history);
             if view.summary.is_some() {
                 // The prompt and the kept message, which the next summary takes in.

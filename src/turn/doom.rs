@@ -46,7 +46,7 @@ mod tests {
         let history = |calls: Vec<crate::message::Content>| {
             let mut messages = vec![user("hi", false)];
             messages.extend(calls.into_iter().map(|call| assistant(None, vec![call])));
-            History { messages }
+            History::from(messages)
         };
         let input = json!({ "command": "a" });
         let table = [

@@ -297,7 +297,7 @@ pub(super) mod tests {
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
             let limits = Limits { steps, ..Limits::default() };
-            assert_eq!(next(&History { messages }, &limits), expected, "row {n}");
+            assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
         }
     }
 
@@ -383,12 +383,12 @@ pub(super) mod tests {
         ];
         let limits = Limits { usable: Some(100), ..Limits::default() };
         for (name, messages, expected) in table {
-            let found = next(&History { messages: messages.clone() }, &limits);
+            let found = next(&History::from(messages.clone()), &limits);
             match expected {
                 Some(expected) => assert_eq!(found, expected, "{name}"),
                 None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
             }
-            let never = next(&History { messages }, &Limits::default());
+            let never = next(&History::from(messages), &Limits::default());
             assert!(!matches!(never, Next::Compact(Why::Full | Why::Refused)), "{name}: never by itself");
         }
     }
@@ -420,7 +420,7 @@ pub(super) mod tests {
             (vec![asks(), fits(), user("hi", false), words()], Some(Next::Finish(Outcome::Ended))),
         ];
         for (n, (messages, expected)) in table.into_iter().enumerate() {
-            let found = next(&History { messages }, &Limits::default());
+            let found = next(&History::from(messages), &Limits::default());
             match expected {
                 Some(expected) => assert_eq!(found, expected, "row {n}"),
                 None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "row {n}: {found:?}"),

@@ -130,7 +130,7 @@ mod tests {
         ];
         for (name, before, expected) in table {
             let messages = [before, latest()].concat();
-            let found: Vec<usize> = old(&History { messages }).into_iter().map(|(at, _)| at).collect();
+            let found: Vec<usize> = old(&History::from(messages)).into_iter().map(|(at, _)| at).collect();
             assert_eq!(found, expected, "{name}");
         }
     }

@@ -55,6 +55,11 @@ impl Recorder {
         self.store.cut(&self.session, from).await;
     }
 
+    /// Waits until everything so far survives the end of the process.
+    pub async fn handed_over(&self) {
+        self.store.handed_over().await;
+    }
+
     /// Waits until everything so far is on the disk.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ mod tests {
         let history = |agents: &[&str]| {
             let mut messages = vec![user("hi", false)];
             messages.extend(agents.iter().map(|agent| spoke(agent)));
-            History { messages }
+            History::from(messages)
         };
         let table = [
             (&[][..], "build", false),

@@ -55,16 +55,14 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bo
         Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts: Vec::new() };
     scope.record.message(&message).await;
 
-    let witness = Witness::new(scope);
+    let witness = Witness::new(scope, &message.id);
     let asked = ask(scope, frame, &request, &mut message, &witness, first).await;
     if asked.is_ok() {
         call::make(history, scope, frame, &mut message, &witness).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
     }
-    if let Some(patch) = witness.finish(scope).await {
-        let part = scope.part(patch);
-        scope.record.part(&message.id, &part).await;
+    if let Some(part) = witness.finish(scope).await {
         message.parts.push(part);
     }
     if let Role::Assistant(assistant) = &mut message.role {

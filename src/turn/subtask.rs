@@ -81,12 +81,10 @@ pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault>
             Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts };
         scope.record.whole(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
-        let witness = Witness::new(scope);
+        let witness = Witness::new(scope, &message.id);
         witness.announced(Kind::Think, Task::NAME);
         call::make(history, scope, &frame, &mut message, &witness).await;
-        if let Some(patch) = witness.finish(scope).await {
-            let part = scope.part(patch);
-            scope.record.part(&message.id, &part).await;
+        if let Some(part) = witness.finish(scope).await {
             message.parts.push(part);
         }
         if let Role::Assistant(assistant) = &mut message.role {

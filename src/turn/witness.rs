@@ -16,7 +16,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Scope;
 use crate::event::{Event, Severity};
-use crate::message::{Change, Content, FileChange, FileState, Kind};
+use crate::id::{MessageId, PartId};
+use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Off, Tracker};
 
@@ -29,6 +30,11 @@ pub struct Witness {
     comparing: Mutex<Option<JoinHandle<Result<Mark, Off>>>>,
     mark: OnceCell<Option<Mark>>,
     named: Mutex<Vec<Named>>,
+    /// The part that says what the step does to the files, written before it does it.
+    part: PartId,
+    message: MessageId,
+    /// What it was about to do, edit by edit.
+    begun: Mutex<Vec<FileChange>>,
 }
 
 /// A file that an edit named.
@@ -46,19 +52,22 @@ impl Drop for Witness {
 }
 
 /// Whether a call may change files it does not name.
-fn sweeps(kind: Kind, tool: &str) -> bool {
+pub fn sweeps(kind: Kind, tool: &str) -> bool {
     tool == "task" || matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other)
 }
 
 impl Witness {
     /// Nothing is looked at yet.
-    pub fn new(scope: &Scope) -> Self {
+    pub fn new(scope: &Scope, message: &MessageId) -> Self {
         Self {
             tracker: scope.snapshots.clone().filter(|_| scope.settings.snapshot),
             stop: Arc::default(),
             comparing: Mutex::default(),
             mark: OnceCell::new(),
             named: Mutex::default(),
+            part: PartId::new(scope.environment.fresh(PartId::PREFIX)),
+            message: message.clone(),
+            begun: Mutex::default(),
         }
     }
 
@@ -94,11 +103,17 @@ impl Witness {
             return;
         }
         let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
-        let look = move || -> Vec<Named> {
+        let look = move || -> Vec<(Named, FileChange)> {
             let one = |change: Change| {
                 let path = resolved(Path::new(&change.path));
-                match before(&tracker, &path, &change) {
-                    Ok(old) => Some(Named { path, old, marked }),
+                let looked =
+                    before(&tracker, &path, &change).and_then(|old| Ok((meant(&tracker, old.as_ref(), &change)?, old)));
+                match looked {
+                    Ok((new, old)) => {
+                        let name = path.display().to_string();
+                        let begun = FileChange { path: name, old: old.clone(), new };
+                        Some((Named { path, old, marked }, begun))
+                    }
                     Err(e) => {
                         tracing::warn!("what {} was is not kept: {e}", path.display());
                         None
@@ -108,13 +123,25 @@ impl Witness {
             changes.into_iter().filter_map(one).collect()
         };
         let fresh = spawn_blocking(look).await.unwrap_or_default();
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        for fresh in fresh {
-            // What it was before the first edit of the step counts.
-            if !named.iter().any(|known| known.path == fresh.path) {
-                named.push(fresh);
-            }
+        if fresh.is_empty() {
+            return;
         }
+        let files = {
+            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            for (fresh, change) in fresh {
+                begun.push(change);
+                // What it was before the first edit of the step counts.
+                if !named.iter().any(|known| known.path == fresh.path) {
+                    named.push(fresh);
+                }
+            }
+            begun.clone()
+        };
+        // Before anything is done: a process that is killed meanwhile must know what it was about to do.
+        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true } };
+        scope.record.part(&self.message, &part).await;
+        scope.record.handed_over().await;
     }
 
     async fn marked(&self, scope: &Scope) {
@@ -142,8 +169,8 @@ impl Witness {
         }
     }
 
-    /// The step is over: what it changed, if it changed anything.
-    pub async fn finish(mut self, scope: &Scope) -> Option<Content> {
+    /// The step is over: what it changed, if it changed anything. It is kept by then.
+    pub async fn finish(mut self, scope: &Scope) -> Option<Part> {
         let tracker = self.tracker.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *self.named.lock().unwrap_or_else(PoisonError::into_inner));
@@ -155,7 +182,14 @@ impl Witness {
         if let Some(off) = off {
             self.tell(scope, &off).await;
         }
-        (!files.is_empty()).then_some(Content::Patch { files })
+        let unwritten = self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let nothing = files.is_empty();
+        if nothing && unwritten {
+            return None;
+        }
+        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: false } };
+        scope.record.part(&self.message, &part).await;
+        (!nothing).then_some(part)
     }
 }
 
@@ -174,6 +208,18 @@ fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Op
     }
     let kind = saved.map(|state| state.kind).unwrap_or_default();
     Ok(Some(FileState { kind, ..tracker.keep(text.as_bytes())? }))
+}
+
+/// What a file is meant to be after an edit. An empty text is no file, or an empty one.
+fn meant(tracker: &Tracker, old: Option<&FileState>, change: &Change) -> std::io::Result<Option<FileState>> {
+    const MARK: &str = "\u{feff}";
+    if change.new.is_empty() && old.is_some() {
+        return Ok(None);
+    }
+    let marked = old.and_then(|old| tracker.content(old).ok()).is_some_and(|old| old.starts_with(MARK.as_bytes()));
+    let mark = if marked && !change.new.starts_with(MARK) { MARK } else { "" };
+    let kind = old.map(|old| old.kind).unwrap_or_default();
+    Ok(Some(FileState { kind, ..tracker.keep(format!("{mark}{}", change.new).as_bytes())? }))
 }
 
 fn after(tracker: &Tracker, mark: Option<&Mark>, named: Vec<Named>) -> (Vec<FileChange>, Option<Off>) {

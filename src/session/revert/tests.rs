@@ -193,7 +193,7 @@ impl Life {
                 FileChange { path: path.display().to_string(), old, new: self.hands.tracker.look(&path).unwrap() }
             })
             .collect();
-        let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files })] };
+        let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files, begun: false })] };
         let answer = Message {
             id: MessageId::new(format!("a{n}")),
             created: Timestamp(0),

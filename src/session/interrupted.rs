@@ -1,0 +1,150 @@
+//! What was under way when a process was killed. The files that its last step was about to change were
+//! written down before it changed them; what became of them is seen when the session is opened again,
+//! so that such a step can be taken back like any other.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::id::MessageId;
+use crate::message::{CallState, Content, FileChange, Message, Part};
+use crate::snapshot::Tracker;
+use crate::store::Record;
+use crate::tool::disk;
+use crate::turn::{History, request, witness};
+
+/// Finds out what steps that were cut off did to their files, and clears away what they left
+/// unfinished. Gives back the parts that changed.
+pub(super) async fn settle(
+    history: History,
+    record: &Record,
+    tracker: Arc<Tracker>,
+) -> (History, Vec<(MessageId, Part)>) {
+    let begun = |part: &Part| matches!(part.content, Content::Patch { begun: true, .. });
+    let cut_off = history.messages.iter().flat_map(|message| &message.parts).any(begun);
+    let half_undone: Vec<FileChange> =
+        record.undone.iter().filter(|undone| !undone.done).flat_map(|undone| undone.files.clone()).collect();
+    if !cut_off && half_undone.is_empty() {
+        return (history, Vec::new());
+    }
+    let kept = history.clone();
+    let work = move || {
+        sweep(&half_undone);
+        look(history, &tracker)
+    };
+    spawn_blocking(work).await.unwrap_or_else(|e| {
+        tracing::error!("what an interrupted step did is not known: {e}");
+        (kept, Vec::new())
+    })
+}
+
+fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Part)>) {
+    let mut settled = Vec::new();
+    for message in &mut history.messages {
+        for part in &mut message.parts {
+            if let Content::Patch { files, begun } = &mut part.content
+                && *begun
+            {
+                sweep(files);
+                *begun = false;
+                *files = became(std::mem::take(files), tracker);
+                settled.push((message.id.clone(), part.clone()));
+            }
+        }
+    }
+    (history, settled)
+}
+
+fn sweep(files: &[FileChange]) {
+    let dirs: BTreeSet<&Path> = files.iter().filter_map(|change| Path::new(&change.path).parent()).collect();
+    dirs.into_iter().for_each(disk::sweep);
+}
+
+/// Of the edits that were planned, those that were made. Where a file is something else altogether,
+/// somebody has been at it since: they all stay, and an undo leaves the file alone and says so.
+fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
+    let paths: BTreeSet<String> = planned.iter().map(|change| change.path.clone()).collect();
+    let mut made = Vec::new();
+    for path in paths {
+        let mut edits: Vec<FileChange> = planned.iter().filter(|change| change.path == path).cloned().collect();
+        let now = match tracker.look(Path::new(&path)) {
+            Ok(now) => now,
+            Err(e) => {
+                tracing::warn!("what an interrupted step did to {path} is not known: {e}");
+                made.append(&mut edits);
+                continue;
+            }
+        };
+        let nothing = tracker.keep(b"").map(|state| state.hash).unwrap_or_default();
+        // What was meant to have no words may be there, without any.
+        let empty = now.as_ref().is_some_and(|now| now.hash == nothing);
+        let is = |edit: &FileChange| edit.new == now || (edit.new.is_none() && empty);
+        match edits.iter().rposition(is) {
+            Some(last) => {
+                edits.truncate(last + 1);
+                edits[last].new = now;
+                made.append(&mut edits);
+            }
+            None if edits.first().is_some_and(|first| first.old == now) => {}
+            None => made.append(&mut edits),
+        }
+    }
+    made
+}
+
+/// The commands among some messages that were cut off by the end of a process: what they changed is
+/// nowhere recorded.
+pub(super) fn commands(messages: &[Message]) -> Vec<String> {
+    let calls = messages.iter().flat_map(Message::calls);
+    let unknown = calls.filter(|call| match &call.state {
+        CallState::Failed { error, .. } => error == request::INTERRUPTED && witness::sweeps(call.kind, &call.tool),
+        _ => false,
+    });
+    unknown.map(|call| call.title.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// For every way a file can be found: how many of the planned edits were made.
+    #[test]
+    fn what_was_planned_is_compared_with_what_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let tracker = Tracker::new(&dir.path().join("data"), dir.path(), None);
+        let path = dir.path().join("f");
+        let state = |text: &str| (text != "-").then(|| tracker.keep(text.as_bytes()).unwrap());
+        let edit = |(old, new): &(&str, &str)| FileChange {
+            path: path.display().to_string(),
+            old: state(old),
+            new: state(new),
+        };
+        for (planned, found, made) in [
+            (&[("a", "b")][..], "b", 1),
+            (&[("a", "b")], "a", 0),
+            (&[("a", "b")], "someone else", 1),
+            (&[("a", "b")], "-", 1),
+            (&[("a", "b"), ("b", "c")], "c", 2),
+            (&[("a", "b"), ("b", "c")], "b", 1),
+            (&[("a", "b"), ("b", "c")], "a", 0),
+            (&[("-", "b")], "b", 1),
+            (&[("-", "b")], "-", 0),
+            (&[("a", "-")], "-", 1),
+            (&[("a", "-")], "", 1),
+            (&[("a", "-")], "a", 0),
+        ] {
+            match found {
+                "-" => drop(fs::remove_file(&path)),
+                found => fs::write(&path, found).unwrap(),
+            }
+            let edits: Vec<FileChange> = planned.iter().map(edit).collect();
+            let found_made = became(edits.clone(), &tracker);
+            assert_eq!(found_made.len(), made, "{planned:?}, found {found:?}");
+            assert!(found_made.iter().zip(&edits).all(|(made, planned)| made.old == planned.old));
+        }
+    }
+}
