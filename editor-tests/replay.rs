@@ -1,7 +1,8 @@
 //! What an editor shows after a conversation, and after the same conversation was loaded again, is the
-//! same: random histories, live and replayed.
+//! same: random histories of turns, undone and redone ones, summaries and forks, live and replayed. The
+//! files are what the last state says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -14,10 +15,10 @@ use crate::talk::Talk;
 pub const ALL: [(&str, fn()); 1] = [("live and replayed end in the same state", same_state)];
 
 /// Histories per seed.
-const HISTORIES: usize = 8;
+const HISTORIES: usize = 12;
 
 /// What an editor holds of a session.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct State {
     /// What was said, in the order it began, by the id of the message.
     said: Vec<(String, String, String)>,
@@ -46,29 +47,99 @@ impl State {
                     }
                 }
             }
-            "plan" => self.plan = update["entries"].clone(),
+            // No plan and an empty one look the same.
+            "plan" => self.plan = update["entries"].as_array().filter(|plan| !plan.is_empty()).cloned().into(),
             _ => {}
         }
     }
+
+    fn of<'a>(updates: impl IntoIterator<Item = &'a Value>) -> Self {
+        let mut state = Self::default();
+        updates.into_iter().for_each(|update| state.take(update));
+        state
+    }
+
+    /// The same without the names, which are others in a fork.
+    fn nameless(&self) -> (Vec<(String, String)>, Vec<Map<String, Value>>, Value) {
+        let said = self.said.iter().map(|(kind, _, text)| (kind.clone(), text.clone())).collect();
+        let mut calls: Vec<Map<String, Value>> = self.calls.values().cloned().collect();
+        for call in &mut calls {
+            call.remove("toolCallId");
+        }
+        (said, calls, self.plan.clone())
+    }
+
+    /// The files it has written.
+    fn files(&self) -> BTreeSet<String> {
+        let done = |call: &&Map<String, Value>| call.get("status").is_some_and(|status| status == "completed");
+        let written = self.calls.values().filter(done).filter_map(|call| call.get("rawInput")?["content"].as_str());
+        written.map(str::to_owned).collect()
+    }
 }
 
-/// Answers of a model: words, reasoning, calls that succeed and calls that fail.
-fn script(random: &mut fastrand::Rng, turns: usize) -> String {
+/// What the user does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    Say,
+    Undo,
+    Redo,
+    Compact,
+}
+
+/// Random acts, and how many turns are visible after them: one is, at the least.
+fn acts(random: &mut fastrand::Rng) -> Vec<Act> {
+    let mut acts = vec![Act::Say];
+    // As the session will see it, so that a summary is only asked for where there is something.
+    let (mut visible, mut hidden) = (1, 0);
+    for _ in 0..random.usize(1..7) {
+        let act = match random.u8(..8) {
+            0..=2 => Act::Say,
+            3 | 4 => Act::Undo,
+            5 | 6 => Act::Redo,
+            _ if visible > 0 && acts.last() == Some(&Act::Say) => Act::Compact,
+            _ => Act::Say,
+        };
+        match act {
+            Act::Say => (visible, hidden) = (visible + 1, 0),
+            Act::Compact => hidden = 0,
+            Act::Undo if visible > 0 => (visible, hidden) = (visible - 1, hidden + 1),
+            Act::Redo if hidden > 0 => (visible, hidden) = (visible + 1, hidden - 1),
+            Act::Undo | Act::Redo => {}
+        }
+        acts.push(act);
+    }
+    acts
+}
+
+/// What the model answers: words, reasoning, calls that succeed and calls that fail; summaries.
+fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
     let mut script = String::new();
-    for turn in 0..turns {
+    for (turn, act) in acts.iter().enumerate() {
+        match act {
+            Act::Say => {}
+            Act::Compact => {
+                writeln!(script, "without tools\ntext: ## Objective\ntext: Go on after {turn}.\nusage 500 20\n---")
+                    .unwrap();
+                continue;
+            }
+            Act::Undo | Act::Redo => continue,
+        }
         for step in 0..random.usize(1..4) {
             if random.bool() {
                 writeln!(script, "reasoning: I wonder about {turn} and {step}.").unwrap();
             }
             writeln!(script, "text: Step {step} of {turn}:").unwrap();
             writeln!(script, "text: {}", "more words, ".repeat(random.usize(0..40))).unwrap();
-            for _ in 0..random.usize(1..4) {
+            for call in 0..random.usize(1..4) {
                 let (tool, input) = match random.u8(..6) {
                     0 => ("read", json!({ "filePath": "notes.txt" })),
                     1 => ("read", json!({ "filePath": "missing.txt" })),
                     2 => ("bash", json!({ "command": format!("echo {turn} {step}; exit {}", random.u8(..2)) })),
-                    3 => ("write", json!({ "filePath": format!("new-{turn}-{step}.txt"), "content": "a\nb\n" })),
-                    4 => ("glob", json!({ "pattern": "*.txt" })),
+                    3 => {
+                        let name = format!("new-{turn}-{step}-{call}");
+                        ("write", json!({ "filePath": format!("{name}.txt"), "content": name }))
+                    }
+                    4 => ("glob", json!({ "pattern": "notes.*" })),
                     _ => {
                         let todo = json!({ "content": format!("Do {turn}"), "status": "pending", "priority": "high" });
                         ("todowrite", json!({ "todos": [todo] }))
@@ -83,12 +154,20 @@ fn script(random: &mut fastrand::Rng, turns: usize) -> String {
     script.trim_end().trim_end_matches("---").to_owned()
 }
 
+fn load(talk: &mut Talk, id: u64, method: &str, session: &str) -> (Value, State) {
+    let cwd = talk.project.cwd();
+    talk.request(id, method, &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+    let (answer, updates) = talk.answer(id);
+    (answer, State::of(&updates))
+}
+
 fn same_state() {
     for seed in [5, fastrand::u64(..)] {
         let mut random = fastrand::Rng::with_seed(seed);
         for history in 0..HISTORIES {
-            let turns = random.usize(1..4);
-            let model = Model::start(model::script(&script(&mut random, turns)).unwrap());
+            let acts = acts(&mut random);
+            let case = format!("seed {seed}, history {history}: {acts:?}");
+            let model = Model::unwatched(model::script(&script(&mut random, &acts)).unwrap());
             let project = Project::new();
             project.provider(
                 &model.base(),
@@ -97,22 +176,50 @@ fn same_state() {
             project.write("notes.txt", "one\ntwo\nthree\n");
             let mut talk = Talk::new(project);
             let session = talk.open();
-            let mut live = State::default();
-            for turn in 0..turns as u64 {
-                talk.prompt(10 + turn, &session, &format!("Turn {turn}"));
-                let (answer, updates) = talk.answer(10 + turn);
-                assert_eq!(answer["result"]["stopReason"], "end_turn", "seed {seed}, {history}: {answer}");
-                updates.iter().for_each(|update| live.take(update));
+            let (mut visible, mut hidden): (Vec<Vec<Value>>, Vec<Vec<Value>>) = Default::default();
+            for (number, act) in acts.iter().enumerate() {
+                let words = match act {
+                    Act::Say => format!("Turn {number}"),
+                    Act::Undo => "/undo".into(),
+                    Act::Redo => "/redo".into(),
+                    Act::Compact => "/compact".into(),
+                };
+                let id = 10 + number as u64;
+                talk.prompt(id, &session, &words);
+                let (answer, updates) = talk.answer(id);
+                assert_eq!(answer["result"]["stopReason"], "end_turn", "{case}: {answer}");
+                match act {
+                    Act::Say => {
+                        hidden.clear();
+                        visible.push(updates);
+                    }
+                    Act::Compact => {
+                        hidden.clear();
+                        let text = updates.iter().find_map(|update| update["content"]["text"].as_str());
+                        assert!(text.is_some_and(|text| text.starts_with("Compacted")), "{case}: {updates:?}");
+                        visible.last_mut().unwrap().extend(updates);
+                    }
+                    Act::Undo => hidden.extend(visible.pop()),
+                    Act::Redo => visible.extend(hidden.pop()),
+                }
             }
-            let cwd = talk.project.cwd();
-            talk.request(50, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-            let (answer, updates) = talk.answer(50);
-            assert!(answer.get("result").is_some(), "seed {seed}, {history}: {answer}");
-            let mut replayed = State::default();
-            updates.iter().for_each(|update| replayed.take(update));
-            assert_eq!(replayed, live, "seed {seed}, history {history}");
+            let live = State::of(visible.iter().flatten());
+            let (answer, replayed) = load(&mut talk, 50, "session/load", &session);
+            assert!(answer.get("result").is_some(), "{case}: {answer}");
+            assert_eq!(replayed, live, "{case}");
+            let files = std::fs::read_dir(talk.project.cwd()).unwrap().flatten();
+            let names = files.map(|file| file.file_name().into_string().unwrap());
+            let written: BTreeSet<String> = names
+                .filter_map(|name| Some(name.strip_suffix(".txt")?.to_owned()))
+                .filter(|name| name != "notes")
+                .collect();
+            assert_eq!(written, live.files(), "{case}");
+
+            let (answer, _) = load(&mut talk, 51, "session/fork", &session);
+            let fork = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{case}: {answer}")).to_owned();
+            let (_, forked) = load(&mut talk, 52, "session/load", &fork);
+            assert_eq!(forked.nameless(), live.nameless(), "{case}");
             talk.leave();
-            assert_eq!(model.problems(), Vec::<String>::new());
         }
     }
 }

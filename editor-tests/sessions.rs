@@ -3,18 +3,23 @@
 use std::process::Output;
 use std::sync::Arc;
 
+use adjutant::environment::Timestamp;
+use adjutant::id::SessionId;
+use adjutant::store::{Record, Store};
 use serde_json::{Value, json};
 
+use crate::editor::PATIENCE;
 use crate::model::{self, Model};
 use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 4] = [
+pub const ALL: [(&str, fn()); 5] = [
     ("taken over by another process", taken_over),
     ("never prompted and open in two processes", never_prompted),
     ("on the command line", command_line),
     ("as a page", as_a_page),
+    ("old ones go when the first one is opened", pruned),
 ];
 
 fn project(script: &str) -> (Model, Arc<Project>) {
@@ -141,6 +146,61 @@ fn command_line() {
     assert!(said(&project, &["list"]).contains("There are no sessions here"));
     let unknown = sessions(&project, &["show", "ses_nothing1"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no session ses_nothing1"), "{unknown:?}");
+}
+
+/// Who says how long sessions are kept has the older ones deleted, children too, by the first session
+/// that a process opens.
+fn pruned() {
+    const DAY: u64 = 24 * 60 * 60 * 1000;
+    let project = Project::new();
+    project.settings(&json!({ "sessions": { "keep_days": 30 } }));
+    let data = project.path("~/.local/share/adjutant");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = u64::try_from(now.as_millis()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::start(&data);
+        for (id, days, parent) in [
+            ("ses_00000001", 31, None),
+            ("ses_00000002", 31, Some("ses_00000001")),
+            ("ses_00000003", 29, None),
+            // Used lately, and begun long ago.
+            ("ses_00000004", 0, None),
+        ] {
+            let record = Record {
+                title: Some(format!("{days} days ago")),
+                updated: Timestamp(now - days * DAY),
+                parent: parent.map(SessionId::new),
+                ..Record::new(SessionId::new(id), project.cwd(), Timestamp(now - 400 * DAY))
+            };
+            store.create(&record).await.unwrap();
+            store.record(&record).await;
+            store.flush(&record.id).await.unwrap();
+        }
+        store.stop().await;
+    });
+    let files = || {
+        let files = std::fs::read_dir(data.join("sessions")).unwrap().flatten();
+        let names = files.map(|file| file.file_name().into_string().unwrap());
+        let mut old: Vec<String> = names.filter(|name| name.starts_with("ses_0") && name.ends_with(".db")).collect();
+        old.sort();
+        old
+    };
+    assert_eq!(files().len(), 4);
+    let mut talk = Talk::new(project);
+    let opened = talk.open();
+    // It is done beside the conversation.
+    let start = std::time::Instant::now();
+    while files().len() > 2 && start.elapsed() < PATIENCE {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(files(), ["ses_00000003.db", "ses_00000004.db"]);
+    talk.request(2, "session/list", &json!({}));
+    let (listed, _) = talk.answer(2);
+    let ids: Vec<&str> =
+        listed["result"]["sessions"].as_array().unwrap().iter().filter_map(|s| s["sessionId"].as_str()).collect();
+    assert_eq!(ids, [&opened, "ses_00000004", "ses_00000003"]);
+    talk.leave();
 }
 
 /// What a hostile repository would put into a page that is passed on.

@@ -1,13 +1,29 @@
 //! Benchmarks of what must be fast, one file per area. Run them with
 //! `cargo bench --profile bench-fast`, some of them with `cargo bench --profile bench-fast NAME`.
 
+#![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
+#![expect(clippy::unwrap_used, reason = "for whoever runs them")]
+#![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
+
 mod config;
+#[path = "../editor.rs"]
+mod editor;
+#[path = "../model.rs"]
+mod fake;
 mod model;
 mod permissions;
+#[path = "../project.rs"]
+mod project;
 mod sandbox;
 mod snapshot;
 mod store;
 
 fn main() {
     divan::main();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    if std::env::args().any(|argument| argument == "--bench")
+        && (arguments.is_empty() || arguments.iter().any(|argument| "store".contains(argument.as_str())))
+    {
+        store::figures();
+    }
 }

@@ -1,13 +1,23 @@
 //! Sessions on disk: loading, listing, appending.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot go on should say where")]
+#![expect(clippy::print_stdout, reason = "what is no time is printed")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use adjutant::environment::Timestamp;
 use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 use adjutant::store::{Record, Store};
 use divan::Bencher;
+use serde_json::json;
 use tempfile::TempDir;
+
+use crate::editor::Editor;
+use crate::fake::{self, Model};
+use crate::project::Project;
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
@@ -54,9 +64,14 @@ async fn write(store: &Store, id: &SessionId, message: &Message) {
 /// A closed session of so many messages of a kilobyte.
 fn session(messages: usize) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
+    fill(dir.path(), Path::new("/w"), messages);
+    dir
+}
+
+fn fill(dir: &Path, cwd: &Path, messages: usize) {
     block_on(async {
-        let store = Store::start(dir.path());
-        let record = Record::new(id(1), "/w".into(), Timestamp(1));
+        let store = Store::start(dir);
+        let record = Record::new(id(1), cwd.into(), Timestamp(1));
         store.create(&record).await.unwrap();
         store.record(&record).await;
         for number in 0..messages {
@@ -64,7 +79,164 @@ fn session(messages: usize) -> TempDir {
         }
         store.stop().await;
     });
-    dir
+}
+
+/// A project with a session of so many messages.
+fn project(messages: usize) -> Project {
+    let project = Project::new();
+    project.settings(&json!({ "model": "replay:nothing" }));
+    fill(&project.path("~/.local/share/adjutant"), &project.cwd(), messages);
+    project
+}
+
+/// An agent that has said hello and nothing else.
+fn agent(project: &Project) -> Editor {
+    let mut editor = Editor::start(project);
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
+    editor.say(&hello.to_string());
+    editor.hear(Duration::from_secs(10)).unwrap();
+    editor
+}
+
+/// Opens the session, and counts the lines before the answer.
+fn reload(editor: &mut Editor, project: &Project, method: &str) -> usize {
+    let params = json!({ "sessionId": id(1).as_str(), "cwd": project.cwd(), "mcpServers": [] });
+    editor.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string());
+    let mut lines = 0;
+    loop {
+        let line = editor.hear(Duration::from_secs(60)).unwrap();
+        if line.get(..60).is_some_and(|begin| begin.contains("\"id\":1,")) {
+            assert!(!line.contains("\"error\""), "{line}");
+            return lines;
+        }
+        lines += 1;
+    }
+}
+
+/// session/load in a new process, to its answer, which follows the last replayed line.
+#[divan::bench(args = [400, 10_000], sample_count = 20, sample_size = 1)]
+fn reload_in_a_new_process(bencher: Bencher<'_, '_>, messages: usize) {
+    let project = project(messages);
+    bencher.with_inputs(|| Guest(agent(&project))).bench_local_values(|mut editor| {
+        assert!(reload(&mut editor.0, &project, "session/load") >= messages);
+        editor
+    });
+}
+
+/// An agent that has left, and let go of its session, before the next one comes.
+struct Guest(Editor);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// What is no time: printed after the others.
+pub fn figures() {
+    let project = project(10_000);
+    for method in ["session/load", "session/resume"] {
+        let mut editor = agent(&project);
+        let before = proportional(editor.pid());
+        let start = Instant::now();
+        let lines = reload(&mut editor, &project, method);
+        let took = start.elapsed();
+        let (after, most) = (proportional(editor.pid()), status(editor.pid(), "VmHWM:"));
+        println!(
+            "{method} of 10,000 messages of 1 kB: {took:.0?}, {lines} lines; PSS {:.1} MiB before, {:.1} MiB after, RSS at most {:.1} MiB",
+            mib(before),
+            mib(after),
+            mib(most)
+        );
+        drop(editor.finish());
+    }
+    growth();
+}
+
+/// What a hundred turns with a call each leave on the disk, against the text that is in them.
+fn growth() {
+    const TURNS: usize = 100;
+    let lines: String = (0..40).map(|n| format!("line {n} of a file that is being read by somebody\n")).collect();
+    let words = "the model says something about what it has read, at some length; ".repeat(20);
+    let mut script = String::new();
+    for _ in 0..TURNS {
+        let call = json!({ "filePath": "file.txt" });
+        writeln!(script, "call read {call}\nusage 1000 20\n---\ntext: {words}\nusage 1000 20\n---").unwrap();
+    }
+    let model = Model::unwatched(fake::script(script.trim_end_matches("---\n")).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({}));
+    project.write("file.txt", &lines);
+    let mut editor = agent(&project);
+    let say = |editor: &mut Editor, id: usize, method: &str, params: serde_json::Value| {
+        editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        loop {
+            let line = editor.hear(Duration::from_secs(30)).unwrap();
+            let heard: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if heard["id"] == id && heard.get("method").is_none() {
+                return heard;
+            }
+        }
+    };
+    let opened = say(&mut editor, 1, "session/new", json!({ "cwd": project.cwd(), "mcpServers": [] }));
+    let session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
+    for turn in 0..TURNS {
+        let prompt =
+            json!([{ "type": "text", "text": format!("Prompt {turn}: read the file again, and say what is in it.") }]);
+        say(&mut editor, 2 + turn, "session/prompt", json!({ "sessionId": session, "prompt": prompt }));
+    }
+    let data = project.path("~/.local/share/adjutant");
+    let size = || -> u64 {
+        let files = std::fs::read_dir(data.join("sessions")).unwrap().flatten();
+        files.map(|file| file.metadata().map_or(0, |data| data.len())).sum()
+    };
+    let open = size();
+    drop(editor.finish());
+    let closed = size();
+    let stored = block_on(async { Store::start(&data).load(&SessionId::new(session)).await }).unwrap();
+    let text: usize = stored.messages.iter().flat_map(|message| &message.parts).map(text).sum();
+    println!(
+        "{TURNS} turns with a call each hold {} KiB of text; on the disk {} KiB while open, {} KiB when closed: {:.2} times the text",
+        text >> 10,
+        open >> 10,
+        closed >> 10,
+        mib(closed) / mib(text as u64)
+    );
+}
+
+fn text(part: &Part) -> usize {
+    match &part.content {
+        Content::Text(text) => text.text.len(),
+        Content::Reasoning(reasoning) => reasoning.text.len(),
+        Content::Tool(call) => {
+            let result = match &call.state {
+                adjutant::message::CallState::Completed(done) => done.output.len(),
+                _ => 0,
+            };
+            result + call.input.to_string().len() + call.title.len()
+        }
+        _ => 0,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn proportional(pid: i32) -> u64 {
+    field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
+}
+
+fn status(pid: i32, name: &str) -> u64 {
+    field(&format!("/proc/{pid}/status"), name)
+}
+
+/// A line in kB, as bytes.
+fn field(file: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
 }
 
 /// From the file to the history. (200 turns are 400 messages.)
@@ -99,7 +271,7 @@ fn first_page(bencher: Bencher<'_, '_>) {
         }
     });
     bencher.bench_local(|| {
-        assert_eq!(block_on(store.list(Some(std::path::Path::new("/w")), None, 100)).unwrap().sessions.len(), 100);
+        assert_eq!(block_on(store.list(Some(Path::new("/w")), None, 100)).unwrap().sessions.len(), 100);
     });
 }
 

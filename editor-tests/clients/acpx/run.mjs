@@ -40,6 +40,23 @@ async function well(...words) {
   return out;
 }
 
+/** A fork of a session, which acpx knows no word for: asked of adjutant itself. */
+async function forked(sessionId) {
+  const agent = spawn(binary, ["acp"], { cwd: project, env, stdio: ["pipe", "pipe", "inherit"] });
+  let out = "";
+  agent.stdout.on("data", (data) => (out += data));
+  const gone = new Promise((resolve) => agent.once("close", resolve));
+  const ask = (id, method, params) => agent.stdin.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
+  ask(1, "initialize", { protocolVersion: 1 });
+  ask(2, "session/fork", { sessionId, cwd: project });
+  const answer = () => out.split("\n").slice(0, -1).map((line) => JSON.parse(line)).find((m) => m.id === 2);
+  await until(answer);
+  agent.stdin.end();
+  await within(10_000, gone);
+  assert.ok(answer().result, JSON.stringify(answer()));
+  return answer().result.sessionId;
+}
+
 /** Waits until something is so. */
 async function until(so) {
   for (let tries = 0; tries < 200; tries += 1) {
@@ -75,6 +92,33 @@ const checks = [
     await well("sessions", "new");
     const out = await well("--approve-all", "prompt", "read a.txt");
     assert.ok(out.includes("bye"), out);
+  }],
+  ["undoes, redoes and goes on in a fork, files included", async () => {
+    const content = () => readFileSync(file("way.txt"), "utf8").trim();
+    const say = (words) => well("--approve-all", "prompt", words);
+    await say("create `way.txt` with `north`");
+    await say("replace `north` with `south` in `way.txt`");
+    await say("run `echo more >> way.txt`");
+    assert.equal(content(), "south\nmore");
+    assert.ok((await say("/undo")).includes("way.txt"));
+    await say("/undo");
+    assert.equal(content(), "north");
+    await say("/redo");
+    assert.equal(content(), "south");
+    const { sessions } = JSON.parse(await well("--format", "json", "sessions", "list"));
+    const [current] = sessions;
+    await well("sessions", "close");
+    const fork = await forked(current.sessionId);
+    await well("sessions", "new", "--resume-session", fork);
+    await say("replace `south` with `west` in `way.txt`");
+    assert.equal(content(), "west");
+    await say("/undo");
+    assert.equal(content(), "south");
+    // Back to the first one: it still knows what it had undone.
+    await well("sessions", "close");
+    await well("sessions", "new", "--resume-session", current.sessionId);
+    await say("/redo");
+    assert.equal(content(), "south\nmore");
   }],
   ["cancels a long command", async () => {
     const turn = acpx("--approve-all", "prompt", "run `sleep 67`");

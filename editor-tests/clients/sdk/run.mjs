@@ -127,6 +127,36 @@ const checks = [
     await say("/undo");
     assert.equal(content(), "bye");
   }],
+  ["goes two ways with a fork, each to its own end", async () => {
+    // The original undoes its last edit; the fork, made before, goes on with it.
+    const content = () => readFileSync(file("way.txt"), "utf8").trim();
+    await say("create `way.txt` with `north`");
+    await say("replace `north` with `south` in `way.txt`");
+    assert.equal(content(), "south");
+    const original = sessionId;
+    const fork = await editor.request("session/fork", { sessionId, cwd: project });
+    assert.notEqual(fork.sessionId, original);
+    assert.ok((await say("/undo")).said.includes("`way.txt`"));
+    assert.equal(content(), "north");
+    sessionId = fork.sessionId;
+    // What the original set back is not what the fork left: it is named, and not touched.
+    const { said } = await say("/undo");
+    assert.ok(said.includes("changed since") || said.includes("No file had to be changed"), said);
+    assert.equal(content(), "north");
+    await say("/redo");
+    await say("read way.txt");
+    await say("replace `north` with `east` in `way.txt`");
+    assert.equal(content(), "east");
+    await say("/undo");
+    assert.equal(content(), "north");
+    await say("/redo");
+    assert.equal(content(), "east");
+    await editor.request(session.delete, { sessionId });
+    sessionId = original;
+    await say("/redo");
+    // Somebody else, the fork, was at it: the redo leaves it alone.
+    assert.equal(content(), "east");
+  }],
   ["cancels a long command", async () => {
     const turn = say("run `sleep 66`");
     await editor.update((u) => u.sessionUpdate === "tool_call_update" && u.status === "in_progress");
