@@ -60,13 +60,15 @@ impl State {
     }
 
     /// The same without the names, which are others in a fork.
-    fn nameless(&self) -> (Vec<(String, String)>, Vec<Map<String, Value>>, Value) {
-        let said = self.said.iter().map(|(kind, _, text)| (kind.clone(), text.clone())).collect();
-        let mut calls: Vec<Map<String, Value>> = self.calls.values().cloned().collect();
-        for call in &mut calls {
+    fn nameless(&self) -> Self {
+        let said = self.said.iter().map(|(kind, _, text)| (kind.clone(), String::new(), text.clone())).collect();
+        // Ids are in the order of the calls, here and there.
+        let mut calls: BTreeMap<String, Map<String, Value>> =
+            self.calls.values().enumerate().map(|(n, call)| (format!("{n:04}"), call.clone())).collect();
+        for call in calls.values_mut() {
             call.remove("toolCallId");
         }
-        (said, calls, self.plan.clone())
+        Self { said, calls, plan: self.plan.clone() }
     }
 
     /// The files it has written.
