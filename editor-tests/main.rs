@@ -31,6 +31,7 @@ mod spoil;
 mod talk;
 mod terminal;
 mod transcript;
+mod web;
 mod wire;
 
 use std::collections::BTreeSet;

@@ -6,6 +6,7 @@
 //! | `files` | files of the project; `=== path` begins each (`~/path` for the home). `files git` commits them |
 //! | `config` | `opencode.json` of the project; `config home` is merged into the user's |
 //! | `environment` | `NAME=value`, or `NAME` alone to take it away |
+//! | `web` | what the pretended web says (see `web.rs`); `${WEB}` is its address |
 //! | `model` | what the pretended provider says (see `model.rs`); without one, adjutant is on its own |
 //! | `editor` | what the editor says: JSON, one message per line, and actions, which begin with `#` |
 //! | `terminal` | commands, each after `$ `, and what they print; see `terminal.rs` |
@@ -42,6 +43,7 @@ use crate::model::{self, Model};
 use crate::names::Names;
 use crate::project::Project;
 use crate::terminal;
+use crate::web::Web;
 
 /// What may come at any time: updates that say something about the session, not the turn; reads of
 /// buffers, of which there may be as many as it takes; withdrawn questions.
@@ -103,6 +105,11 @@ impl Transcript {
         let mut script = Vec::new();
         let mut has_model = false;
         let mut user = Value::Null;
+        let web = self.pieces.iter().find_map(|piece| match piece {
+            Piece::Block { info, body, .. } if info == "web" => Some(Web::start(body)),
+            _ => None,
+        });
+        let web_filled = |text: &str| web.as_ref().map_or(text.to_owned(), |web| web.fill(text));
         for piece in &self.pieces {
             let Piece::Block { info, body, line } = piece else { continue };
             match info.as_str() {
@@ -124,7 +131,7 @@ impl Transcript {
                 }
                 "model" => {
                     has_model = true;
-                    script.extend(model::script(body).map_err(|e| format!("line {line}: {e}"))?);
+                    script.extend(model::script(&web_filled(body)).map_err(|e| format!("line {line}: {e}"))?);
                 }
                 "editor" | "editor unanswered" | "agent" | "agent unordered" => {}
                 // Any other language is part of the prose.
@@ -138,7 +145,7 @@ impl Transcript {
             None => {}
         }
         let aside = ASIDE.iter().copied().filter(|kind| !self.text.contains(kind)).collect();
-        let mut run = Run::new(project, model, aside);
+        let mut run = Run::new(project, model, web, aside);
         let mut blessed = Vec::new();
         for piece in &self.pieces {
             let Piece::Block { info, body, line } = piece else { continue };
@@ -259,6 +266,7 @@ impl Buffers {
 struct Run {
     project: Project,
     model: Option<Model>,
+    web: Option<Web>,
     editor: Option<Editor>,
     laws: Laws,
     names: Names,
@@ -280,14 +288,19 @@ struct Run {
 }
 
 impl Run {
-    fn new(project: Project, model: Option<Model>, aside: Vec<&'static str>) -> Self {
+    fn new(project: Project, model: Option<Model>, web: Option<Web>, aside: Vec<&'static str>) -> Self {
         let mut names = Names::new(&project);
         if let Some(model) = &model {
             names.fix(&model.base(), "${MODEL}");
         }
+        if let Some(web) = &web {
+            names.fix(&web.base(), "${WEB}");
+            names.fix(&web.behind("localhost"), "localhost:${PORT}");
+        }
         Self {
             project,
             model,
+            web,
             editor: None,
             laws: Laws::default(),
             names,
@@ -344,6 +357,9 @@ impl Run {
     /// waited for.
     fn fill(&mut self, line: &str) -> Result<String, String> {
         let mut line = fill_paths(&self.project, line);
+        if let Some(web) = &self.web {
+            line = web.fill(&line);
+        }
         if line.contains("${ASK}") {
             let ask = self.newest_ask.clone().ok_or("the agent has not asked anything")?;
             line = line.replace("${ASK}", &ask.to_string());

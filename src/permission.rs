@@ -62,6 +62,9 @@ pub struct Need {
     /// For a command line: the system keeps it from changing anything and from the network, and the
     /// user wants no question then.
     pub kept: bool,
+    /// It goes on with what was allowed a moment ago, so that nobody is asked again: only a deny
+    /// counts.
+    pub agreed: bool,
     /// The change to be shown with the question.
     pub changes: Vec<Change>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units

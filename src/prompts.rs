@@ -20,6 +20,7 @@ pub fn tool(name: &str) -> &'static str {
         "task" => include_str!("../prompts/tool/task.md"),
         "todoread" => include_str!("../prompts/tool/todoread.md"),
         "todowrite" => include_str!("../prompts/tool/todowrite.md"),
+        "webfetch" => include_str!("../prompts/tool/webfetch.md"),
         "write" => include_str!("../prompts/tool/write.md"),
         _ => "",
     }

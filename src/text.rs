@@ -16,7 +16,7 @@ pub fn title(text: &str) -> String {
 /// Writes out what cannot be seen or would change how the rest is read: control characters, line
 /// breaks, bidirectional and zero-width characters, tags.
 pub fn escaped(text: &str) -> String {
-    if !text.chars().any(hidden) {
+    if !text.chars().any(is_hidden) {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len() + 16);
@@ -25,15 +25,16 @@ pub fn escaped(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if hidden(c) && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if hidden(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
+            c if is_hidden(c) && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if is_hidden(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
             c => out.push(c),
         }
     }
     out
 }
 
-fn hidden(c: char) -> bool {
+/// Whether a character cannot be seen, or changes how others are read.
+pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -138,7 +139,7 @@ mod tests {
         ];
         for (text, shown) in table {
             assert_eq!(escaped(text), shown);
-            assert!(!escaped(text).chars().any(hidden));
+            assert!(!escaped(text).chars().any(is_hidden));
         }
     }
 

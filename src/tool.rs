@@ -25,6 +25,7 @@ pub mod structured_output;
 pub mod task;
 pub mod todoread;
 pub mod todowrite;
+pub mod webfetch;
 pub mod write;
 
 pub mod claims;
@@ -55,6 +56,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{CallUpdate, Errands, Event, Kind, Location, Outlet, ReadFile, Up, WriteFile};
 use crate::id::{CallId, SessionId};
@@ -137,6 +139,8 @@ pub struct Context {
     pub files: Files,
     /// What the system forbids the commands of this agent.
     pub confinement: confinement::Confinement,
+    /// What the user wants.
+    pub settings: Arc<Settings>,
     /// Limits of what goes to the model.
     pub limits: truncate::Limits,
 }
@@ -192,6 +196,9 @@ pub enum Failure {
     /// The user said no to something this call led to: the model is told, and the turn ends.
     #[error("{0}")]
     Stopped(String),
+    /// It has come to something that has to be allowed before it can go on, such as another host.
+    #[error("something has to be allowed first")]
+    Further(Box<Prepared>),
     /// The turn was cancelled meanwhile.
     #[error("cancelled")]
     Cancelled,
@@ -288,7 +295,16 @@ pub struct Prepared {
     /// To be judged in order.
     pub needs: Vec<Need>,
     /// Acts.
-    pub run: Box<dyn FnOnce(Context) -> Boxed<'static, Result<Output, Failure>> + Send>,
+    pub run: Run,
+}
+
+/// What a call does once it may.
+pub type Run = Box<dyn FnOnce(Context) -> Boxed<'static, Result<Output, Failure>> + Send>;
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("needs", &self.needs).finish_non_exhaustive()
+    }
 }
 
 /// Erases a tool's types.

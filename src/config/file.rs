@@ -74,6 +74,8 @@ pub(crate) struct File {
     /// What the system forbids the commands of an agent, beyond what is asked: `auto` where it can,
     /// `required` runs no commands where it cannot, `off`; or an object. Default: `auto`.
     pub sandbox: Option<Sandbox>,
+    /// What the web is to the agents.
+    pub webfetch: Option<Webfetch>,
     /// Formatters that run after an edit: true for the usual ones, or by name.
     pub formatter: Option<Tools<Formatter>>,
     /// Language servers: true for the usual ones, or by name.
@@ -783,6 +785,15 @@ pub(crate) struct SandboxOptions {
     /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, secrets and
     /// what cannot be understood ask all the same. Default: false.
     pub unattended: Option<bool>,
+}
+
+/// What the web is to the agents.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Webfetch {
+    /// Hosts of this machine and its network that may be fetched from all the same, as far as the rules
+    /// allow: `localhost:3000`, `*.corp.example`. All others are refused, whatever the rules say.
+    pub private: Option<Vec<String>>,
 }
 
 /// Whether sessions are shared.

@@ -44,6 +44,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         steer: file.steer.unwrap_or(defaults.steer),
         trust_all: file.trust == Some(file::Trust::All),
         sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
+        webfetch_private: file.webfetch.and_then(|webfetch| webfetch.private).unwrap_or_default(),
         formatter: switch(file.formatter),
         lsp: switch(file.lsp),
         log_level: file.log_level.map(|level| match level {

@@ -67,6 +67,8 @@ pub struct Settings {
     pub trusted: bool,
     /// What the system is to forbid commands.
     pub sandbox: Sandbox,
+    /// Hosts of this machine and its network that may be fetched from.
+    pub webfetch_private: Vec<String>,
     /// Formatters.
     pub formatter: Switch<Formatter>,
     /// Language servers.
@@ -114,6 +116,7 @@ impl Default for Settings {
             trust_all: false,
             trusted: false,
             sandbox: Sandbox::default(),
+            webfetch_private: Vec::new(),
             formatter: Switch::Off,
             lsp: Switch::Off,
             log_level: None,

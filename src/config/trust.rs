@@ -206,6 +206,10 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
         push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, Named::default());
     }
+    if let Some(webfetch) = node.get("webfetch") {
+        let detail = webfetch.get("private").map(|private| private.to_json().to_string()).unwrap_or_default();
+        push(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at, Named::default());
+    }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
@@ -300,6 +304,7 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
     if node.get("sandbox").is_some_and(widens) {
         node.take("sandbox");
     }
+    node.take("webfetch");
     if let Some(permission) = entry_mut(node, "permission") {
         tighten(permission, &|permission, action| !loosens(permission, action, user));
     }

@@ -99,6 +99,12 @@ impl Auth {
         })
     }
 
+    /// Everything in it that nobody else should get to see.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let named = ["key", "token", "access", "refresh"];
+        self.0.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
+    }
+
     /// Whether there is a key, or something that gives one.
     pub fn has(&self, provider: &str) -> bool {
         self.key(provider).is_some() || self.tokens(provider).is_some()

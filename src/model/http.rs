@@ -181,15 +181,28 @@ impl Client {
         let client = if parsed.scheme() == "http" && is_loopback(&parsed) {
             self.loopback.get_or_init(|| build(reqwest::Client::builder().no_proxy().tls_certs_only([])))
         } else {
-            self.outside.get_or_init(|| build(with_extra_certificates(&self.environment)?))
+            self.outside.get_or_init(|| build(builder(&self.environment)?))
         };
         client.as_ref().map_err(|e| Error::Network(format!("No connection can be made from here: {e}.")))
     }
 }
 
-fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
-    // Whoever is first installs it; that another was first is fine.
+/// What every client begins with: the certificates of the system and of the process's environment.
+///
+/// # Errors
+/// Why there are none, for a person.
+pub fn builder(environment: &Environment) -> Result<reqwest::ClientBuilder, String> {
+    install();
+    with_extra_certificates(environment)
+}
+
+/// Whoever is first installs what TLS is made of; that another was first is fine.
+fn install() {
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, String> {
+    install();
     builder
         .user_agent(concat!("adjutant/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(Duration::from_secs(30))
@@ -286,7 +299,7 @@ fn broken(who: &str, e: &reqwest::Error) -> Error {
 }
 
 /// An error and its causes, without addresses (they may hold keys) and without repetition.
-fn chain(e: &reqwest::Error) -> String {
+pub fn chain(e: &reqwest::Error) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut next = e.source();
     while let Some(cause) = next {

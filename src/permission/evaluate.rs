@@ -6,6 +6,7 @@
 
 use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, Line, Unit};
+use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
 
@@ -82,14 +83,26 @@ fn one(rules: &Rules, grants: &Rules, permission: &str, pattern: &str) -> Verdic
 }
 
 fn last<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> Option<&'r Rule> {
+    if let Some(address) = address(permission, pattern) {
+        return rules.0.iter().rfind(|rule| url::fits(rule, &address));
+    }
     rules
         .0
         .iter()
         .rfind(|rule| wildcard::matches(&rule.permission, permission) && wildcard::matches(&rule.pattern, pattern))
 }
 
+/// What is fetched is judged by its host, not by how its address is written.
+fn address(permission: &str, pattern: &str) -> Option<Address> {
+    (permission == url::PERMISSION).then(|| Address::read(pattern).ok()).flatten()
+}
+
 /// The rule that decides about one pattern.
 fn judge<'r>(rules: &'r Rules, permission: &str, pattern: &str) -> (Action, Option<&'r Rule>) {
+    if let Some(address) = address(permission, pattern) {
+        let matching: Vec<&Rule> = rules.0.iter().filter(|rule| url::fits(rule, &address)).collect();
+        return decide(&matching);
+    }
     let fits = |rule: &&Rule| match rule.action {
         Action::Deny => {
             wildcard::matches(&rule.permission, permission) && wildcard::matches_folded(&rule.pattern, pattern)

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::rule::Rules;
-use super::{Action, wildcard};
+use super::{Action, Need, Rule, evaluate, wildcard};
 
 /// What becomes of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,50 +15,113 @@ pub enum UrlVerdict {
     Refused(String),
 }
 
-/// Judges an address before anything is resolved. `secrets` are values that must not leave in a
-/// query; shorter ones than 8 bytes are not looked for.
-pub fn judge_url(rules: &Rules, text: &str, secrets: &[String]) -> UrlVerdict {
-    let refused = |reason: &str| UrlVerdict::Refused(reason.to_owned());
-    let text = text.trim();
-    if text.chars().any(super::paths::invisible) {
-        return refused("it holds characters that cannot be seen");
-    }
-    if text.contains('\\') {
-        return refused("it holds a backslash, which programs read in different ways");
-    }
-    let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
-    if !matches!(scheme.as_str(), "http" | "https") {
-        return refused("only http and https addresses are fetched");
-    }
-    // The zone of an address is not part of what a URL may hold, but people and attackers write it.
-    let plain = without_zone(text);
-    let authority =
-        plain.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?', '#', '\\']).next().unwrap_or_default());
-    if authority.rsplit('@').next().unwrap_or_default().contains('%') {
-        return refused("its host is escaped");
-    }
-    let Ok(url) = reqwest::Url::parse(&plain) else { return refused("it is not a valid address") };
-    let Some(host) = url.host_str().filter(|host| !host.is_empty()) else { return refused("it names no host") };
-    let host = host.trim_end_matches('.').to_ascii_lowercase();
-    if let Some(reason) = local_host(&host) {
-        return UrlVerdict::Judged(Action::Deny, format!("{host} {reason}"));
-    }
-    let (mut action, mut reason) = by_rules(rules, &url, &host);
-    let mut least = |why: &str| {
-        if action == Action::Allow {
-            (action, reason) = (Action::Ask, why.to_owned());
+/// The key of the permission that addresses are judged by.
+pub const PERMISSION: &str = "webfetch";
+
+/// A web address, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// As it is asked for.
+    pub url: reqwest::Url,
+    /// The host that is really meant: lower case, without the last dot.
+    pub host: String,
+}
+
+impl Address {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// Why it is none, for a person.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.chars().any(super::paths::invisible) {
+            return Err("it holds characters that cannot be seen".into());
         }
+        if text.contains('\\') {
+            return Err("it holds a backslash, which programs read in different ways".into());
+        }
+        let scheme = text.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        if !matches!(scheme.as_str(), "http" | "https") {
+            return Err("only http and https addresses are fetched".into());
+        }
+        // The zone of an address is not part of what a URL may hold, but people and attackers write it.
+        let plain = without_zone(text);
+        let authority = plain
+            .split_once("://")
+            .map_or("", |(_, rest)| rest.split(['/', '?', '#', '\\']).next().unwrap_or_default());
+        if authority.rsplit('@').next().unwrap_or_default().contains('%') {
+            return Err("its host is escaped".into());
+        }
+        let url = reqwest::Url::parse(&plain).map_err(|_| "it is not a valid address".to_owned())?;
+        let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+        if host.is_empty() {
+            return Err("it names no host".into());
+        }
+        Ok(Self { url, host })
+    }
+
+    /// What fetching it needs. `secrets` are values that must not leave with it; shorter ones than 8
+    /// bytes are not looked for. `private` are the hosts of this machine and network that may be
+    /// fetched from all the same: `host` or `host:port`. Nothing is resolved here.
+    pub fn need(&self, secrets: &[String], private: &[String]) -> Need {
+        let origin = self.url.origin().ascii_serialization();
+        let mut need = Need::new(PERMISSION, self.url.as_str()).always(format!("{origin}/*"));
+        need.floor = self.floor(secrets, private);
+        need
+    }
+
+    /// Whether the settings let it be fetched from wherever its name leads.
+    pub fn is_named(&self, private: &[String]) -> bool {
+        private.iter().any(|pattern| {
+            let (wanted, port) = port_of(pattern);
+            (port.is_none() || port == self.url.port_or_known_default())
+                && labels(&wanted.to_ascii_lowercase(), &self.host)
+        })
+    }
+
+    fn floor(&self, secrets: &[String], private: &[String]) -> Option<(Action, String)> {
+        let (url, host) = (&self.url, &self.host);
+        if let Some(reason) = local_host(host).filter(|_| !self.is_named(private)) {
+            return Some((Action::Deny, format!("{host} {reason}.")));
+        }
+        let ask = |reason: String| Some((Action::Ask, reason));
+        let whole = |reason: &str| ask(format!("{reason}: {url}"));
+        let sent = format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
+        let named = format!("{}:{}", url.username(), url.password().unwrap_or_default());
+        if secrets.iter().any(|secret| holds(&sent, secret) || holds(&named, secret) || holds(host, secret)) {
+            return whole("it would send a secret");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return whole(&format!("it names a user; the host is {host}"));
+        }
+        if url.query().is_some_and(looks_secret) || url.path().split('/').any(|part| part.len() > 200) {
+            return whole("it would send a long text that may hold data of yours");
+        }
+        None
+    }
+}
+
+/// Judges an address before anything is resolved. `secrets` as for [`Address::need`].
+pub fn judge_url(rules: &Rules, text: &str, secrets: &[String]) -> UrlVerdict {
+    let address = match Address::read(text) {
+        Ok(address) => address,
+        Err(reason) => return UrlVerdict::Refused(reason),
     };
-    if !url.username().is_empty() || url.password().is_some() {
-        least(&format!("it names a user; the host is {host}"));
-    }
-    let sent = format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
-    if secrets.iter().any(|secret| holds(&sent, secret)) {
-        least("it would send a secret");
-    } else if url.query().is_some_and(looks_secret) || url.path().split('/').any(|part| part.len() > 200) {
-        least("it would send a long text that may hold data of yours");
-    }
-    UrlVerdict::Judged(action, reason)
+    let verdict = evaluate(rules, &Rules::default(), &address.need(secrets, &[]));
+    let reason = verdict.reason.unwrap_or_else(|| match verdict.rule {
+        Some(rule) if rule.pattern == "*" => format!("the default for {}", address.host),
+        Some(rule) => format!("\"{}\" names {}", rule.pattern, address.host),
+        None => format!("{} is not named by a rule", address.host),
+    });
+    UrlVerdict::Judged(verdict.action, reason)
+}
+
+/// Whether a rule about fetching speaks about an address. One that allows does so host by host; one
+/// that asks or denies also where its text is found in the address as it is written.
+pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
+    let written = || rule.action != Action::Allow && wildcard::matches_folded(&rule.pattern, address.url.as_str());
+    wildcard::matches(&rule.permission, PERMISSION)
+        && (rule.pattern == "*" || names(&rule.pattern, &address.url, &address.host) || written())
 }
 
 fn without_zone(text: &str) -> String {
@@ -130,35 +193,12 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// Rules for `webfetch`: a pattern is a host, or an address whose host is compared label by label.
-fn by_rules(rules: &Rules, url: &reqwest::Url, host: &str) -> (Action, String) {
-    let mut decided = (Action::Ask, format!("{host} is not named by a rule"));
-    let mut denied = None;
-    for rule in rules.0.iter().filter(|rule| wildcard::matches(&rule.permission, "webfetch")) {
-        if rule.pattern != "*" && !names(&rule.pattern, url, host) {
-            continue;
-        }
-        let reason = if rule.pattern == "*" {
-            format!("the default for {host}")
-        } else {
-            format!("\"{}\" names {host}", rule.pattern)
-        };
-        if rule.action == Action::Deny && rule.pattern != "*" {
-            denied = Some((Action::Deny, reason.clone()));
-        }
-        decided = (rule.action, reason);
-    }
-    denied.unwrap_or(decided)
-}
-
+/// Whether a pattern, a host or an address whose host is compared label by label, names an address.
 fn names(pattern: &str, url: &reqwest::Url, host: &str) -> bool {
     let (scheme, rest) = pattern.split_once("://").map_or((None, pattern), |(scheme, rest)| (Some(scheme), rest));
     let cut = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(cut);
-    let (wanted, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (host, port.parse().ok()),
-        _ => (authority, None),
-    };
+    let (wanted, port) = port_of(authority);
     // A port that was not named is the scheme's own.
     let same_port = port == url.port() || (port.is_some() && port == url.port_or_known_default());
     let sent = match url.query() {
@@ -169,7 +209,17 @@ fn names(pattern: &str, url: &reqwest::Url, host: &str) -> bool {
     scheme.is_none_or(|scheme| scheme == "*" || scheme.eq_ignore_ascii_case(url.scheme()))
         && same_port
         && same_path
-        && labels(&wanted.to_ascii_lowercase(), host)
+        && (scheme.is_some() && wanted == "*" || labels(&wanted.to_ascii_lowercase(), host))
+}
+
+/// A host and the port behind it.
+fn port_of(authority: &str) -> (&str, Option<u16>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (host, port.parse().ok())
+        }
+        _ => (authority, None),
+    }
 }
 
 /// A host pattern: each label alone, `*.` at the start for any number of them.
@@ -247,7 +297,7 @@ mod tests {
         }
     }
 
-    /// U36 to U40 are about what a page holds and how long it takes: no tool fetches pages yet. The
+    /// U36 to U40 are about what a page holds and how long it takes: `tool/webfetch.rs` has them. The
     /// rows about names, redirects and secrets are told in words; here they are what they come to.
     #[test]
     fn the_table_of_addresses() {
@@ -348,9 +398,89 @@ mod tests {
             ("https:///x", "deny"),
             ("http://", "refuse"),
             ("https://docs.allowed.example\u{200b}/", "refuse"),
+            ("https://sk-live-0123456789.docs.allowed.example/", "ask"),
         ];
         for (text, expected) in table {
             assert_eq!(verdict(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_name_hosts() {
+        use Action::{Allow, Ask, Deny};
+        let rule = |(pattern, action): &(&str, Action)| Rule {
+            permission: PERMISSION.into(),
+            pattern: (*pattern).into(),
+            action: *action,
+            source: "test".into(),
+        };
+        type Case<'a> = (&'a [(&'a str, Action)], &'a str, Action);
+        let table: &[Case<'_>] = &[
+            (&[("*", Allow)], "https://a.example/", Allow),
+            (&[], "https://a.example/", Ask),
+            (&[("https://*", Allow)], "https://a.b.example/x", Allow),
+            (&[("https://*", Allow)], "http://a.b.example/x", Ask),
+            (&[("*.example", Allow)], "https://a.b.example/x", Allow),
+            (&[("*.example", Allow)], "https://example/x", Deny),
+            (&[("a.example", Allow)], "https://a.example:8443/", Ask),
+            (&[("a.example:8443", Allow)], "https://a.example:8443/", Allow),
+            // What asks or denies is found in the text as well.
+            (&[("*", Allow), ("*evil*", Deny)], "https://www.evil.example/", Deny),
+            (&[("*", Allow), ("*EVIL*", Deny)], "https://www.evil.example/", Deny),
+            (&[("*", Allow), ("*secret*", Ask)], "https://a.example/?q=secret", Ask),
+            (&[("*good*", Allow)], "https://www.evil.example/good", Ask),
+            // A deny stands before what is broader, not before what is narrower.
+            (&[("*.b.example", Deny), ("*", Allow)], "https://a.b.example/", Deny),
+            (&[("https://*.b.example/*", Deny), ("https://a.b.example/*", Allow)], "https://a.b.example/", Allow),
+        ];
+        for (rules, url, expected) in table {
+            let rules = Rules(rules.iter().map(rule).collect());
+            let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[]) else { panic!("{url}") };
+            assert_eq!(action, *expected, "{rules:?} {url}");
+        }
+    }
+
+    #[test]
+    fn private_hosts_are_reached_by_name_only() {
+        let private = ["localhost:3000".to_owned(), "*.corp.internal".into(), "[::1]".into(), "10.0.0.1".into()];
+        let table = [
+            ("http://localhost:3000/", true),
+            ("http://localhost/", false),
+            ("http://wiki.corp.internal/", true),
+            ("http://corp.internal/", false),
+            ("http://[::1]:8080/", true),
+            ("http://10.0.0.1/", true),
+            ("http://10.0.0.2/", false),
+            ("http://127.0.0.1:3000/", false),
+        ];
+        for (url, open) in table {
+            let need = Address::read(url).unwrap().need(&[], &private);
+            assert_eq!(need.floor.is_none(), open, "{url}");
+            assert!(
+                open == (evaluate(&Rules::built_in(&[("*", "*", Action::Allow)]), &Rules::default(), &need).action
+                    == Action::Allow)
+            );
+        }
+    }
+
+    #[test]
+    fn always_grants_one_host_and_no_secret() {
+        let granted = |url: &str| Address::read(url).unwrap().need(&["sk-live-0123456789".into()], &[]);
+        let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
+        let need = granted("https://a.example:8443/x?y");
+        assert_eq!(need.always, ["https://a.example:8443/*"]);
+        assert!(super::super::settles(&asked, &Rules::default(), &need));
+        assert!(!super::super::settles(&asked, &Rules::default(), &granted("https://a.example/?q=sk-live-0123456789")));
+        let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
+        for (url, action) in [
+            ("https://a.example/", Action::Allow),
+            ("https://a.example/b/c?d", Action::Allow),
+            ("http://a.example/", Action::Ask),
+            ("https://a.example.evil.test/", Action::Ask),
+            ("https://b.example/?https://a.example/", Action::Ask),
+            ("https://a.example/?q=sk-live-0123456789", Action::Ask),
+        ] {
+            assert_eq!(evaluate(&asked, &grants, &granted(url)).action, action, "{url}");
         }
     }
 }

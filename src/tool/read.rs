@@ -242,7 +242,7 @@ fn attachment(place: &Resolved, bytes: &[u8], mime: &str) -> Result<Output, Fail
 }
 
 /// What a file is by its first bytes, if it is something models can look at.
-fn picture(bytes: &[u8]) -> Option<&'static str> {
+pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),

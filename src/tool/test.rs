@@ -137,6 +137,7 @@ impl Stage {
             claims: Arc::default(),
             files: Files::default(),
             confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
+            settings: Arc::default(),
             limits: truncate::Limits::default(),
         };
         (context, up)

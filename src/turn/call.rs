@@ -22,7 +22,7 @@ use crate::message::{Call, CallState, Completed, Content, Message, Part};
 use crate::permission::explain::{explain, unit_line};
 use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
 use crate::tool::claims::Claims;
-use crate::tool::{AnyTool, Context, Failure, Output, truncate};
+use crate::tool::{AnyTool, Context, Failure, Output, Run, truncate};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -188,6 +188,7 @@ impl One<'_> {
                         metadata.insert(remind::INTERRUPTED.into(), Value::Bool(true));
                         "The user cancelled the turn before the call ended.".into()
                     }
+                    Failure::Further(_) => "The call did not come to its end.".into(),
                     Failure::Broken(cause) => {
                         tracing::error!("{} failed: {cause}", self.call.tool);
                         format!("The tool failed: {cause}")
@@ -266,17 +267,31 @@ impl One<'_> {
         }
         let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
-        let run = caught((prepared.run)(context.clone()));
+        let mut run = prepared.run;
+        loop {
+            match self.run(run, &context).await {
+                Ok(output) => return Ok(truncate::finish(output, &context)),
+                Err(Failure::Further(further)) => {
+                    for need in &further.needs {
+                        self.permit(need, None).await?;
+                    }
+                    run = further.run;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    async fn run(&self, run: Run, context: &Context) -> Result<Output, Failure> {
         // Tools watch for the cancel themselves; one that does not is left behind.
         let left_behind = async {
             self.scope.cancelled.cancelled().await;
             tokio::time::sleep(GRACE).await; // the grace a tool has to clean up
         };
-        let output = tokio::select! {
-            output = run => output?,
-            () = left_behind => return Err(Failure::Cancelled),
-        };
-        Ok(truncate::finish(output, &context))
+        tokio::select! {
+            output = caught(run(context.clone())) => output,
+            () = left_behind => Err(Failure::Cancelled),
+        }
     }
 
     /// Tells what the call is, as far as it is known now.
@@ -333,6 +348,7 @@ pub(super) async fn permit(
     match verdict.action {
         Action::Allow => return Ok(()),
         Action::Deny => return Err(Failure::Denied(Denial::Rule(forbidden(&verdict, need)))),
+        Action::Ask if need.agreed => return Ok(()),
         Action::Ask => {}
     }
     // What the user is asked about is kept first: the process may not live to hear the answer.
@@ -408,6 +424,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
         claims: Arc::default(),
         files: scope.files,
         confinement: scope.confinement.for_agent(&agent.rules, &scope.settings),
+        settings: scope.settings.clone(),
         limits: truncate::Limits { lines: scope.settings.tool_output.lines, bytes: scope.settings.tool_output.bytes },
     }
 }
@@ -447,6 +464,9 @@ fn asks(need: &Need, verdict: &Verdict) -> String {
     for unit in asked.filter(|_| verdict.units.len() > 1) {
         text.push('\n');
         text.push_str(&unit_line(unit));
+    }
+    if let Some(from) = need.metadata.get("from").and_then(Value::as_str) {
+        text.push_str(&format!("\n{from} leads there."));
     }
     if let Some(sandbox) = need.metadata.get("sandbox").and_then(Value::as_str) {
         text.push_str(&format!("\nSandbox: {sandbox}."));

@@ -98,5 +98,6 @@ async fn attempt(scope: &Scope, agent: &Agent, call: &mut Call, tool: &dyn AnyTo
     call.state = CallState::Running;
     let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&call.call) };
     scope.outlet.event(Event::Call(Box::new(update))).await;
+    // No tool that a command runs comes to more than it said.
     call::caught((prepared.run)(context)).await
 }

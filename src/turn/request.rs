@@ -160,11 +160,14 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         CallState::Completed(done) => (&done.output, false, &done.attachments),
         CallState::Failed { error, .. } => (error, true, &[]),
     };
+    let blind = files.iter().filter(|file| attachment(file, frame).is_none());
+    let blind: String =
+        blind.map(|file| format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime)).collect();
     CallResult {
         id: call.call.to_string(),
         provider_id: call.provider_id.clone(),
         name: call.tool.clone(),
-        text: text.into(),
+        text: format!("{text}{blind}"),
         failed,
         attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
     }

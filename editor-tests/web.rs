@@ -1,0 +1,104 @@
+//! A pretended web: a server on a loopback port that says what a `web` block says.
+//!
+//! ```text
+//! === /page text/html           what follows is the page, with status 200
+//! === /zip application/zip base64   … in base64
+//! === /old -> ${WEB}/page       a redirect
+//! === /gone 404 text/plain      another status
+//! === /slow hang                nothing, ever
+//! ```
+//!
+//! `${WEB}` is its address; `${PORT}` alone its port, for addresses with another host.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use base64::Engine;
+
+/// A pretended web, as long as the process lives.
+pub struct Web {
+    port: u16,
+}
+
+#[derive(Clone)]
+struct Page {
+    head: String,
+    body: Vec<u8>,
+    hangs: bool,
+}
+
+impl Web {
+    /// Reads a `web` block, and serves it.
+    pub fn start(block: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let web = Self { port: listener.local_addr().unwrap().port() };
+        let pages = pages(&web.fill(block));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let pages = pages.clone();
+                thread::spawn(move || answer(stream, &pages));
+            }
+        });
+        web
+    }
+
+    /// A text with its address in it.
+    pub fn fill(&self, text: &str) -> String {
+        text.replace("${WEB}", &self.base()).replace("${PORT}", &self.port.to_string())
+    }
+
+    /// Its address.
+    pub fn base(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port, as it stands behind another host.
+    pub fn behind(&self, host: &str) -> String {
+        format!("{host}:{}", self.port)
+    }
+}
+
+fn pages(block: &str) -> BTreeMap<String, Page> {
+    let mut found = BTreeMap::new();
+    for piece in block.split("=== ").skip(1) {
+        let (line, body) = piece.split_once('\n').unwrap_or((piece, ""));
+        let (path, rest) = line.split_once(' ').unwrap_or((line, "text/plain"));
+        let mut words = rest.split(' ').peekable();
+        let status = words.next_if(|word| word.parse::<u16>().is_ok()).unwrap_or("200").to_owned();
+        let kind = words.next().unwrap_or("text/plain");
+        let encoded = words.next();
+        let body = match encoded {
+            Some("base64") => base64::engine::general_purpose::STANDARD.decode(body.trim()).unwrap(),
+            _ => body.as_bytes().to_vec(),
+        };
+        let head = match (kind, encoded) {
+            ("->", Some(to)) => format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\n"),
+            _ => format!("HTTP/1.1 {status} Whatever\r\ncontent-type: {kind}\r\n"),
+        };
+        let body = if kind == "->" { Vec::new() } else { body };
+        found.insert(path.to_owned(), Page { head, body, hangs: kind == "hang" });
+    }
+    found
+}
+
+fn answer(mut stream: TcpStream, pages: &BTreeMap<String, Page>) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
+    let request = lines.next()?.ok()?;
+    for line in lines.by_ref() {
+        if line.ok()?.is_empty() {
+            break;
+        }
+    }
+    let path = request.split(' ').nth(1)?;
+    let nothing = Page { head: "HTTP/1.1 404 Not Found\r\n".into(), body: Vec::new(), hangs: false };
+    let page = pages.get(path.split('?').next()?).cloned().unwrap_or(nothing);
+    if page.hangs {
+        // Until the other side is gone.
+        lines.next();
+        return None;
+    }
+    let head = format!("{}content-length: {}\r\nconnection: close\r\n\r\n", page.head, page.body.len());
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&page.body)).ok()
+}

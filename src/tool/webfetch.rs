@@ -1,0 +1,375 @@
+//! `webfetch`: a page of the web, for the model to read. Every address on the way is judged before
+//! anything is sent to it: by the rules, by its name, and by where the name leads. A redirect to
+//! another host is another question.
+
+mod markdown;
+mod page;
+mod visit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{CONTENT_TYPE, LOCATION};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Boxed, Context, Description, Failure, Output, Prepared, Tool};
+use crate::event::Kind;
+use crate::message::File;
+use crate::model::auth::Auth;
+use crate::permission::Need;
+use crate::permission::url::Address;
+use crate::{process, text};
+use page::Page;
+use visit::Web;
+
+/// The largest page, in bytes, unpacked.
+const LARGEST: usize = 5 << 20;
+
+/// How long fetching takes at most, unless the model says otherwise.
+const PATIENCE: u32 = 30;
+
+/// How long it may say.
+const LONGEST: u32 = 120;
+
+/// How many redirects are followed.
+const HOPS: usize = 8;
+
+/// See the module.
+#[derive(Default)]
+pub struct Webfetch {
+    web: Arc<Web>,
+}
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The whole address
+    pub url: String,
+    /// What to make of a page; markdown if left out
+    #[serde(default)]
+    #[schemars(with = "Format")]
+    pub format: Option<Format>,
+    /// How many seconds it may take: 30 if left out, 120 at most
+    pub timeout: Option<u32>,
+}
+
+/// What is made of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Words with the marks of Markdown.
+    #[default]
+    Markdown,
+    /// Words alone.
+    Text,
+    /// As it came.
+    Html,
+}
+
+/// One address that may be asked, and how the call came to it.
+pub struct Visit {
+    web: Arc<Web>,
+    address: Address,
+    /// The hosts of this machine and network that the settings open.
+    private: Vec<String>,
+    secrets: Arc<[String]>,
+    format: Format,
+    /// How much time is left.
+    left: Duration,
+    limit: Duration,
+    hops: usize,
+}
+
+impl Tool for Webfetch {
+    const NAME: &'static str = "webfetch";
+    const KIND: Kind = Kind::Fetch;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = Visit;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        let url = Address::read(&input.url).map_or_else(|_| input.url.clone(), |address| address.url.to_string());
+        Description { title: text::title(&format!("Fetch {url}")), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Visit), Failure> {
+        let address = Address::read(&input.url)
+            .map_err(|why| Failure::Tell(format!("{} cannot be fetched: {why}.", text::title(&input.url))))?;
+        let limit = Duration::from_secs(input.timeout.unwrap_or(PATIENCE).clamp(1, LONGEST).into());
+        let visit = Visit {
+            web: self.web.clone(),
+            address,
+            private: context.settings.webfetch_private.clone(),
+            secrets: secrets(context).into(),
+            format: input.format.unwrap_or_default(),
+            left: limit,
+            limit,
+            hops: 0,
+        };
+        Ok((vec![visit.need()], visit))
+    }
+
+    async fn run(&self, visit: Visit, context: Context) -> Result<Output, Failure> {
+        let cancelled = context.cancelled.clone();
+        tokio::select! {
+            output = visit.make(&context) => output,
+            () = cancelled.cancelled() => Err(Failure::Cancelled),
+        }
+    }
+}
+
+impl Visit {
+    fn need(&self) -> Need {
+        let mut need = self.address.need(&self.secrets, &self.private);
+        need.metadata.insert("url".into(), self.address.url.as_str().into());
+        need
+    }
+
+    async fn make(self, context: &Context) -> Result<Output, Failure> {
+        let until = Instant::now() + self.left;
+        let url = self.address.url.clone();
+        let fail = |why: String| Failure::Tell(format!("{url} could not be fetched: {why}."));
+        let named = self.address.is_named(&self.private);
+        let accept = match self.format {
+            Format::Markdown => "text/markdown, text/plain;q=0.9, text/html;q=0.8, */*;q=0.1",
+            Format::Text => "text/plain, text/markdown;q=0.9, text/html;q=0.8, */*;q=0.1",
+            Format::Html => "text/html, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.1",
+        };
+        let late = |came: usize| {
+            let came = if came > 0 { format!("; {} had come", text::count(came, "byte")) } else { String::new() };
+            format!("it was not there within {}{came}", text::count(self.limit.as_secs() as usize, "second"))
+        };
+        let answer = timeout_at(until, self.web.get(&context.environment, &self.address, named, accept));
+        let mut response = answer.await.map_err(|_| fail(late(0)))?.map_err(fail)?;
+        let status = response.status();
+        if status.is_redirection()
+            && let Some(to) = response.headers().get(LOCATION)
+        {
+            let to = String::from_utf8_lossy(to.as_bytes()).into_owned();
+            drop(response);
+            return Err(self.follow(&to, until.saturating_duration_since(Instant::now())));
+        }
+        if !status.is_success() {
+            return Err(fail(format!("the server answered {status}")));
+        }
+        let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let content_type = text::title(content_type);
+        let too_large = || fail(format!("it has more than {} MiB ({content_type})", LARGEST >> 20));
+        if response.content_length().is_some_and(|length| length > LARGEST as u64) {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::new();
+        loop {
+            let piece = timeout_at(until, response.chunk()).await.map_err(|_| fail(late(bytes.len())))?;
+            let Some(piece) = piece.map_err(|e| fail(visit::broken(&e)))? else { break };
+            // What is counted is what was packed, not its package.
+            if bytes.len() + piece.len() > LARGEST {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let (format, size) = (self.format, bytes.len());
+        let (at, kind) = (url.clone(), content_type.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let page = page::read(&bytes, &kind, &at, format);
+            let picture = matches!(page, Page::Picture(_)).then(|| STANDARD.encode(&bytes));
+            (page, picture)
+        });
+        let (page, picture) = read.await.map_err(|e| Failure::Broken(e.to_string()))?;
+        let metadata = json!({
+            "url": url.as_str(),
+            "status": status.as_u16(),
+            "contentType": content_type,
+            "bytes": size,
+            "redirects": self.hops,
+        });
+        let metadata = metadata.as_object().cloned().unwrap_or_default();
+        let kind = if content_type.is_empty() { "no type" } else { &content_type };
+        let output = Output { title: text::title(&format!("{url} ({kind})")), metadata, ..Output::default() };
+        Ok(match page {
+            Page::Words(words, 0) => Output { text: words, ..output },
+            Page::Words(words, hidden) => {
+                let note = format!("({} that cannot be seen taken out)", text::count(hidden, "character"));
+                Output { text: format!("{words}\n\n{note}"), ..output }
+            }
+            Page::Binary => {
+                Output { text: format!("binary, {} ({kind}): not shown", text::count(size, "byte")), ..output }
+            }
+            Page::Picture(mime) => {
+                let file = File { mime: mime.into(), name: None, uri: Some(url.to_string()), data: picture };
+                Output { text: format!("{mime}, {}", text::count(size, "byte")), attachments: vec![file], ..output }
+            }
+        })
+    }
+
+    /// Goes on to where a redirect leads, once that is allowed.
+    fn follow(self, to: &str, left: Duration) -> Failure {
+        let from = self.address.url.clone();
+        let fail = |why: String| Failure::Tell(format!("{from} could not be fetched: {why}."));
+        if self.hops >= HOPS {
+            return fail(format!("it leads on and on, {HOPS} times by now"));
+        }
+        let next = from.join(to).map_err(|e| e.to_string()).and_then(|url| Address::read(url.as_str()));
+        let address = match next {
+            Ok(address) => address,
+            Err(why) => return fail(format!("it leads to {}, and {why}", text::title(to))),
+        };
+        let agreed = same_place(&from, &address.url);
+        let next = Self { address, left, hops: self.hops + 1, ..self };
+        let mut need = next.need();
+        need.agreed = agreed;
+        need.metadata.insert("from".into(), from.as_str().into());
+        let run = move |context: Context| -> Boxed<'static, Result<Output, Failure>> {
+            Box::pin(async move {
+                let cancelled = context.cancelled.clone();
+                tokio::select! {
+                    output = next.make(&context) => output,
+                    () = cancelled.cancelled() => Err(Failure::Cancelled),
+                }
+            })
+        };
+        Failure::Further(Box::new(Prepared { needs: vec![need], run: Box::new(run) }))
+    }
+}
+
+/// Whether an answer for one address is one for another: the same host, and nothing less private.
+fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
+    let upgraded = from.scheme() == "http" && to.scheme() == "https" && from.port().is_none() && to.port().is_none();
+    from.host_str() == to.host_str() && to.username().is_empty() && (from.origin() == to.origin() || upgraded)
+}
+
+/// What must not leave in an address: the keys in the settings, in the environment and in `auth.json`.
+/// Two small files are read where it stands, so that calls made side by side keep their order.
+fn secrets(context: &Context) -> Vec<String> {
+    let settings = context.settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
+    let mut secrets: Vec<String> = settings.map(|key| key.expose().to_owned()).collect();
+    let vars = context.environment.vars().filter(|(name, _)| process::secret(name));
+    secrets.extend(vars.map(|(_, value)| value.to_owned()));
+    secrets.extend(Auth::read(&context.environment).secrets().map(str::to_owned));
+    secrets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::super::erase;
+    use super::super::test::{Stage, call};
+    use super::*;
+    use crate::config::Settings;
+
+    /// A server that answers once with a head and a body, and then, if it is `slow`, says no more.
+    async fn server(head: &'static str, body: Vec<u8>, slow: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 2048];
+            let _ = stream.read(&mut request).await;
+            stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n").as_bytes()).await.unwrap();
+            // Whoever has enough hangs up.
+            let _ = stream.write_all(&body).await;
+            if slow {
+                let _ = stream.read(&mut request).await;
+            }
+        });
+        url
+    }
+
+    fn context(stage: &Stage) -> Context {
+        let settings = Settings { webfetch_private: vec!["127.0.0.1".into()], ..Settings::default() };
+        Context { settings: Arc::new(settings), ..stage.context() }
+    }
+
+    async fn fetch(url: &str, timeout: u32) -> String {
+        let stage = Stage::new();
+        let tool = erase(Webfetch::default());
+        match call(&tool, json!({ "url": url, "timeout": timeout }), &context(&stage)).await {
+            Ok((_, output)) => output.text,
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    /// U36 and U37: neither an endless page nor one that unpacks to gigabytes is waited for, or kept.
+    #[tokio::test]
+    async fn pages_without_measure() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for _ in 0..64 {
+            packed.write_all(&[b' '; 1 << 20]).unwrap();
+        }
+        let bomb = packed.finish().unwrap();
+        assert!(bomb.len() < 100_000);
+        let table = [
+            (
+                "content-type: text/plain\r\n",
+                b"words".to_vec(),
+                true,
+                "it was not there within 1 second; 5 bytes had come.",
+            ),
+            (
+                "content-type: text/plain\r\ncontent-encoding: gzip\r\n",
+                bomb,
+                false,
+                "it has more than 5 MiB (text/plain).",
+            ),
+            ("content-type: text/html\r\n", vec![b'x'; LARGEST + 1], false, "it has more than 5 MiB (text/html)."),
+            (
+                "content-type: text/html\r\ncontent-length: 99999999\r\n",
+                vec![b'x'],
+                true,
+                "it has more than 5 MiB (text/html).",
+            ),
+        ];
+        for (head, body, slow, expected) in table {
+            let url = server(head, body, slow).await;
+            let said = fetch(&url, if slow { 1 } else { 30 }).await;
+            assert_eq!(said, format!("{url} could not be fetched: {expected}"), "{head}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_for() {
+        let stage = Stage::new();
+        let settings = Settings { webfetch_private: vec!["127.0.0.1".into()], ..Settings::default() };
+        let context = Context { settings: Arc::new(settings), ..stage.context() };
+        let tool = erase(Webfetch::default());
+        let need = async |url: &str| tool.prepare(json!({ "url": url }), &context).await.map(|p| p.needs[0].clone());
+        let asked = need("HTTPS://Docs.Example/a b?c#d").await.unwrap();
+        assert_eq!(
+            (asked.permission.as_str(), asked.patterns[0].as_str()),
+            ("webfetch", "https://docs.example/a%20b?c#d")
+        );
+        assert_eq!(asked.always, ["https://docs.example/*"]);
+        assert!(asked.floor.is_none() && need("http://127.0.0.1:1/").await.unwrap().floor.is_none());
+        assert!(need("http://127.0.0.2:1/").await.unwrap().floor.is_some());
+        assert_eq!(
+            need("docs.example").await.unwrap_err().to_string(),
+            "docs.example cannot be fetched: only http and https addresses are fetched."
+        );
+    }
+
+    #[test]
+    fn the_same_place() {
+        let table = [
+            ("http://a.example/x", "http://a.example/y", true),
+            ("http://a.example/x", "https://a.example/x", true),
+            ("https://a.example/x", "http://a.example/x", false),
+            ("http://a.example/x", "http://a.example:8080/x", false),
+            ("http://a.example:80/x", "https://a.example/x", true),
+            ("http://a.example/x", "http://www.a.example/x", false),
+            ("http://a.example/x", "http://user@a.example/x", false),
+        ];
+        let url = |text: &str| reqwest::Url::parse(text).unwrap();
+        for (from, to, same) in table {
+            assert_eq!(same_place(&url(from), &url(to)), same, "{from} {to}");
+        }
+    }
+}

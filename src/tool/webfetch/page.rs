@@ -1,0 +1,181 @@
+//! What came over the wire, made fit for a model: words as words, pictures as pictures, and of
+//! everything else only what it is.
+
+use reqwest::Url;
+
+use super::Format;
+use super::markdown;
+use crate::text;
+use crate::tool::read::picture;
+
+/// What a page comes to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Page {
+    /// Words, and how many hidden characters were taken out of them.
+    Words(String, usize),
+    /// Something models can look at, of this type.
+    Picture(&'static str),
+    /// Neither.
+    Binary,
+}
+
+/// Reads a body that came from `url` with this `content-type`, which may lie.
+pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: Format) -> Page {
+    let kind = kind(content_type);
+    if let Some(mime) = picture(bytes) {
+        return Page::Picture(mime);
+    }
+    let label = parameter(content_type, "charset");
+    let encoding = label.as_deref().and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
+    let wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible())
+        || encoding_rs::Encoding::for_bom(bytes).is_some();
+    if !wide && (is_binary(bytes) || is_media(&kind)) {
+        return Page::Binary;
+    }
+    let html = is_html(&kind, bytes);
+    let words = decoded(bytes, encoding.or_else(|| html.then(|| declared(bytes)).flatten()));
+    let words = match format {
+        Format::Html => words,
+        Format::Markdown | Format::Text if !html => words,
+        Format::Markdown => markdown::read(&words, url, false).text,
+        Format::Text => markdown::read(&words, url, true).text,
+    };
+    let (words, hidden) = visible(&words);
+    Page::Words(words, hidden)
+}
+
+/// `text/html` of `Text/HTML; charset=utf-8`.
+pub(super) fn kind(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn parameter(content_type: &str, name: &str) -> Option<String> {
+    content_type.split(';').skip(1).find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        key.trim().eq_ignore_ascii_case(name).then(|| value.trim().trim_matches('"').to_owned())
+    })
+}
+
+fn is_html(kind: &str, bytes: &[u8]) -> bool {
+    let start = || {
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)]).trim_start().to_ascii_lowercase();
+        start.starts_with("<!doctype html") || start.starts_with("<html")
+    };
+    matches!(kind, "text/html" | "application/xhtml+xml")
+        || matches!(kind, "" | "application/octet-stream" | "text/xml" | "application/xml") && start()
+}
+
+/// Types that are no text, whatever their bytes look like.
+fn is_media(kind: &str) -> bool {
+    let text = kind == "image/svg+xml";
+    !text && ["image/", "audio/", "video/", "font/"].iter().any(|group| kind.starts_with(group))
+}
+
+/// Whether nobody could read it: a NUL, or more than a tenth of what is no text, at the beginning.
+fn is_binary(bytes: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(8 << 10)];
+    let odd = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\n' | b'\r' | b'\t' | 0x0c | 0x1b | 0x08);
+    start.contains(&0) || start.iter().filter(odd).count() * 10 > start.len()
+}
+
+/// What a page says about its own encoding, in its first kilobyte.
+fn declared(bytes: &[u8]) -> Option<&'static encoding_rs::Encoding> {
+    let start = String::from_utf8_lossy(&bytes[..bytes.len().min(1 << 10)]).to_ascii_lowercase();
+    let rest = start.split("charset=").nth(1)?;
+    let label = rest.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', '>', ';', '/']).next()?;
+    // A page that could be read this far is not in UTF-16, whatever it says.
+    encoding_rs::Encoding::for_label(label.as_bytes()).filter(|encoding| encoding.is_ascii_compatible())
+}
+
+fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> String {
+    let usual = || if std::str::from_utf8(bytes).is_ok() { encoding_rs::UTF_8 } else { encoding_rs::WINDOWS_1252 };
+    let bom = encoding_rs::Encoding::for_bom(bytes);
+    let cut_off = |encoding: &'static encoding_rs::Encoding| encoding.decode(bytes).0.into_owned();
+    cut_off(bom.map(|(encoding, _)| encoding).or(encoding).unwrap_or_else(usual))
+}
+
+/// A text without what cannot be seen, and how much of that there was. Marks that pages set between
+/// letters to help with line breaks are not counted.
+fn visible(words: &str) -> (String, usize) {
+    let mut hidden = 0;
+    let mut out = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            '\r' | '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{0c}' => {}
+            c if text::is_hidden(c) => hidden += 1,
+            c => out.push(c),
+        }
+    }
+    (out, hidden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url() -> Url {
+        Url::parse("https://a.example/").unwrap()
+    }
+
+    fn words(bytes: &[u8], content_type: &str) -> String {
+        match read(bytes, content_type, &url(), Format::Markdown) {
+            Page::Words(words, hidden) => {
+                format!("{words}{}", if hidden > 0 { format!(" -{hidden}") } else { String::new() })
+            }
+            Page::Picture(mime) => mime.into(),
+            Page::Binary => "binary".into(),
+        }
+    }
+
+    #[test]
+    fn bodies_are_what_they_are() {
+        let png = b"\x89PNG\r\n\x1a\nrest";
+        let table: &[(&[u8], &str, &str)] = &[
+            (b"<p>hi</p>", "text/html", "hi"),
+            (b"<p>hi</p>", "Text/HTML; charset=UTF-8", "hi"),
+            (b"<p>hi</p>", "text/plain", "<p>hi</p>"),
+            (b"<!DOCTYPE html><p>hi", "", "hi"),
+            (b"{\"a\":1}", "application/json", "{\"a\":1}"),
+            (b"{\"a\":1}", "", "{\"a\":1}"),
+            (b"<svg/>", "image/svg+xml", "<svg/>"),
+            (png, "text/html", "image/png"),
+            (png, "image/png", "image/png"),
+            (b"not a picture", "image/png", "binary"),
+            (b"ID3 words", "audio/mpeg", "binary"),
+            (b"PK\x03\x04\x00\x00", "application/zip", "binary"),
+            // U38: a type that lies.
+            (b"MZ\x00\x01\x02", "text/html", "binary"),
+            (b"\x01\x02\x03\x04\x05", "text/plain", "binary"),
+            (b"caf\xe9", "text/plain; charset=ISO-8859-1", "caf\u{e9}"),
+            (b"caf\xe9", "text/plain", "caf\u{e9}"),
+            (b"<meta charset='latin1'><p>caf\xe9", "text/html", "caf\u{e9}"),
+            (b"<meta charset='utf-16'><p>cafe", "text/html", "cafe"),
+            (b"\xff\xfeh\x00i\x00", "text/plain", "hi"),
+            (b"h\x00i\x00", "text/plain; charset=utf-16le", "hi"),
+            (b"a\r\nb", "text/plain", "a\nb"),
+            // U39: never followed.
+            (
+                b"<meta http-equiv=refresh content='0;url=http://127.0.0.1/'><script>1</script><img src=http://x/>hi",
+                "text/html",
+                "hi",
+            ),
+            // U40: ESC, right-to-left override, tags, the same as entities.
+            ("a\u{1b}[31mb\u{202e}c\u{e0041}d".as_bytes(), "text/plain", "a[31mbcd -3"),
+            (b"a&#x1b;b&#x202e;c&shy;d", "text/html", "abcd -2"),
+        ];
+        for (bytes, content_type, expected) in table {
+            assert_eq!(words(bytes, content_type), *expected, "{content_type} {}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn formats() {
+        let page = b"<h1>A</h1><p><b>b</b>";
+        for (format, expected) in
+            [(Format::Markdown, "# A\n\n**b**"), (Format::Text, "A\n\nb"), (Format::Html, "<h1>A</h1><p><b>b</b>")]
+        {
+            assert_eq!(read(page, "text/html", &url(), format), Page::Words(expected.into(), 0));
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The way to the web. A name is resolved once, what comes out is judged, and the connection goes to
+//! exactly those addresses: nobody answers with a harmless address first and with another one later.
+//! Redirects are never followed here.
+
+use std::error::Error as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT, ACCEPT_LANGUAGE};
+
+use crate::environment::Environment;
+use crate::model::http;
+use crate::permission::url::{Address, forbidden_address};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(15);
+
+/// Whatever turns a name into addresses.
+type Lookup = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
+
+/// The clients, each made when it is first needed: reading certificates takes milliseconds.
+#[derive(Default)]
+pub(super) struct Web {
+    /// For the public: goes nowhere else.
+    public: OnceLock<Made>,
+    /// For the hosts that the user named: goes wherever they lead.
+    named: OnceLock<Made>,
+    /// For what goes through a proxy, which resolves names by itself.
+    proxied: OnceLock<Made>,
+    proxies: OnceLock<Matcher>,
+}
+
+type Made = Result<reqwest::Client, String>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Public,
+    Named,
+    Proxied,
+}
+
+impl Web {
+    /// Asks for a page. `named`: the user lets it be fetched from wherever its host leads.
+    ///
+    /// # Errors
+    /// Why there is no answer, for a person: a sentence without its end.
+    pub(super) async fn get(
+        self: &Arc<Self>,
+        environment: &Environment,
+        address: &Address,
+        named: bool,
+        accept: &'static str,
+    ) -> Result<reqwest::Response, String> {
+        let way = self.way(address, named).await?;
+        let (web, environment) = (self.clone(), environment.clone());
+        let client = tokio::task::spawn_blocking(move || web.client(way, &environment));
+        let client = client.await.map_err(|e| e.to_string())??;
+        let request = client.get(address.url.clone()).header(ACCEPT, accept).header(ACCEPT_LANGUAGE, "en-US,en;q=0.9");
+        request.send().await.map_err(|e| broken(&e))
+    }
+
+    async fn way(&self, address: &Address, named: bool) -> Result<Way, String> {
+        let matcher = self.proxies.get_or_init(Matcher::from_system);
+        let proxied = address.url.as_str().parse().is_ok_and(|uri| matcher.intercept(&uri).is_some());
+        if !proxied {
+            return Ok(if named { Way::Named } else { Way::Public });
+        }
+        if !named && let Ok(found) = lookup(address.host.clone()).await {
+            // Where only the proxy knows the name, the proxy decides.
+            judged(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
+        }
+        Ok(Way::Proxied)
+    }
+
+    fn client(&self, way: Way, environment: &Environment) -> Made {
+        let made = match way {
+            Way::Public => self.public.get_or_init(|| {
+                let guard = Guard { lookup: Arc::new(|host| Box::pin(lookup(host))), forbidden: forbidden_address };
+                build(http::builder(environment)?.no_proxy().dns_resolver(guard))
+            }),
+            Way::Named => self.named.get_or_init(|| build(http::builder(environment)?.no_proxy())),
+            Way::Proxied => self.proxied.get_or_init(|| build(http::builder(environment)?)),
+        };
+        made.clone()
+    }
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Made {
+    builder
+        .user_agent(concat!("Mozilla/5.0 (compatible; adjutant/", env!("CARGO_PKG_VERSION"), ")"))
+        .connect_timeout(CONNECT)
+        .referer(false)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .map_err(|e| http::chain(&e))
+}
+
+async fn lookup(host: String) -> io::Result<Vec<SocketAddr>> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    // The port is the address's, whatever stands here.
+    Ok(tokio::net::lookup_host((bare, 0)).await?.collect())
+}
+
+/// Resolves names, and gives no address that must not be connected to.
+struct Guard {
+    lookup: Lookup,
+    forbidden: fn(IpAddr) -> Option<&'static str>,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let host = name.as_str().to_owned();
+        let (found, forbidden) = ((self.lookup)(host.clone()), self.forbidden);
+        Box::pin(async move {
+            let found = found.await?;
+            judged(&host, &found, forbidden)?;
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// A name that leads where nothing is fetched from.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} leads to {address}, which {why}")]
+struct Forbidden {
+    host: String,
+    address: IpAddr,
+    why: &'static str,
+}
+
+/// One forbidden address among several is enough.
+fn judged(host: &str, found: &[SocketAddr], forbidden: fn(IpAddr) -> Option<&'static str>) -> Result<(), Forbidden> {
+    let bad = found.iter().find_map(|address| Some((address.ip(), forbidden(address.ip())?)));
+    bad.map_or(Ok(()), |(address, why)| Err(Forbidden { host: host.to_owned(), address, why }))
+}
+
+/// What happened, for a person.
+pub(super) fn broken(e: &reqwest::Error) -> String {
+    let mut next = e.source();
+    while let Some(cause) = next {
+        if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
+            return forbidden.to_string();
+        }
+        next = cause.source();
+    }
+    http::chain(e)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    fn environment() -> Environment {
+        Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/nonexistent".to_owned())]))
+    }
+
+    /// A server that says the same to everyone, and closes.
+    async fn server(answer: &'static str) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 2048];
+                let _ = stream.read(&mut request).await;
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        port
+    }
+
+    fn guarded(lookup: Lookup) -> Arc<Web> {
+        // 127.0.0.1 plays a public address, 127.0.0.2 a private one.
+        let forbidden = |ip: IpAddr| (ip == IpAddr::from([127, 0, 0, 2])).then_some("is on a private network");
+        let builder = http::builder(&environment()).unwrap().no_proxy().dns_resolver(Guard { lookup, forbidden });
+        let web = Web::default();
+        web.public.set(build(builder)).unwrap();
+        web.proxies.set(Matcher::builder().build()).map_err(drop).unwrap();
+        Arc::new(web)
+    }
+
+    fn address(text: String) -> Address {
+        Address::read(&text).unwrap()
+    }
+
+    /// U26: the first answer is harmless, the second is not. There is no second question as long as the
+    /// first connection is what is used; and when there is one, it is judged like the first.
+    #[tokio::test]
+    async fn the_judged_address_is_the_connected_one() {
+        let port = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi").await;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let web = guarded(Arc::new(move |_| {
+            let last = if counted.fetch_add(1, Ordering::Relaxed) == 0 { 1 } else { 2 };
+            Box::pin(async move { Ok(vec![SocketAddr::from(([127, 0, 0, last], 0))]) })
+        }));
+        let page = address(format!("http://rebinding.example:{port}/"));
+        let response = web.get(&environment(), &page, false, "*/*").await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "hi");
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        let again = web.get(&environment(), &page, false, "*/*").await.unwrap_err();
+        assert_eq!(again, "rebinding.example leads to 127.0.0.2, which is on a private network");
+    }
+
+    /// U25, and the mixed case: one bad address is enough.
+    #[tokio::test]
+    async fn a_name_that_leads_inside_is_refused() {
+        for inside in [vec![2], vec![1, 2], vec![2, 1]] {
+            let found: Vec<SocketAddr> = inside.iter().map(|last| ([127, 0, 0, *last], 0).into()).collect();
+            let web = guarded(Arc::new(move |_| {
+                let found = found.clone();
+                Box::pin(async move { Ok(found) })
+            }));
+            let refused = web.get(&environment(), &address("http://inside.example/".into()), false, "*/*").await;
+            assert!(refused.unwrap_err().contains("127.0.0.2, which is on a private network"));
+        }
+        let name = |text: &str| forbidden_address(text.parse().unwrap()).is_some();
+        assert!(name("127.0.0.1") && name("10.1.2.3") && name("::1") && name("::ffff:127.0.0.1"));
+    }
+
+    #[tokio::test]
+    async fn names_that_are_unknown_are_told() {
+        let web = guarded(Arc::new(|_| Box::pin(async { Err(io::Error::other("no such host")) })));
+        let refused = web.get(&environment(), &address("http://nowhere.example/".into()), false, "*/*").await;
+        assert_eq!(refused.unwrap_err(), "no such host");
+    }
+
+    #[tokio::test]
+    async fn named_hosts_and_proxies_have_ways_of_their_own() {
+        let web = Web::default();
+        let matcher = Matcher::builder().all("http://127.0.0.1:9").no("a.example").build();
+        web.proxies.set(matcher).map_err(drop).unwrap();
+        let way = async |url: &str, named| web.way(&address(url.to_owned()), named).await;
+        assert_eq!(way("http://a.example/", false).await, Ok(Way::Public));
+        assert_eq!(way("http://a.example/", true).await, Ok(Way::Named));
+        assert_eq!(way("http://b.invalid/", false).await, Ok(Way::Proxied));
+        // What we can see to lead inside is refused, proxy or not.
+        assert!(way("http://127.0.0.1/", false).await.is_err());
+        assert_eq!(way("http://127.0.0.1/", true).await, Ok(Way::Proxied));
+    }
+}
