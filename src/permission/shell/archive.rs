@@ -61,6 +61,11 @@ impl Walk<'_> {
                 self.text(&value, unit, true, true, state);
             }
         }
+        for flag in options.all(&["--index-file"]) {
+            unit.danger(&flag.name);
+            let file = flag.value.clone().unwrap_or_else(|| Arg::unknown(&flag.name));
+            self.touch(Access::Edit, &file, unit, state);
+        }
         let archive = options.find(&["-f", "--file"]).and_then(|flag| flag.value.clone());
         let creates = options.has(&["-c", "--create", "-r", "--append", "-u", "--update", "--delete", "-A"]);
         let lists = options.has(&["-t", "--list"]);

@@ -13,7 +13,7 @@ use crate::permission::protected;
 const GLOBAL: [&str; 8] =
     ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env"];
 
-const READS: [&str; 42] = [
+const READS: [&str; 41] = [
     "diff",
     "log",
     "show",
@@ -47,7 +47,6 @@ const READS: [&str; 42] = [
     "check-mailmap",
     "show-branch",
     "show-index",
-    "merge-tree",
     "verify-pack",
     "patch-id",
     "stripspace",
@@ -291,14 +290,23 @@ impl Walk<'_> {
         let operands = options.operands.as_slice();
         let first = operands.first().and_then(Arg::text).unwrap_or_default();
         let unknown = if options.unknown { Effect::Unproven } else { Effect::Reads };
+        // Whatever shows a difference takes it: `stash show`, `reflog` as well as `log`.
+        if let Some(flag) = options.find(&["--output"]).filter(|flag| !flag.name.starts_with("--output-")) {
+            unit.danger("--output");
+            let file = flag.value.clone().unwrap_or_else(|| Arg::unknown("--output"));
+            self.touch(Access::Edit, &file, unit, state);
+        }
+        if options.has(&["--help"]) {
+            unit.effect_at_least(Effect::Unproven);
+        }
+        if args.iter().any(|arg| arg.prefix().contains("%G")) {
+            // It asks a program of the settings about signatures.
+            unit.danger("%G");
+            unit.effect_at_least(Effect::Unproven);
+        }
         match name {
             name if READS.contains(&name) => {
                 unit.effect_at_least(unknown);
-                if let Some(flag) = options.find(&["--output"]).filter(|flag| !flag.name.starts_with("--output-")) {
-                    unit.danger("--output");
-                    let file = flag.value.clone().unwrap_or_else(|| Arg::unknown("--output"));
-                    self.touch(Access::Edit, &file, unit, state);
-                }
                 for flag in options.all(&["--ext-diff", "--textconv", "--filters", "--show-signature"]) {
                     // Only helpers that somebody configured run; what the repository says was looked at.
                     unit.danger(&flag.name);
@@ -359,6 +367,9 @@ impl Walk<'_> {
                 let lists = options.has(&["-l", "--list", "--contains", "--merged", "--points-at", "-v", "--verify"]);
                 let writes = options.has(&["-d", "--delete", "-f", "--force", "-a", "-s"]);
                 unit.danger_if(writes, "-d");
+                if options.has(&["-v", "--verify"]) {
+                    unit.effect_at_least(Effect::Unproven);
+                }
                 unit.effect_at_least(if writes || (!operands.is_empty() && !lists) { Effect::Writes } else { unknown });
             }
             "stash" => unit.effect_at_least(if matches!(first, "list" | "show") { unknown } else { Effect::Writes }),
@@ -402,15 +413,24 @@ impl Walk<'_> {
             }
             "hash-object" => unit.effect_at_least(if options.has(&["-w"]) { Effect::Writes } else { Effect::Unproven }),
             "archive" => {
-                if let Some(flag) = options.find(&["-o", "--output"]) {
+                if let Some(flag) = options.find(&["-o"]) {
                     unit.danger("--output");
                     let file = flag.value.clone().unwrap_or_else(|| Arg::unknown("--output"));
                     self.touch(Access::Edit, &file, unit, state);
                 }
+                let plain = |arg: &Arg| matches!(arg.text(), Some("tar" | "zip"));
+                if options.all(&["--format"]).any(|flag| !flag.value.as_ref().is_some_and(plain)) {
+                    // Others are made by a program of the settings.
+                    unit.effect_at_least(Effect::Unproven);
+                }
                 unit.effect_at_least(if options.has(&["--remote", "--exec"]) { Effect::Unproven } else { unknown });
             }
             "bisect" => {
-                unit.effect_at_least(if matches!(first, "log" | "view") { unknown } else { Effect::Writes });
+                unit.effect_at_least(match first {
+                    "log" => unknown,
+                    "view" | "visualize" => Effect::Unproven,
+                    _ => Effect::Writes,
+                });
                 if first == "run" {
                     let at = args.iter().position(|arg| arg.is("run")).map_or(args.len(), |at| at + 1);
                     self.inner(&args[at..], unit, false, state);

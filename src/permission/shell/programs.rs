@@ -196,20 +196,28 @@ impl Walk<'_> {
             "jq" | "gojq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
                 effect = Effect::Unproven;
             }
+            "yq" if args.iter().any(|arg| ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) => {
+                // It opens other files, prints variables, runs programs.
+                effect = Effect::Unproven;
+                unit.doubt("its program may read files and run programs");
+            }
             "fd" | "fdfind" => {
-                if let Some(at) = args
-                    .iter()
-                    .position(|arg| ["-x", "-X", "--exec", "--exec-batch"].iter().any(|option| arg.is(option)))
-                {
+                let names = ["-x", "-X", "--exec", "--exec-batch"];
+                if let Some(flag) = options.find(&names) {
                     unit.danger("-x");
                     unit.carrier = true;
-                    let mut inner: Vec<Arg> = args[at + 1..].to_vec();
+                    let apart = args.iter().position(|arg| names.iter().any(|name| arg.is(name)));
+                    let mut inner: Vec<Arg> = match (apart, &flag.value) {
+                        (Some(at), _) => args[at + 1..].to_vec(),
+                        (None, value) => value.iter().cloned().collect(),
+                    };
                     inner.push(Arg::unknown("…"));
                     self.inner(&inner, unit, false, &mut state.clone());
                 } else if options.unknown {
                     effect = Effect::Unproven;
                 }
-                for arg in operands.iter().skip(1) {
+                let elsewhere = options.all(&["--base-directory", "--search-path"]);
+                for arg in operands.iter().skip(1).chain(elsewhere.filter_map(|flag| flag.value.as_ref())) {
                     self.touch(Access::List, arg, unit, state);
                 }
             }

@@ -285,7 +285,7 @@ impl Walk<'_> {
             "pretty-print",
             "lint",
         ];
-        let (options, at) = Options::leading(args, "FvfieEl", &long);
+        let (options, at) = Options::leading(args, "FvfieElW", &long);
         let mut effect = if options.unknown { Effect::Unproven } else { Effect::Reads };
         let mut programs: Vec<Arg> = options.all(&["-e", "--source"]).filter_map(|flag| flag.value.clone()).collect();
         let files: Vec<Arg> = options
@@ -304,6 +304,12 @@ impl Walk<'_> {
         for flag in options.all(&["-o", "-p", "-d", "--profile", "--pretty-print", "--dump-variables"]) {
             unit.danger(&flag.name);
             effect = Effect::Writes;
+        }
+        if options.has(&["-W"]) {
+            // The long options of POSIX spelling, `exec=file` among them.
+            unit.danger("-W");
+            unit.doubt("`-W` may name a file of commands");
+            effect = effect.max(Effect::Unproven);
         }
         let mut operands = args.get(at..).unwrap_or_default().to_vec();
         if programs.is_empty() && files.is_empty() && !operands.is_empty() {
@@ -349,8 +355,14 @@ impl Walk<'_> {
             for file in deeds.reads {
                 match file {
                     Some(file) => self.touch_text(Access::Read, &file, unit, state),
-                    None => effect = effect.max(Effect::Unproven),
+                    None => {
+                        effect = effect.max(Effect::Unproven);
+                        unit.floor(crate::permission::Action::Ask, "which file awk reads is not known");
+                    }
                 }
+            }
+            if text.contains("ARGV") {
+                unit.floor(crate::permission::Action::Ask, "its program chooses the files it reads by itself");
             }
         }
         unit.effect_at_least(effect);

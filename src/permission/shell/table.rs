@@ -299,7 +299,7 @@ pub(super) const READERS: [Program; 30] = [
     Program { turns: &["-b", "-F", "--file", "--boot"], ..reader(&["hostname"], Use::Nothing, "F") },
     Program {
         long: &["from-file", "arg", "argjson", "slurpfile", "rawfile", "indent"],
-        reads: &["-f", "--from-file"],
+        reads: &["-f", "--from-file", "-L", "--library-path"],
         ..reader(&["jq", "gojq"], Use::TextThenRead, "fL")
     },
     Program { turns: &["-i", "--inplace", "-s", "--split-exp"], ..reader(&["yq"], Use::TextThenRead, "opI") },
@@ -307,8 +307,18 @@ pub(super) const READERS: [Program; 30] = [
     Program { turns: &["-e", "e", "E", "--environment"], ..reader(&["ps"], Use::Nothing, "pCGgotuU") },
     reader(&["cloc", "tokei", "scc", "wcc"], Use::List, ""),
     reader(&["zipinfo", "lsof"], Use::List, ""),
-    reader(&["ag"], Use::TextThenRead, "ABCmg"),
-    reader(&["fd", "fdfind"], Use::Nothing, "dtEecSo"),
+    Program {
+        long: &["path-to-ignore", "pager", "ignore", "ignore-dir", "depth", "max-count", "file-search-regex"],
+        reads: &["-p", "--path-to-ignore"],
+        runs: &["--pager"],
+        turns: &["--pager"],
+        ..reader(&["ag"], Use::TextThenRead, "ABCmgGpW")
+    },
+    Program {
+        long: &["base-directory", "search-path", "ignore-file", "exec", "exec-batch", "type", "extension", "exclude"],
+        reads: &["--ignore-file"],
+        ..reader(&["fd", "fdfind"], Use::Nothing, "dtEecSoxX")
+    },
     Program {
         long: &["pager", "html", "browser", "config-file", "manpath"],
         runs: &["-P", "--pager", "-H", "--html"],
