@@ -15,9 +15,10 @@ pub enum Protected {
     Own,
 }
 
-/// A name as the most forgiving file system compares it.
+/// A name as the most forgiving file system compares it: what follows a colon is a stream of the file.
 pub(super) fn folded(name: &str) -> String {
-    name.trim_end_matches(['.', ' ', '\t']).to_lowercase()
+    let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
+    file.trim_end_matches(['.', ' ', '\t']).to_lowercase()
 }
 
 /// Whether a file of this name holds secrets.
@@ -47,7 +48,8 @@ pub(super) fn secret_name(name: &str) -> bool {
         "auth.json",
     ];
     const ENDS: [&str; 8] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"];
-    let name = folded(name);
+    // An editor's copy holds the same as the file.
+    let name = folded(name.trim_end_matches('~').trim_matches('#'));
     env_name(&name) || NAMES.contains(&name.as_str()) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
