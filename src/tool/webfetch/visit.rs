@@ -161,8 +161,9 @@ mod tests {
 
     use super::*;
 
+    // A home in which nothing can be made.
     fn environment() -> Environment {
-        Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/nonexistent".to_owned())]))
+        Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/proc/nobody".to_owned())]))
     }
 
     /// A server that says the same to everyone, and closes.
