@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use adjutant::id::SessionId;
+use adjutant::message::{Call, CallState};
 use adjutant::store::Store;
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ pub struct Shape {
     pub steps: usize,
     /// How often the window is full on the way.
     pub compactions: usize,
+    /// How many of the calls hand work to a subagent, which makes one call of its own.
+    pub subagents: usize,
     /// Bytes of each result, about.
     pub bytes: usize,
 }
@@ -30,22 +33,45 @@ pub struct Shape {
 pub struct Report {
     /// How the turn ended.
     pub end: Value,
-    /// The requests for a step, in their order.
+    /// The requests for a step of the session itself, in their order.
     pub steps: Vec<Request>,
-    /// After how many steps how many bytes were resident.
-    pub memory: Vec<(usize, u64)>,
-    /// Open files at the first and at the last look, and threads.
-    pub files: (usize, usize),
-    /// See `files`.
-    pub threads: (usize, usize),
+    /// What the process took on the way.
+    pub looks: Vec<Look>,
     /// Lines about compactions.
     pub compactions: usize,
-    /// Calls that another process finds when it opens the session.
-    pub found: usize,
-    /// What of the session could not be read.
+    /// What another process finds when it opens the session.
+    pub kept: Kept,
+    /// What of the session, and of its subagents', could not be read.
     pub damage: Vec<String>,
     /// What was wrong with the requests.
     pub problems: Vec<String>,
+}
+
+/// A look at the process, after so many steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Look {
+    pub steps: usize,
+    /// Bytes that are resident, and its share of them.
+    pub resident: u64,
+    pub share: u64,
+    pub files: usize,
+    pub threads: usize,
+}
+
+/// What is kept of a session.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Finished calls, and the bytes of their results.
+    pub calls: usize,
+    pub output: usize,
+    /// Summaries.
+    pub summaries: usize,
+    /// Messages, and the digest of all of it.
+    pub messages: usize,
+    pub digest: u32,
+    /// Subagents' sessions, and the finished calls in them.
+    pub children: usize,
+    pub childrens_calls: usize,
 }
 
 const LINE: usize = 160;
@@ -55,12 +81,21 @@ impl Shape {
     pub fn script(self) -> String {
         let lines = self.bytes / LINE;
         let every = self.steps / (self.compactions + 1);
+        let each = self.steps.checked_div(self.subagents).unwrap_or(usize::MAX);
         let mut script = String::new();
         for step in 1..=self.steps {
             let full = self.compactions > 0 && step % every == 0 && step / every <= self.compactions;
             let used = if full { 999_000 } else { 10_000 };
-            let call = json!({ "filePath": "big.txt", "offset": step, "limit": lines });
-            writeln!(script, "call read {call}\nusage {used} 20\n---").unwrap();
+            let read = json!({ "filePath": "big.txt", "offset": step, "limit": lines });
+            if step % each == 0 {
+                let task = json!({ "description": format!("part {step}"), "prompt": format!("Look at part {step}."),
+                    "subagent_type": "general" });
+                writeln!(script, "call task {task}\nusage {used} 20\n---").unwrap();
+                writeln!(script, "in: Look at part {step}.\ncall read {read}\nusage 9000 20\n---").unwrap();
+                writeln!(script, "in: Look at part {step}.\ntext: Seen.\nusage 9000 20\n---").unwrap();
+            } else {
+                writeln!(script, "call read {read}\nusage {used} 20\n---").unwrap();
+            }
             if full {
                 writeln!(script, "without tools\nbegins anew\ntext: ## Objective\nusage 5000 20\n---").unwrap();
             }
@@ -79,8 +114,8 @@ impl Shape {
     }
 }
 
-/// Runs it, and looks afterwards at what was kept.
-pub fn run(shape: Shape, watched: bool) -> Report {
+/// Runs it, looking at the process every so many steps, and afterwards at what was kept.
+pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
     let script = model::script(&shape.script()).unwrap();
     let model = if watched { Model::start(script) } else { Model::unwatched(script) };
     let project = shape.project(&model);
@@ -89,8 +124,7 @@ pub fn run(shape: Shape, watched: bool) -> Report {
     talk.prompt(2, &session);
     let pid = talk.editor.pid();
     let (mut done, mut compactions) = (0, 0);
-    let mut memory = Vec::new();
-    let mut first = None;
+    let mut looks = Vec::new();
     let end = loop {
         let message = talk.hear();
         if message["id"] == 2 {
@@ -101,51 +135,67 @@ pub fn run(shape: Shape, watched: bool) -> Report {
         compactions += usize::from(text.starts_with("Compacted the conversation"));
         if update["status"] == "completed" {
             done += 1;
-            if done == 10 {
-                first = Some((count(pid, "fd"), count(pid, "task")));
-            }
-            if done % (shape.steps / 20).max(1) == 0 {
-                memory.push((done, resident(pid)));
+            if done == 10 || done % every == 0 {
+                looks.push(look(pid, done));
             }
         }
     };
-    let (files, threads) = first.unwrap_or_default();
-    let (files, threads) = ((files, count(pid, "fd")), (threads, count(pid, "task")));
-    let steps = model.came().into_iter().filter(|request| request.tools).collect();
+    looks.push(look(pid, done));
+    let steps = model.came().into_iter().filter(|request| request.tools && !request.named).collect();
     drop(talk.editor.finish());
-    let (found, damage) = kept(&project, &session);
-    Report { end, steps, memory, files, threads, compactions, found, damage, problems: model.problems() }
+    let (kept, damage) = kept(&project, &session);
+    Report { end, steps, looks, compactions, kept, damage, problems: model.problems() }
 }
 
-/// The finished calls of a session as it was kept, and what is wrong with it.
-fn kept(project: &Project, session: &str) -> (usize, Vec<String>) {
+/// What was kept of a session and its subagents', and what is wrong with it.
+fn kept(project: &Project, session: &str) -> (Kept, Vec<String>) {
     let data = project.path("~/.local/share/adjutant");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let stored = Store::start(&data).load(&SessionId::new(session)).await.unwrap();
-        let done = |call: &&adjutant::message::Call| matches!(call.state, adjutant::message::CallState::Completed(_));
-        let calls = stored.messages.iter().flat_map(|message| message.calls()).filter(done).count();
-        (calls, stored.damage)
+        let store = Store::start(&data);
+        let stored = store.load(&SessionId::new(session)).await.unwrap();
+        let mut kept = Kept { messages: stored.messages.len(), ..Kept::default() };
+        kept.digest = crc32fast::hash(serde_json::to_string(&stored.messages).unwrap().as_bytes());
+        kept.summaries = stored.messages.iter().filter(|message| message.is_summary()).count();
+        for call in stored.messages.iter().flat_map(|message| message.calls()) {
+            if let CallState::Completed(done) = &call.state {
+                kept.calls += 1;
+                kept.output += done.output.len();
+            }
+        }
+        let mut damage = stored.damage;
+        for child in store.children(&SessionId::new(session)).await.unwrap() {
+            let child = store.load(&child).await.unwrap();
+            kept.children += 1;
+            let done = |call: &&Call| matches!(call.state, CallState::Completed(_));
+            kept.childrens_calls += child.messages.iter().flat_map(|message| message.calls()).filter(done).count();
+            damage.extend(child.damage);
+        }
+        (kept, damage)
     })
 }
 
-/// The short form: nothing is left behind, nothing is missing.
+/// The short form: nothing is left behind, nothing is missing, and what is in memory is bounded.
 pub fn shortened() {
-    let shape = Shape { steps: 60, compactions: 3, bytes: 4_000 };
-    let report = run(shape, true);
+    let shape = Shape { steps: 60, compactions: 5, subagents: 6, bytes: 40_000 };
+    let report = run(shape, true, 10);
     assert_eq!(report.problems, Vec::<String>::new());
-    assert_eq!(report.end, "end_turn");
+    assert_eq!((report.end, report.damage), (json!("end_turn"), vec![]));
     assert_eq!(report.steps.len(), shape.steps + 1);
-    assert_eq!(report.compactions, shape.compactions);
-    assert_eq!((report.found, report.damage), (shape.steps, vec![]));
-    let slowest = report.steps.iter().map(|step| step.gap).max();
+    let kept = &report.kept;
+    assert_eq!((report.compactions, kept.summaries), (shape.compactions, shape.compactions));
+    assert_eq!((kept.calls, kept.children, kept.childrens_calls), (shape.steps, shape.subagents, shape.subagents));
+    let read = (shape.steps - shape.subagents) * shape.bytes / 20 * 19;
+    assert!(kept.output > read, "{} bytes of results are kept, of {read}", kept.output);
+    // As large as what is read between two summaries, however long it goes on.
     let largest = report.steps.iter().map(|step| step.bytes).max().unwrap_or_default();
-    assert!(largest < 200_000, "a request of {largest} bytes");
-    let resident: Vec<u64> = report.memory.iter().map(|(_, bytes)| bytes >> 20).collect();
-    let grown = resident.last().unwrap_or(&0).saturating_sub(resident[0]);
-    assert!(grown < 24, "{resident:?} MiB; the slowest step took {slowest:?}");
-    assert!(report.files.1 <= report.files.0 + 2, "open files: {:?}", report.files);
-    assert!(report.threads.1 <= report.threads.0 + 2, "threads: {:?}", report.threads);
+    let slowest = report.steps.iter().map(|step| step.gap).max();
+    assert!(largest < 1_000_000, "a request of {largest} bytes; the slowest step took {slowest:?}");
+    assert!(report.looks.iter().all(|look| look.share <= look.resident && look.steps <= shape.steps));
+    let (first, last) = (report.looks[0], report.looks[report.looks.len() - 1]);
+    assert!(last.files <= first.files + 2 && last.threads <= first.threads + 2, "{:?}", report.looks);
+    let grown = last.resident.saturating_sub(first.resident) >> 20;
+    assert!(grown < 24, "{grown} MiB more: {:?}", report.looks);
 }
 
 /// An editor that only counts.
@@ -193,12 +243,13 @@ pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(what)
 }
 
-fn count(pid: i32, what: &str) -> usize {
-    std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count)
-}
-
-fn resident(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(proc(pid, "status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+fn look(pid: i32, steps: usize) -> Look {
+    let count = |what: &str| std::fs::read_dir(proc(pid, what)).map_or(0, Iterator::count);
+    let bytes = |file: &str, key: &str| {
+        let text = std::fs::read_to_string(proc(pid, file)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+    };
+    let (resident, share) = (bytes("status", "VmRSS:"), bytes("smaps_rollup", "Pss:"));
+    Look { steps, resident, share, files: count("fd"), threads: count("task") }
 }

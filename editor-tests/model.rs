@@ -163,6 +163,8 @@ pub struct Request {
     pub bytes: usize,
     /// Whether it offers tools.
     pub tools: bool,
+    /// Whether it was of a conversation that the script names.
+    pub named: bool,
 }
 
 /// The provider. It stops when dropped.
@@ -338,7 +340,8 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
             state.anew = true;
         }
         let gap = came.zip(state.said).map(|(came, said)| came.saturating_duration_since(said)).unwrap_or_default();
-        state.came.push(Request { gap, bytes: length, tools: !without_tools });
+        let conversation = at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
+        state.came.push(Request { gap, bytes: length, tools: !without_tools, named: conversation });
         if !state.unwatched {
             state.inspect(&body);
         }

@@ -415,6 +415,13 @@ impl Outlet {
         (Self { up }, arrives)
     }
 
+    /// One that lets a message wait for the next: every event is a moment at which others are heard.
+    #[cfg(test)]
+    pub(crate) fn narrow() -> (Self, mpsc::Receiver<Up>) {
+        let (up, arrives) = mpsc::channel(1);
+        (Self { up }, arrives)
+    }
+
     /// Sends an event up; waits while the editor does not read. When nobody listens any more the
     /// event has no one to go to, and is dropped.
     pub async fn event(&self, event: Event) {

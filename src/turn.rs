@@ -1,7 +1,7 @@
 //! The loop: one prompt to its stop. [`run::run`] repeats steps while [`next::next`] says so; a
 //! step freezes what it sees ([`frame`]), asks the model ([`step`]) and makes the calls it was
 //! asked for ([`call`]). What the model sees of the history is a [`view`]; when that outgrows the
-//! window, [`prune`] and [`compact`] make room.
+//! window, [`prune`] and [`compact`] make room; what it does not see any more is [`release`]d.
 //!
 //! The history is moved in and comes home with the outcome: while a turn runs nobody else can
 //! change it. What happens is told through the outlet, what is kept goes through the recorder,
@@ -18,6 +18,7 @@ pub mod models;
 pub mod next;
 pub mod prune;
 pub mod record;
+pub mod release;
 pub mod remind;
 pub mod request;
 pub mod retry;

@@ -57,6 +57,14 @@ impl Script {
         self
     }
 
+    /// The same, with another end.
+    #[must_use]
+    pub fn then_ends(mut self, finish: Finish) -> Self {
+        self.pieces.retain(|piece| !matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces.push(Ok(Delta::Finish(finish)));
+        self
+    }
+
     /// The same without its end, and then silence.
     #[must_use]
     pub fn then_hangs(mut self) -> Self {
@@ -83,13 +91,20 @@ pub struct Scripted {
 struct State {
     scripts: VecDeque<Script>,
     asked: Vec<Arc<Request>>,
+    paced: bool,
 }
 
 impl Scripted {
     /// With these answers, in order.
     pub fn new(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
-        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new() }) })
+        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new(), paced: false }) })
+    }
+
+    /// With these answers, whose pieces come one after the other: everybody else is heard in between.
+    pub fn paced(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
+        let scripts = scripts.into_iter().collect();
+        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new(), paced: true }) })
     }
 
     /// What it was asked so far.
@@ -110,6 +125,13 @@ impl Provider for Scripted {
         let unscripted = || Script::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
         let pieces = futures_util::stream::iter(script.pieces);
+        if state.paced {
+            let paced = pieces.then(|piece| async {
+                tokio::task::yield_now().await;
+                piece
+            });
+            return if script.hangs { Box::pin(paced.chain(futures_util::stream::pending())) } else { Box::pin(paced) };
+        }
         if script.hangs { Box::pin(pieces.chain(futures_util::stream::pending())) } else { Box::pin(pieces) }
     }
 }

@@ -267,6 +267,10 @@ impl Task<'_> {
             ("model".to_owned(), Value::String(model.to_string())),
         ]);
         let update = CallUpdate { metadata: Some(metadata), ..CallUpdate::of(&self.call) };
+        if self.parent.cancelled.is_cancelled() {
+            // The call may have been left behind: what is over is not changed any more.
+            return;
+        }
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }
 }
@@ -455,6 +459,10 @@ impl<'a> News<'a> {
     async fn tell(&mut self) {
         self.fresh = false;
         self.last = Some(Instant::now());
+        if self.parent.cancelled.is_cancelled() {
+            // The call may have been left behind: what is over is not changed any more.
+            return;
+        }
         let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }
@@ -489,103 +497,4 @@ fn learn(known: &mut CallUpdate, update: CallUpdate) {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use tokio_util::sync::CancellationToken;
-
-    use super::*;
-    use crate::event::Answer;
-    use crate::model::Error;
-    use crate::model::scripted::{Script, Scripted};
-    use crate::turn::tests::{Played, Stage};
-
-    async fn play(stage: &mut Stage, prompt: &str) -> Played {
-        let run = |environment, history, scope| -> Turn<'static> {
-            Box::pin(async move {
-                let shared = Shared::new(environment, CancellationToken::new());
-                let done = turn(&shared, None, history, scope).await;
-                shared.store.stop().await;
-                done
-            })
-        };
-        stage.play_with(prompt, run).await
-    }
-
-    fn task(name: &str) -> (&'static str, Value) {
-        ("task", json!({ "description": "do it", "prompt": "Do it.", "subagent_type": name }))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_task_comes_back_with_the_last_words() {
-        let mut stage = Stage::new([
-            Script::calls(&[task("general")]),
-            Script::calls(&[("list", json!({}))]),
-            Script::text("Nothing there."),
-            Script::text("There is nothing."),
-        ]);
-        let played = play(&mut stage, "look").await;
-        assert_eq!(played.events.last().map(String::as_str), Some("text: There is nothing."));
-        assert!(played.events.contains(&"done: - List .".to_owned()), "{:?}", played.events);
-        let asked = stage.model.asked();
-        let tools = |n: usize| asked[n].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
-        assert!(tools(0).contains(&"task") && !tools(1).contains(&"task"), "the depth is 1");
-        assert!(!tools(1).contains(&"todowrite"), "general keeps no plan");
-        assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
-        assert_eq!(played.outcome, Outcome::Ended);
-    }
-
-    /// A cancel ends a child at every place where it may be waiting, and the parent with it.
-    #[tokio::test(start_paused = true)]
-    async fn cancel_ends_every_wait_of_a_child() {
-        let ask = [("bash", "*", Action::Ask)];
-        let begin = || Script::calls(&[task("general")]);
-        let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
-        let table: [(&str, Stage, &'static str); 5] = [
-            ("the question about the task", Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]), "ask"),
-            (
-                "the stream",
-                Stage::new([begin(), Script::calls(&[("list", json!({}))]), Script::silence()]),
-                "told: - List .|",
-            ),
-            ("the backoff", Stage::new([begin(), Script::fails(Error::Network("reset".into()))]), "retry"),
-            ("the question", Stage::new([begin(), command("echo hi")]).rules(&ask), "ask: general: echo hi"),
-            ("the tool", Stage::new([begin(), command("sleep 600")]), "told: - sleep 600 …|"),
-        ];
-        for (name, mut stage, at) in table {
-            stage.cancel_at = Some(at);
-            let played = play(&mut stage, "go").await;
-            assert_eq!(played.outcome, Outcome::Cancelled, "{name}: {:?}", played.events);
-            let calls: Vec<_> = played.history.messages.iter().flat_map(Message::calls).collect();
-            assert_eq!(calls.len(), 1, "{name}");
-            assert!(matches!(calls[0].state, CallState::Failed { .. }), "{name}: {:?}", calls[0].state);
-            assert_eq!(stage.model.left(), 0, "{name}");
-            // The next prompt works.
-            stage.cancel_at = None;
-            stage.cancelled = CancellationToken::new();
-            stage.model = Scripted::new([Script::text("fine")]);
-            assert_eq!(play(&mut stage, "and now?").await.outcome, Outcome::Ended, "{name}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_the_parent_may_not_do_a_child_may_not() {
-        let write = Script::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
-        let scripts = [Script::calls(&[task("fixer")]), write, Script::text("no"), Script::text("ok")];
-        let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([Answer::Once]);
-        let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
-            name: name.into(),
-            mode: Some(crate::agent::Mode::All),
-            rules,
-            ..Default::default()
-        };
-        stage.settings.agents = vec![
-            entry("build", Rules::built_in(&[("edit", "*", Action::Deny)])),
-            entry("fixer", Rules::built_in(&[("edit", "*", Action::Allow), ("webfetch", "*", Action::Allow)])),
-        ];
-        play(&mut stage, "go").await;
-        let asked = stage.model.asked();
-        let tools: Vec<_> = asked[1].tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert!(!tools.contains(&"write") && !tools.contains(&"edit"), "{tools:?}");
-        assert_eq!(asked[1].tools.iter().filter(|tool| tool.name == "webfetch").count(), 0);
-    }
-}
+mod tests;

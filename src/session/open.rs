@@ -390,6 +390,8 @@ impl Shared {
             }
             _ => self.replay(&scope, &history, &record.todos),
         };
+        let mut history = history;
+        turn::release::release(&mut history);
         let actor = Actor {
             scope,
             present,

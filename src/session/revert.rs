@@ -25,7 +25,7 @@ use crate::store::{Record, Undone, visible};
 use crate::text;
 use crate::tool::{self, disk, seen::Print};
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, sum};
+use crate::turn::{History, cost, release, sum};
 use crate::worktree::Worktree;
 
 /// How the ways on are called where the report is read.
@@ -106,6 +106,7 @@ pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder)
     keep.cut(&last.from).await;
     record.undone_cost = history.undone_cost;
     record.undone.clear();
+    release::again(history, keep).await;
 }
 
 /// Undoes. Where files of the last undo were left alone, `force` sets those back instead.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::frame::Frame;
 use super::witness::Witness;
-use super::{History, Scope, doom, next, remind};
+use super::{History, Scope, doom, next, remind, view};
 use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
@@ -121,7 +121,8 @@ fn visible(frame: &Frame, name: &str) -> Option<Arc<dyn AnyTool>> {
 /// of earlier calls that it still sees.
 fn claims(history: &History, scope: &Scope) -> Claims {
     let prompted = scope.background.instructions.iter().filter_map(|entry| entry.path.clone());
-    let loaded = history.messages.iter().flat_map(Message::calls).filter_map(|call| match &call.state {
+    let seen = view::view(history).messages;
+    let loaded = seen.into_iter().flat_map(Message::calls).filter_map(|call| match &call.state {
         CallState::Completed(done) if done.cleared.is_none() => done.metadata.get(Claims::LOADED)?.as_array(),
         _ => None,
     });

@@ -20,7 +20,7 @@ pub fn last(history: &History) -> u32 {
 }
 
 /// The command that a call left in the background.
-fn id(state: &CallState) -> Option<&str> {
+pub(super) fn id(state: &CallState) -> Option<&str> {
     match state {
         CallState::Completed(done) => done.metadata.get(ID)?.as_str(),
         _ => None,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, Part};
-use crate::store::{Error, Record, Store};
+use crate::store::{Error, Record, Store, Stored};
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -58,6 +58,14 @@ impl Recorder {
     /// Waits until everything so far survives the end of the process.
     pub async fn handed_over(&self) {
         self.store.handed_over().await;
+    }
+
+    /// The session as it is kept now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn kept(&self) -> Result<Stored, Error> {
+        self.store.peek(&self.session).await
     }
 
     /// Waits until everything so far is on the disk.

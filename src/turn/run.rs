@@ -2,7 +2,7 @@
 
 use super::frame::{self, Frame};
 use super::next::{self, Limits, Next, Why};
-use super::{History, Outcome, Scope, compact, jobs, prune, remind, request, size, step, subtask};
+use super::{History, Outcome, Scope, compact, jobs, prune, release, remind, request, size, step, subtask};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
@@ -15,14 +15,7 @@ pub async fn run(mut history: History, scope: Scope) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = steps(&mut history, &scope).await;
     prune::prune(&mut history, &scope).await;
-    let outcome = match scope.record.flush().await {
-        Ok(()) => outcome,
-        Err(e) => {
-            tracing::error!("the turn is not saved: {e}");
-            unsaved(&scope, &e).await;
-            outcome
-        }
-    };
+    release::let_go(&mut history, &scope).await;
     scope.outlet.event(Event::Status(Status::Idle)).await;
     (history, outcome)
 }
@@ -33,9 +26,7 @@ pub async fn summarise(history: &mut History, scope: &Scope, focus: Option<Strin
         Ok(frame) => compact::compact(history, scope, &frame, Why::Asked, focus).await,
         Err(fault) => Err(Outcome::Failed(fault)),
     };
-    if let Err(e) = scope.record.flush().await {
-        unsaved(scope, &e).await;
-    }
+    release::let_go(history, scope).await;
     made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
 }
 
@@ -85,9 +76,10 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
                     Err(fault) => Err(Outcome::Failed(fault)),
                 };
                 match made {
-                    Ok(()) => continue,
+                    Ok(()) => release::let_go(history, scope).await,
                     Err(outcome) => return outcome,
                 }
+                continue;
             }
         };
         let frozen = frame::freeze(scope, last, &next::named(history)).and_then(|frame| frame.with_format(history));

@@ -2,11 +2,11 @@
 //! expectation is the list of events as text.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::models::Models;
@@ -16,8 +16,8 @@ use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::Environment;
 use crate::event::{Answer, Event, Outlet, Progress, Status, Up};
-use crate::id::SessionId;
-use crate::message::{CallState, Content, FaultKind, Finish, Message, ModelRef, Role, Text, Usage, User};
+use crate::id::{CallId, SessionId};
+use crate::message::{CallState, Content, Fault, FaultKind, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::catalog::Catalog;
 use crate::model::http::Client;
 use crate::model::registry::{Registry, Sources};
@@ -26,10 +26,14 @@ use crate::model::scripted::{Script, Scripted};
 use crate::model::{Delta, Error};
 use crate::permission::grants::Grants;
 use crate::permission::{Action, Denial, Rules};
-use crate::store::Store;
+use crate::snapshot::Tracker;
+use crate::store::{Record, Store, Stored};
 use crate::system::Surroundings;
 use crate::tool;
 use crate::worktree::Worktree;
+
+/// Read once: it is large.
+static CATALOG: OnceLock<Catalog> = OnceLock::new();
 
 /// A session with a scripted model in a directory of its own.
 pub(crate) struct Stage {
@@ -42,6 +46,15 @@ pub(crate) struct Stage {
     spoken: watch::Receiver<bool>,
     /// Cancel when an event with this text comes.
     pub(crate) cancel_at: Option<&'static str>,
+    /// What becomes of the files is recorded.
+    pub(crate) tracked: bool,
+}
+
+/// Where a flush waits for no disk, if there is such a place: many turns are played.
+fn fast() -> std::path::PathBuf {
+    let memory = std::path::Path::new("/dev/shm");
+    let usable = tempfile::tempfile_in(memory).is_ok();
+    if usable { memory.into() } else { std::env::temp_dir() }
 }
 
 /// What a turn came to.
@@ -49,12 +62,71 @@ pub(crate) struct Played {
     pub(crate) events: Vec<String>,
     pub(crate) outcome: Outcome,
     pub(crate) history: History,
+    /// Calls that were announced, and whose end was never told.
+    pub(crate) open: Vec<CallId>,
+    /// Questions that still wait for an answer.
+    pub(crate) asking: usize,
+    /// What is kept of the turn, and of its subagents'.
+    pub(crate) kept: Vec<Stored>,
+}
+
+impl Played {
+    /// Whatever happened, nothing is left open: every call has ended, for the editor, in memory and in
+    /// the store, which has what is in memory; nobody is asked any more.
+    pub(crate) fn is_settled(&self, name: &str) {
+        assert_eq!((&self.open, self.asking), (&vec![], 0), "{name}: {:#?}", self.events);
+        let over = |state: &CallState| matches!(state, CallState::Completed(_) | CallState::Failed { .. });
+        for call in self.history.messages.iter().flat_map(Message::calls) {
+            assert!(over(&call.state), "{name}: {call:?}");
+        }
+        for (n, stored) in self.kept.iter().enumerate() {
+            let mut kept = History::from(stored.messages.clone());
+            assert_eq!(run::mend(&mut kept), vec![], "{name}: session {n}");
+            assert_eq!(stored.damage, Vec::<String>::new(), "{name}: session {n}");
+            for summary in kept.messages.iter().filter(|m| m.compaction().is_some()) {
+                let made = |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == summary.id);
+                assert!(kept.messages.iter().any(made), "{name}: a summary without words");
+            }
+        }
+        let mut kept = History::from(self.kept[0].messages.clone());
+        super::release::release(&mut kept);
+        for message in &mut kept.messages {
+            // An edit that was announced and changed nothing.
+            message.parts.retain(|part| !matches!(&part.content, Content::Patch { files, .. } if files.is_empty()));
+        }
+        let mut here = History::from(self.history.messages.clone());
+        here.messages.drain(..here.messages.len() - kept.messages.len());
+        assert_eq!(kept, here, "{name}");
+    }
+}
+
+/// Every call of every request is followed by exactly one result.
+pub(crate) fn paired(asked: &[Arc<request::Request>]) {
+    for request in asked {
+        for (n, message) in request.messages.iter().enumerate() {
+            let request::Message::Assistant(outputs) = message else { continue };
+            let calls: Vec<_> = outputs
+                .iter()
+                .filter_map(|output| match output {
+                    request::Output::Call { id, .. } => Some(id),
+                    _ => None,
+                })
+                .collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let Some(request::Message::Results(results)) = request.messages.get(n + 1) else {
+                panic!("calls without results");
+            };
+            assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
+        }
+    }
 }
 
 impl Stage {
     pub(crate) fn new(scripts: impl IntoIterator<Item = Script>) -> Self {
         Self {
-            dir: tempfile::tempdir().unwrap(),
+            dir: tempfile::tempdir_in(fast()).unwrap(),
             model: Scripted::new(scripts),
             settings: Settings::default(),
             history: History::default(),
@@ -62,6 +134,7 @@ impl Stage {
             answers: Vec::new(),
             spoken: watch::channel(false).1,
             cancel_at: None,
+            tracked: false,
         }
     }
 
@@ -98,7 +171,7 @@ impl Stage {
         let registry = Registry::new(Sources {
             configured: vec![],
             local: vec![],
-            catalog: &Catalog::bundled(),
+            catalog: CATALOG.get_or_init(Catalog::bundled),
             disabled: &[],
             enabled: None,
             everything: false,
@@ -108,7 +181,7 @@ impl Stage {
             offline: self.model.clone(),
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);
-        let (outlet, events) = Outlet::new();
+        let (outlet, events) = Outlet::narrow();
         let scope = Scope {
             session: session.clone(),
             cwd: cwd.clone(),
@@ -129,8 +202,8 @@ impl Stage {
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             jobs: Arc::default(),
             files: tool::Files::default(),
-            snapshots: None,
-            record: Recorder::new(store, session),
+            snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
+            record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
             spoken: self.spoken.clone(),
             outlet,
@@ -141,6 +214,7 @@ impl Stage {
             worktree: Arc::new(worktree),
             environment,
         };
+        store.create(&Record::new(session.clone(), cwd.clone(), scope.now())).await.unwrap();
         let mut history = std::mem::take(&mut self.history);
         let content = Content::Text(Text { text: prompt.into(), ..Text::default() });
         let model = ModelRef { provider: "offline".into(), model: "offline".into(), effort: None };
@@ -150,12 +224,30 @@ impl Stage {
             role: Role::User(User { agent: "build".into(), model, system: None }),
             parts: vec![scope.part(content)],
         });
+        scope.record.whole(&history.messages[history.messages.len() - 1]).await;
         let watching = watch(events, self.cancelled.clone(), self.cancel_at, std::mem::take(&mut self.answers));
         let environment = scope.environment.clone();
-        let ((history, outcome), events) = tokio::join!(run(environment, history, scope), watching);
+        let ((history, outcome), watched) = tokio::join!(run(environment, history, scope), watching);
         self.history = history.clone();
-        Played { events, outcome, history }
+        let Watched { events, open, asking } = watched;
+        let asking = asking.iter().filter(|reply| !reply.is_closed()).count();
+        let mut kept = Vec::new();
+        let mut sessions = vec![session];
+        while let Some(session) = sessions.pop() {
+            sessions.extend(store.children(&session).await.unwrap());
+            kept.push(store.peek(&session).await.unwrap());
+        }
+        store.stop().await;
+        Played { events, outcome, history, open, asking, kept }
     }
+}
+
+/// What came up.
+#[derive(Default)]
+struct Watched {
+    events: Vec<String>,
+    open: Vec<CallId>,
+    asking: Vec<oneshot::Sender<Answer>>,
 }
 
 async fn watch(
@@ -163,18 +255,27 @@ async fn watch(
     cancelled: CancellationToken,
     cancel_at: Option<&str>,
     answers: Vec<Answer>,
-) -> Vec<String> {
+) -> Watched {
     let mut answers = answers.into_iter();
-    let mut seen = Vec::new();
+    let mut seen = Watched::default();
     while let Some(up) = events.recv().await {
         let line = match up {
-            Up::Event(event) => show(&event),
+            Up::Event(event) => {
+                if let Event::Call(update) = &event
+                    && let Some(call) = &update.call
+                {
+                    let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
+                    seen.open.retain(|open| open != call);
+                    seen.open.extend((!over).then(|| call.clone()));
+                }
+                show(&event)
+            }
             Up::Ask(ask) => {
                 let line = format!("ask: {}", ask.show.title.clone().unwrap_or_default());
                 match answers.next() {
                     Some(answer) => drop(ask.reply.send(answer)),
                     // Held open: the user is thinking.
-                    None => std::mem::forget(ask.reply),
+                    None => seen.asking.push(ask.reply),
                 }
                 Some(line)
             }
@@ -184,7 +285,7 @@ async fn watch(
         if cancel_at.is_some_and(|text| line.contains(text)) {
             cancelled.cancel();
         }
-        seen.push(line);
+        seen.events.push(line);
     }
     seen
 }
@@ -241,25 +342,7 @@ async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
         assert_eq!(pair[1].system, pair[0].system);
         assert_eq!(pair[1].tools, pair[0].tools);
     }
-    for request in asked {
-        for (n, message) in request.messages.iter().enumerate() {
-            let request::Message::Assistant(outputs) = message else { continue };
-            let calls: Vec<_> = outputs
-                .iter()
-                .filter_map(|output| match output {
-                    request::Output::Call { id, .. } => Some(id),
-                    _ => None,
-                })
-                .collect();
-            if calls.is_empty() {
-                continue;
-            }
-            let Some(request::Message::Results(results)) = request.messages.get(n + 1) else {
-                panic!("calls without results");
-            };
-            assert_eq!(calls, results.iter().map(|result| &result.id).collect::<Vec<_>>());
-        }
-    }
+    paired(&asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,25 +406,20 @@ async fn no_tool_runs_for_an_answer_that_broke_off() {
 async fn cancel_ends_every_wait() {
     let ask = [("bash", "*", Action::Ask)];
     let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
-    let full = Script::from_iter([
-        Delta::Text { index: 1, text: "Once upon a time. ".repeat(100) },
-        Delta::Call { index: 0, id: None, name: "list".into() },
-        Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
-        Delta::Finish(Finish::ToolCalls),
-    ]);
     let refused = Script::fails(Error::Network("reset".into()));
     let table: [(&str, Stage, &'static str); 6] = [
         ("the stream", Stage::new([Script::text("one").then_hangs()]), "one"),
         ("the backoff", Stage::new([Script::fails(Error::Network("reset".into()))]), "retry"),
         ("the question", Stage::new([command("echo hi")]).rules(&ask), "ask"),
         ("the tool", Stage::new([command("sleep 600")]), "running"),
-        ("the summary", Stage::new([full.clone(), Script::silence()]), "InProgress"),
-        ("the summary's backoff", Stage::new([full, refused]), "retry"),
+        ("the summary", Stage::new([full(), Script::silence()]), "InProgress"),
+        ("the summary's backoff", Stage::new([full(), refused]), "retry"),
     ];
     for (name, mut stage, at) in table {
         stage.cancel_at = Some(at);
         let played = stage.play("go").await;
         assert_eq!(played.outcome, Outcome::Cancelled, "{name}");
+        played.is_settled(name);
         for call in played.history.messages.iter().flat_map(Message::calls) {
             let done = call.tool == "list";
             assert_eq!(matches!(call.state, CallState::Failed { .. }), !done, "{name}: {:?}", call.state);
@@ -422,6 +500,16 @@ async fn stop_reasons() {
     ] {
         assert_eq!(Stage::new([ends(finish)]).play("hi").await.outcome, outcome, "{finish:?}");
     }
+}
+
+/// A step with a story and a call, after which the window is full.
+pub(crate) fn full() -> Script {
+    Script::from_iter([
+        Delta::Text { index: 1, text: "Once upon a time. ".repeat(200) },
+        Delta::Call { index: 0, id: None, name: "list".into() },
+        Delta::Usage(Usage { input: 97_000, ..Usage::default() }),
+        Delta::Finish(Finish::ToolCalls),
+    ])
 }
 
 /// A step that lists the directory, and fills the window as far as `tokens`.
@@ -531,4 +619,71 @@ async fn what_was_interrupted_is_said_once() {
     let last = |n: usize| format!("{:?}", asked[n].messages.last());
     assert!(last(0).contains("was interrupted") && last(0).contains("sleep 600"), "{}", last(0));
     assert!(!last(1).contains("was interrupted"), "{}", last(1));
+}
+
+/// However a turn ends, nothing of it is left open, and the next one works.
+#[tokio::test(start_paused = true)]
+async fn every_exit_leaves_a_session_that_goes_on() {
+    let call = || Script::calls(&[("list", json!({})), ("nosuch", json!({}))]);
+    let end = |finish| Script::from_iter([Delta::Text { index: 0, text: "x".into() }, Delta::Finish(finish)]);
+    let fails = |error: Error| Script::fails(error);
+    let network = || fails(Error::Network("reset".into()));
+    let overflow = || fails(Error::ContextOverflow("too long".into()));
+    let steps = |stage: Stage, most: u32| {
+        let mut stage = stage;
+        let entry =
+            crate::config::settings::AgentEntry { name: "build".into(), steps: Some(most), ..Default::default() };
+        stage.settings.agents = vec![entry];
+        stage
+    };
+    let spoken = |mut stage: Stage| {
+        stage.spoken = watch::channel(true).1;
+        stage
+    };
+    let failed = |kind: FaultKind| Fault { kind, message: String::new(), advice: None };
+    let ask = [("list", "*", Action::Ask)];
+    let no = || [Answer::No(Denial::Rejected)];
+    let table: Vec<(&str, Stage, Outcome)> = vec![
+        ("done", Stage::new([call(), Script::text("done")]), Outcome::Ended),
+        ("cancelled before it began", Stage::new([]), Outcome::Cancelled),
+        ("refused", Stage::new([call(), end(Finish::Refusal)]), Outcome::Refused),
+        ("output limit", Stage::new([call(), end(Finish::Length)]), Outcome::MaxTokens),
+        ("output limit in a call", Stage::new([call().then_ends(Finish::Length)]), Outcome::MaxTokens),
+        ("rejected", Stage::new([call()]).rules(&ask).answering(no()), Outcome::Ended),
+        ("steered", spoken(Stage::new([call()])), Outcome::Steered),
+        ("step limit", steps(Stage::new([call(), call()]), 2), Outcome::StepLimit),
+        ("wrong key", Stage::new([call(), fails(Error::Auth("no".into()))]), Outcome::Failed(failed(FaultKind::Auth))),
+        ("retries", Stage::new((0..6).map(|_| network())), Outcome::Failed(failed(FaultKind::Provider))),
+        (
+            "retries half-way",
+            Stage::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
+            Outcome::Failed(failed(FaultKind::Provider)),
+        ),
+        ("overflow", Stage::new([call(), overflow()]), Outcome::Failed(failed(FaultKind::ContextOverflow))),
+        (
+            "a summary that fails",
+            Stage::new([full(), end(Finish::Refusal), end(Finish::Refusal), end(Finish::Refusal)]),
+            Outcome::Failed(failed(FaultKind::Provider)),
+        ),
+    ];
+    for (name, mut stage, expected) in table {
+        if expected == Outcome::Cancelled {
+            stage.cancelled.cancel();
+        }
+        let played = stage.play("go").await;
+        match (&played.outcome, &expected) {
+            (Outcome::Failed(found), Outcome::Failed(expected)) => assert_eq!(found.kind, expected.kind, "{name}"),
+            (found, expected) => assert_eq!(found, expected, "{name}"),
+        }
+        assert_eq!(stage.model.left(), 0, "{name}");
+        played.is_settled(name);
+        stage.cancelled = CancellationToken::new();
+        stage.spoken = watch::channel(false).1;
+        // Where the window is full, the first of these is a summary.
+        stage.model = Scripted::new([Script::text("## Objective"), Script::text("fine")]);
+        let played = stage.play("and now?").await;
+        assert_eq!(played.outcome, Outcome::Ended, "{name}");
+        played.is_settled(name);
+        paired(&stage.model.asked());
+    }
 }

@@ -2,6 +2,8 @@
 //! answered, the messages that were kept, and what came since. Nothing is taken out of the history
 //! itself: the user sees all of it, and whoever goes back to a point before the compaction is there.
 
+use std::ops::Range;
+
 use super::History;
 use crate::message::{Compaction, Message};
 
@@ -27,23 +29,47 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
 /// What of a history the model sees.
 pub fn view(history: &History) -> View<'_> {
     let all = &history.messages;
+    let places = places(history);
+    let mut messages: Vec<&Message> = places.prompt.iter().map(|at| &all[*at]).collect();
+    messages.extend(&all[places.tail]);
+    let kept = messages.len();
+    messages.extend(&all[places.since..]);
+    let summary = places.summary.map(|(at, summary)| (&all[at], &all[summary]));
+    View { summary, messages, kept: if summary.is_some() { kept } else { 0 } }
+}
+
+/// Where the messages stand that the model sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The compaction, and its summary.
+    pub summary: Option<(usize, usize)>,
+    /// The prompt that was being answered.
+    pub prompt: Option<usize>,
+    /// What the compaction kept.
+    pub tail: Range<usize>,
+    /// The first of those that came since.
+    pub since: usize,
+}
+
+impl Places {
+    /// Whether the model sees the message that stands there, or the words of it.
+    pub fn has(&self, at: usize) -> bool {
+        self.prompt == Some(at) || self.tail.contains(&at) || at >= self.summary.map_or(0, |(compaction, _)| compaction)
+    }
+}
+
+/// Where the messages stand that the model sees.
+pub fn places(history: &History) -> Places {
+    let all = &history.messages;
     let Some((at, summary)) = compacted(history) else {
-        return View { summary: None, messages: all.iter().collect(), kept: 0 };
+        return Places { summary: None, prompt: None, tail: 0..0, since: 0 };
     };
     let asked = all[at].compaction().cloned().unwrap_or_default();
     let from = tail(history, at, &asked);
-    let mut messages = Vec::new();
     // In the middle of a turn the prompt stands, word for word, whatever became of its steps.
-    if asked.auto
-        && let Some(prompt) = all[..from].iter().rposition(Message::is_prompt)
-        && !all[from..at].iter().any(Message::is_prompt)
-    {
-        messages.push(&all[prompt]);
-    }
-    messages.extend(&all[from..at]);
-    let kept = messages.len();
-    messages.extend(&all[summary + 1..]);
-    View { summary: Some((&all[at], &all[summary])), messages, kept }
+    let prompt = all[..from].iter().rposition(Message::is_prompt);
+    let prompt = prompt.filter(|_| asked.auto && !all[from..at].iter().any(Message::is_prompt));
+    Places { summary: Some((at, summary)), prompt, tail: from..at, since: summary + 1 }
 }
 
 /// Where the messages begin that a compaction kept.

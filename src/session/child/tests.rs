@@ -1,0 +1,185 @@
+//! Turns that delegate, and a cancel at every moment of one.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::event::Answer;
+use crate::model::Error;
+use crate::model::scripted::{Script, Scripted};
+use crate::turn::tests::{Played, Stage, full, paired};
+
+async fn play(stage: &mut Stage, prompt: &str) -> Played {
+    play_until(stage, prompt, usize::MAX).await.0
+}
+
+/// Plays a turn that is cancelled just before it is woken for the `moment`th time. Says how often it
+/// was woken.
+async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, usize) {
+    let woken = Arc::new(AtomicUsize::new(0));
+    let counted = woken.clone();
+    let run = move |environment, history, scope: Scope| -> Turn<'static> {
+        Box::pin(async move {
+            let shared = Shared::new(environment, CancellationToken::new());
+            let cancelled = scope.cancelled.clone();
+            let mut work = turn(&shared, None, history, scope);
+            let done = poll_fn(|context| {
+                if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
+                    cancelled.cancel();
+                }
+                work.as_mut().poll(context)
+            })
+            .await;
+            drop(work);
+            shared.store.stop().await;
+            done
+        })
+    };
+    let played = stage.play_with(prompt, run).await;
+    (played, woken.load(Ordering::Relaxed))
+}
+
+fn task(name: &str) -> (&'static str, Value) {
+    ("task", json!({ "description": "do it", "prompt": "Do it.", "subagent_type": name }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_comes_back_with_the_last_words() {
+    let mut stage = Stage::new([
+        Script::calls(&[task("general")]),
+        Script::calls(&[("list", json!({}))]),
+        Script::text("Nothing there."),
+        Script::text("There is nothing."),
+    ]);
+    let played = play(&mut stage, "look").await;
+    assert_eq!(played.events.last().map(String::as_str), Some("text: There is nothing."));
+    assert!(played.events.contains(&"done: - List .".to_owned()), "{:?}", played.events);
+    let asked = stage.model.asked();
+    let tools = |n: usize| asked[n].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>();
+    assert!(tools(0).contains(&"task") && !tools(1).contains(&"task"), "the depth is 1");
+    assert!(!tools(1).contains(&"todowrite"), "general keeps no plan");
+    assert_eq!(asked[1].messages.len(), 1, "a conversation of its own");
+    assert_eq!(played.outcome, Outcome::Ended);
+}
+
+/// A cancel ends a child at every place where it may be waiting, and the parent with it.
+#[tokio::test(start_paused = true)]
+async fn cancel_ends_every_wait_of_a_child() {
+    let ask = [("bash", "*", Action::Ask)];
+    let begin = || Script::calls(&[task("general")]);
+    let command = |command: &str| Script::calls(&[("bash", json!({ "command": command }))]);
+    let table: [(&str, Stage, &'static str); 5] = [
+        ("the question about the task", Stage::new([begin()]).rules(&[("task", "*", Action::Ask)]), "ask"),
+        (
+            "the stream",
+            Stage::new([begin(), Script::calls(&[("list", json!({}))]), Script::silence()]),
+            "told: - List .|",
+        ),
+        ("the backoff", Stage::new([begin(), Script::fails(Error::Network("reset".into()))]), "retry"),
+        ("the question", Stage::new([begin(), command("echo hi")]).rules(&ask), "ask: general: echo hi"),
+        ("the tool", Stage::new([begin(), command("sleep 600")]), "told: - sleep 600 …|"),
+    ];
+    for (name, mut stage, at) in table {
+        stage.cancel_at = Some(at);
+        let played = play(&mut stage, "go").await;
+        assert_eq!(played.outcome, Outcome::Cancelled, "{name}: {:?}", played.events);
+        let calls: Vec<_> = played.history.messages.iter().flat_map(Message::calls).collect();
+        assert_eq!(calls.len(), 1, "{name}");
+        assert!(matches!(calls[0].state, CallState::Failed { .. }), "{name}: {:?}", calls[0].state);
+        assert_eq!(stage.model.left(), 0, "{name}");
+        // The next prompt works.
+        stage.cancel_at = None;
+        stage.cancelled = CancellationToken::new();
+        stage.model = Scripted::new([Script::text("fine")]);
+        assert_eq!(play(&mut stage, "and now?").await.outcome, Outcome::Ended, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_parent_may_not_do_a_child_may_not() {
+    let write = Script::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
+    let scripts = [Script::calls(&[task("fixer")]), write, Script::text("no"), Script::text("ok")];
+    let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([Answer::Once]);
+    let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
+        name: name.into(),
+        mode: Some(crate::agent::Mode::All),
+        rules,
+        ..Default::default()
+    };
+    stage.settings.agents = vec![
+        entry("build", Rules::built_in(&[("edit", "*", Action::Deny)])),
+        entry("fixer", Rules::built_in(&[("edit", "*", Action::Allow), ("webfetch", "*", Action::Allow)])),
+    ];
+    play(&mut stage, "go").await;
+    let asked = stage.model.asked();
+    let tools: Vec<_> = asked[1].tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert!(!tools.contains(&"write") && !tools.contains(&"edit"), "{tools:?}");
+    assert_eq!(asked[1].tools.iter().filter(|tool| tool.name == "webfetch").count(), 0);
+}
+
+/// A turn with everything in it that waits: an answer that breaks off and is asked for again, calls
+/// side by side, a question, an edit, two subagents with a question of their own, a full window whose
+/// summary fails at first, and a last word.
+fn rich() -> Stage {
+    let reset = || Error::Network("reset".into());
+    let write = |name: &str| Script::calls(&[("write", json!({ "filePath": name, "content": "new" }))]);
+    let looks = [("list", json!({})), ("read", json!({ "filePath": "missing" })), ("glob", json!({ "pattern": "*" }))];
+    let scripts = [
+        Script::text("half an ans").then_fails(reset()),
+        Script::calls(&looks),
+        write("a"),
+        Script::calls(&[task("general"), task("general")]),
+        write("b"),
+        Script::calls(&[("list", json!({}))]),
+        Script::text("one"),
+        Script::text("two"),
+        full(),
+        Script::fails(reset()),
+        Script::text("## Objective"),
+        Script::text("done"),
+    ];
+    let rules = [("edit", "*", Action::Ask)];
+    let mut stage = Stage::new([]).rules(&rules).answering([Answer::Once, Answer::Once]);
+    stage.model = Scripted::paced(scripts);
+    stage.tracked = true;
+    stage
+}
+
+/// At whatever moment the user cancels: the turn ends as cancelled, or as it would have ended; no call
+/// is left open, for the editor, in memory or in the store, the subagents' included; nobody is asked
+/// any more; no task is left; and the next request is one that a provider takes.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_at_any_moment_leaves_a_session_that_goes_on() {
+    let mut stage = rich();
+    let (played, all) = play_until(&mut stage, "go", usize::MAX).await;
+    assert_eq!((&played.outcome, stage.model.left()), (&Outcome::Ended, 0), "{:#?}", played.events);
+    assert_eq!(played.kept.len(), 3, "two subagents");
+    played.is_settled("not cancelled");
+    let (mut moment, mut cancelled) = (1, 0);
+    loop {
+        let mut stage = rich();
+        let (played, woken) = play_until(&mut stage, "go", moment).await;
+        let name = format!("moment {moment} of {all}");
+        if woken < moment {
+            assert_eq!(played.outcome, Outcome::Ended, "{name}");
+            break;
+        }
+        assert!(matches!(played.outcome, Outcome::Cancelled | Outcome::Ended), "{name}: {:?}", played.outcome);
+        cancelled += usize::from(played.outcome == Outcome::Cancelled);
+        played.is_settled(&name);
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0, "{name}");
+        // Where the window is full, the first of these is a summary.
+        stage.cancelled = CancellationToken::new();
+        stage.model = Scripted::new([Script::text("## Objective"), Script::text("fine")]);
+        let next = play(&mut stage, "and now?").await;
+        assert_eq!(next.outcome, Outcome::Ended, "{name}");
+        next.is_settled(&name);
+        paired(&stage.model.asked());
+        moment += 1;
+    }
+    assert!(cancelled > moment / 2, "{cancelled} of {moment}");
+}

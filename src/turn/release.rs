@@ -1,0 +1,219 @@
+//! Lets go of what a session no longer needs in memory: the results of calls that the model does not
+//! see any more, because they were summarised or pruned. The editor has shown them, and the store has
+//! them. Who said what, what was called and what became of the files stays; where an undo brings old
+//! messages back into view, the history is read again ([`again`]).
+//!
+//! What was let go of must never be written again: it would be lost.
+
+use serde_json::Value;
+
+use super::view::places;
+use super::{History, Scope, jobs, run};
+use crate::message::{Call, CallState, Content, Message, Usage};
+use crate::store;
+
+/// What is no larger than this stays, in bytes.
+const SMALL: usize = 256;
+
+/// What an undone plan is read from.
+const LASTING: &str = "todowrite";
+
+/// Keeps everything, and lets go of what is not needed. Where it could not be kept, nothing goes.
+pub async fn let_go(history: &mut History, scope: &Scope) {
+    match scope.record.flush().await {
+        Ok(()) => release(history),
+        Err(e) => {
+            tracing::error!("the turn is not saved: {e}");
+            run::unsaved(scope, &e).await;
+        }
+    }
+}
+
+/// Lets go of what is not needed; the store has it.
+pub fn release(history: &mut History) {
+    let places = places(history);
+    // What was pruned after this still counts when it is asked how full the window is.
+    let counted = history.messages.iter().rev().filter_map(Message::assistant);
+    let counted = counted.filter(|a| a.usage != Usage::default() && !a.summary).find_map(|a| a.completed);
+    for (at, message) in history.messages.iter_mut().enumerate() {
+        let gone = !places.has(at);
+        let user = message.user().is_some();
+        for part in &mut message.parts {
+            match &mut part.content {
+                Content::Reasoning(reasoning) if gone => {
+                    reasoning.text = String::new();
+                    reasoning.provider.clear();
+                }
+                Content::File(file) if gone => file.data = None,
+                Content::Text(text) if gone && user && text.synthetic => text.text = String::new(),
+                // It is written again when the command ends.
+                Content::Tool(call) if jobs::id(&call.state).is_some() => {}
+                Content::Tool(call) => {
+                    let pruned = |call: &Call| match &call.state {
+                        CallState::Completed(done) => {
+                            done.cleared.zip(counted).is_some_and(|(cleared, counted)| cleared < counted)
+                        }
+                        _ => false,
+                    };
+                    if gone || pruned(call) {
+                        result(call);
+                    }
+                    if gone {
+                        arguments(call);
+                    }
+                }
+                _ => {}
+            }
+        }
+        message.parts.shrink_to_fit();
+    }
+}
+
+fn result(call: &mut Call) {
+    match &mut call.state {
+        CallState::Completed(done) => {
+            done.output = String::new();
+            done.display = None;
+            done.changes = Vec::new();
+            done.attachments = Vec::new();
+            if large(&done.metadata) {
+                done.metadata.clear();
+            }
+        }
+        CallState::Failed { error, .. } if error.len() > SMALL => *error = String::new(),
+        _ => {}
+    }
+}
+
+fn arguments(call: &mut Call) {
+    if call.tool != LASTING && call.input.as_object().is_none_or(large) {
+        call.input = Value::Null;
+    }
+    call.provider.clear();
+}
+
+fn large(members: &serde_json::Map<String, Value>) -> bool {
+    let size = |value: &Value| match value {
+        Value::String(text) => text.len(),
+        Value::Array(_) | Value::Object(_) => value.to_string().len(),
+        _ => 8,
+    };
+    members.iter().map(|(name, value)| name.len() + size(value)).sum::<usize>() > SMALL
+}
+
+/// Reads the history again as it is kept, after messages were taken off its end: what it summarised
+/// may be in view now. Where that fails, the model is told less.
+pub async fn again(history: &mut History, keep: &super::record::Recorder) {
+    let known = |messages: &[Message]| messages.len() == history.messages.len();
+    match keep.kept().await {
+        Ok(stored) if known(&stored.messages) => {
+            history.messages = stored.messages;
+            run::mend(history);
+        }
+        Ok(stored) => tracing::error!("{} messages are kept, not {}", stored.messages.len(), history.messages.len()),
+        // It has never been kept: nothing was let go.
+        Err(store::Error::NotFound(_)) => {}
+        Err(e) => tracing::error!("the history cannot be read again: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::super::next::tests::{assistant, call, compaction, summary, user};
+    use super::super::{digest, size, view};
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::MessageId;
+    use crate::message::{Completed, Finish, Reasoning, Role};
+
+    fn named(id: &str, mut message: Message) -> Message {
+        message.id = MessageId::new(id);
+        message
+    }
+
+    fn printed(id: &str, cleared: Option<u64>, completed: u64) -> Message {
+        let done = Completed {
+            output: "x".repeat(4_000),
+            display: Some("y".repeat(4_000)),
+            metadata: Map::from_iter([("exit".to_owned(), json!(0))]),
+            cleared: cleared.map(Timestamp),
+            ..Completed::default()
+        };
+        let input = json!({ "command": "z".repeat(1_000) });
+        let calls = vec![
+            Content::Reasoning(Reasoning { text: "r".repeat(1_000), ..Reasoning::default() }),
+            call("c", "bash", input, CallState::Completed(done)),
+        ];
+        let mut message = assistant(Some(Finish::ToolCalls), calls);
+        if let Role::Assistant(a) = &mut message.role {
+            a.usage = Usage { input: 10, ..Usage::default() };
+            a.completed = Some(Timestamp(completed));
+        }
+        named(id, message)
+    }
+
+    fn bytes(history: &History) -> Vec<usize> {
+        history.messages.iter().map(|m| serde_json::to_string(&m.parts).unwrap().len()).collect()
+    }
+
+    #[test]
+    fn what_the_model_sees_stays_and_the_rest_shrinks() {
+        let hi = |id: &str| named(id, user("hi", false));
+        let messages = vec![
+            hi("a"),
+            printed("b", None, 1),
+            hi("d"),
+            printed("e", None, 2),
+            printed("f", None, 3),
+            compaction(true, Some("f")),
+            summary(),
+            printed("g", None, 4),
+        ];
+        let mut history = History::from(messages);
+        let before = history.clone();
+        release(&mut history);
+        let sizes = bytes(&history);
+        assert!(sizes[1] < 600 && sizes[3] < 600, "{sizes:?}");
+        for at in [0, 2, 4, 5, 6, 7] {
+            assert_eq!(history.messages[at], before.messages[at], "{at}");
+        }
+        let text = |history: &History| digest::transcript(&view::view(history).messages, 1 << 20);
+        assert_eq!(text(&history), text(&before));
+        assert_eq!((size::load(&history), size::used(&history)), (size::load(&before), size::used(&before)));
+        let done = |at: usize| match &history.messages[at].calls().next().unwrap().state {
+            CallState::Completed(done) => done.clone(),
+            state => panic!("{state:?}"),
+        };
+        assert_eq!(done(1).metadata["exit"], 0, "what is small stays");
+    }
+
+    #[test]
+    fn a_call_that_will_be_written_again_stays() {
+        let mut background = printed("b", None, 1);
+        if let Content::Tool(call) = &mut background.parts[1].content
+            && let CallState::Completed(done) = &mut call.state
+        {
+            done.metadata.insert(crate::tool::jobs::ID.into(), "bash_1".into());
+        }
+        let call = background.parts[1].clone();
+        let messages = vec![user("hi", false), background, compaction(true, None), summary()];
+        let mut history = History::from(messages);
+        release(&mut history);
+        assert_eq!(history.messages[1].parts[1], call);
+    }
+
+    #[test]
+    fn what_was_pruned_goes_once_it_counts_no_more() {
+        let table = [(None, false), (Some(5), true), (Some(10), false), (Some(11), false)];
+        for (cleared, gone) in table {
+            let messages = vec![user("hi", false), printed("b", cleared, 1), user("on", false), printed("d", None, 10)];
+            let mut history = History::from(messages);
+            let load = size::load(&history);
+            release(&mut history);
+            assert_eq!(bytes(&history)[1] < 3_000, gone, "{cleared:?}");
+            assert_eq!(size::load(&history), load, "{cleared:?}");
+        }
+    }
+}
