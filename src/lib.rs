@@ -18,6 +18,7 @@ pub mod command;
 pub mod event;
 pub mod export;
 pub mod instruction;
+pub mod skill;
 
 pub mod model;
 

@@ -16,6 +16,7 @@ pub fn tool(name: &str) -> &'static str {
         "plan_enter" => include_str!("../prompts/tool/plan_enter.md"),
         "plan_exit" => include_str!("../prompts/tool/plan_exit.md"),
         "read" => include_str!("../prompts/tool/read.md"),
+        "skill" => include_str!("../prompts/tool/skill.md"),
         "structured_output" => include_str!("../prompts/tool/structured_output.md"),
         "task" => include_str!("../prompts/tool/task.md"),
         "todoread" => include_str!("../prompts/tool/todoread.md"),
@@ -52,6 +53,11 @@ pub fn agent(name: &str) -> &'static str {
         "create" => include_str!("../prompts/agent/create.md"),
         _ => "",
     }
+}
+
+/// What stands above the list of skills.
+pub fn skills() -> &'static str {
+    include_str!("../prompts/skills.md").trim_ascii_end()
 }
 
 /// The base prompt of a model family.

@@ -8,6 +8,7 @@ use crate::agent::Agent;
 use crate::environment::Timestamp;
 use crate::instruction::Entry;
 use crate::model::Model;
+use crate::text::tagged;
 
 /// What the model is told about where it is. Made once per session and kept for the day, so that
 /// the prompt does not change under a provider's cache.
@@ -78,7 +79,7 @@ pub fn prompt(layers: &Layers<'_>) -> Vec<String> {
     if !layers.servers.is_empty() {
         let mut text = String::from("<mcp_instructions>\n");
         for (server, words) in layers.servers {
-            let _ = writeln!(text, "<server name=\"{}\">", escaped(server));
+            let _ = writeln!(text, "<server name=\"{}\">", tagged(server));
             for line in words.trim().lines() {
                 let _ = writeln!(text, "  {line}");
             }
@@ -117,15 +118,11 @@ fn environment(layers: &Layers<'_>) -> String {
     if !references.is_empty() {
         text.push_str("\n<references>\n");
         for (name, path, description) in references {
-            let _ = writeln!(text, "  {} ({}): {description}", escaped(name), escaped(path));
+            let _ = writeln!(text, "  {} ({}): {description}", tagged(name), tagged(path));
         }
         text.push_str("</references>");
     }
     text
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// The family of a model, by its id (behaviour 6.2). Short names count only as whole words: `o1` is

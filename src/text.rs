@@ -41,6 +41,11 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// A text that may stand between tags.
+pub fn tagged(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
 /// At most `chars` characters; the last one is `…` when something was cut off.
 pub fn cut_chars(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {

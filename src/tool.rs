@@ -21,6 +21,7 @@ pub mod multiedit;
 pub mod plan_enter;
 pub mod plan_exit;
 pub mod read;
+pub mod skill;
 pub mod structured_output;
 pub mod task;
 pub mod todoread;

@@ -47,6 +47,7 @@ use crate::instruction;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
 use crate::permission::grants::Grants;
+use crate::skill::Skills;
 use crate::snapshot::Tracker;
 use crate::system::Surroundings;
 use crate::tool;
@@ -103,6 +104,8 @@ pub struct Background {
     pub references: Vec<(String, String, String)>,
     /// Instruction files.
     pub instructions: Vec<instruction::Entry>,
+    /// What can be loaded.
+    pub skills: Arc<Skills>,
 }
 
 /// Everything of a session that a turn may use.

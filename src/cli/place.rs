@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::agent::registry::Agents;
 use crate::config::{self, Loaded, Problem};
 use crate::environment::Environment;
+use crate::skill;
 use crate::worktree::Worktree;
 
 /// The settings and agents of a directory.
@@ -15,7 +16,7 @@ pub(super) struct Here {
     pub(super) cwd: PathBuf,
     pub(super) loaded: Loaded,
     pub(super) agents: Agents,
-    /// What is wrong with the agents; what is wrong with the settings is in `loaded`.
+    /// What is wrong with the agents and skills; what is wrong with the settings is in `loaded`.
     pub(super) problems: Vec<Problem>,
 }
 
@@ -25,7 +26,10 @@ impl Here {
         let cwd = std::fs::canonicalize(dir).with_context(|| format!("{} cannot be entered", dir.display()))?;
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
         let loaded = config::load(environment, &worktree, &cwd);
-        let (agents, problems) = Agents::build(&loaded.settings, environment, &worktree);
+        let skills = skill::load(&loaded.settings, environment, &worktree, &cwd);
+        let readable = skills.skills.directories(&worktree);
+        let (agents, mut problems) = Agents::build_with(&loaded.settings, environment, &worktree, &readable);
+        problems.extend(skills.problems);
         Ok(Self { worktree, cwd, loaded, agents, problems })
     }
 }

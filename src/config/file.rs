@@ -530,6 +530,7 @@ pub(crate) struct Skills {
     /// Directories; `~/` is home, relative ones start at the session's directory.
     pub paths: Option<Vec<String>>,
     /// Addresses of skill indexes.
+    #[schemars(extend("x-status" = "later: no skills are fetched yet"))]
     pub urls: Option<Vec<String>>,
 }
 

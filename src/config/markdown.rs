@@ -62,7 +62,7 @@ pub(crate) fn agent(
     disk: &mut Disk<'_>,
     declared: &Declared,
 ) -> Option<(Option<String>, Node)> {
-    let (mut node, body, body_at) = read(origin, disk)?;
+    let (mut node, body, body_at) = page(origin, disk)?;
     if node.is_none() {
         let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
         let problem = Problem::warning(&Place::whole(origin), "", text);
@@ -93,7 +93,7 @@ pub(crate) fn command(
     disk: &mut Disk<'_>,
     declared: &Declared,
 ) -> Option<(Option<String>, Node)> {
-    let (node, body, body_at) = read(origin, disk)?;
+    let (node, body, body_at) = page(origin, disk)?;
     let mut node = node.unwrap_or_else(|| Node::empty(Place::whole(origin)));
     // Other programs' commands have more keys (`allowed-tools`, `argument-hint`); they are known.
     for known in ["allowed-tools", "argument-hint", "name", "arguments"] {
@@ -111,7 +111,7 @@ pub(crate) fn command(
 }
 
 /// Front matter and body of a file; the front matter is always an object.
-fn read(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<Node>, String, Place)> {
+pub(crate) fn page(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<Node>, String, Place)> {
     let mut text = disk.read(origin)?;
     if origin.project {
         let (seen, removed) = super::unseen::visible(&text);

@@ -18,6 +18,7 @@ use crate::config::{self, Fingerprint, Problem, Settings};
 use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction;
+use crate::skill::{self, Skills};
 use crate::system::Surroundings;
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, Scope};
@@ -80,7 +81,10 @@ impl Read {
     }
 
     fn of(spot: &Spot, loaded: config::Loaded) -> Self {
-        let (agents, mut problems) = Agents::build(&loaded.settings, &spot.environment, &spot.worktree);
+        let skills = skill::load(&loaded.settings, &spot.environment, &spot.worktree, &spot.cwd);
+        let readable = skills.skills.directories(&spot.worktree);
+        let (agents, mut problems) = Agents::build_with(&loaded.settings, &spot.environment, &spot.worktree, &readable);
+        problems.extend(skills.problems);
         problems.splice(0..0, loaded.problems);
         let instructions = instruction::load(&loaded.settings, &spot.environment, &spot.worktree, &spot.cwd);
         let worth = problems.iter().filter(|problem| problem.severity >= config::Severity::Warning);
@@ -88,11 +92,13 @@ impl Read {
         let notices = said.collect();
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
+        fingerprint.extend(skills.fingerprint);
+        let skills = Arc::new(skills.skills);
         Self {
-            commands: Arc::new(Commands::new(&loaded.settings)),
+            commands: Arc::new(Commands::new(&loaded.settings, &skills)),
             addresses: instructions.addresses.clone(),
             missing: instructions.missing.clone(),
-            background: Arc::new(background(spot, &loaded.settings, instructions)),
+            background: Arc::new(background(spot, &loaded.settings, instructions, skills)),
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
             problems: problems.into(),
@@ -118,19 +124,22 @@ impl Read {
             return Some(Self::of(spot, loaded));
         }
         let instructions = instruction::load(&self.settings, &spot.environment, &spot.worktree, &spot.cwd);
+        let skills = skill::load(&self.settings, &spot.environment, &spot.worktree, &spot.cwd);
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
+        fingerprint.extend(skills.fingerprint);
+        let skills = Arc::new(skills.skills);
         Some(Self {
             settings: self.settings.clone(),
             agents: self.agents.clone(),
-            commands: self.commands.clone(),
+            commands: Arc::new(Commands::new(&self.settings, &skills)),
             problems: self.problems.clone(),
             trust: self.trust.clone(),
             fingerprint: Arc::new(fingerprint),
             notices: broken.into_iter().chain(instructions.notices.clone()).collect(),
             addresses: instructions.addresses.clone(),
             missing: instructions.missing.clone(),
-            background: Arc::new(background(spot, &self.settings, instructions)),
+            background: Arc::new(background(spot, &self.settings, instructions, skills)),
         })
     }
 
@@ -151,7 +160,12 @@ impl Read {
     }
 }
 
-fn background(spot: &Spot, settings: &Settings, instructions: instruction::Instructions) -> Background {
+fn background(
+    spot: &Spot,
+    settings: &Settings,
+    instructions: instruction::Instructions,
+    skills: Arc<Skills>,
+) -> Background {
     let references = settings.references.iter().filter_map(|reference| {
         let path = reference.path.clone()?;
         Some((reference.name.clone(), path, reference.description.clone().unwrap_or_default()))
@@ -160,6 +174,7 @@ fn background(spot: &Spot, settings: &Settings, instructions: instruction::Instr
         surroundings: Surroundings::new(&spot.cwd, &spot.worktree, spot.environment.now()),
         references: references.collect(),
         instructions: instructions.entries,
+        skills,
     }
 }
 

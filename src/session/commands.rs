@@ -12,20 +12,25 @@ use crate::event;
 use crate::message::{Content, ModelRef, Text};
 use crate::permission::Rules;
 use crate::permission::rule::derive;
+use crate::skill::{Skill, Skills};
+use crate::text;
 use crate::turn::{Choice, Scope, insert};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
 
 /// The commands of a session: built in, then the settings'. An order whose name the user gave to a
-/// command of their own is not to be had.
+/// command of their own is not to be had. Skills whose names are left can be said as well.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Commands(Vec<settings::Command>);
+pub struct Commands {
+    commands: Vec<settings::Command>,
+    skills: Arc<Skills>,
+}
 
 impl Commands {
     /// What the settings say, and what comes with the program.
-    pub fn new(settings: &Settings) -> Self {
-        Self(command::list(settings))
+    pub fn new(settings: &Settings, skills: &Arc<Skills>) -> Self {
+        Self { commands: command::list(settings), skills: skills.clone() }
     }
 
     /// For the editor's list.
@@ -41,7 +46,20 @@ impl Commands {
             hint: hint.map(str::to_owned),
         };
         let orders = Word::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
-        self.0.iter().map(one).chain(orders.map(order)).collect()
+        let skill = |skill: &Skill| event::Command {
+            name: skill.name.clone(),
+            description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
+            hint: None,
+        };
+        let skills = self.skills.all().filter(|skill| self.skill(&skill.name).is_some());
+        self.commands.iter().map(one).chain(orders.map(order)).chain(skills.map(skill)).collect()
+    }
+
+    /// The skill that a word loads: one whose name no command and no order has.
+    fn skill(&self, name: &str) -> Option<&Skill> {
+        let taken = self.find(name).is_some() || Word::ALL.iter().any(|(_, known, ..)| *known == name);
+        let said = !name.contains(|c: char| c.is_whitespace() || c == '/');
+        self.skills.get(name).filter(|_| !taken && said)
     }
 
     /// The order that a text is; none for every other text.
@@ -58,9 +76,20 @@ impl Commands {
     /// delegate.
     pub(super) async fn typed(&self, mut content: Vec<Content>, scope: &mut Scope) -> Vec<Content> {
         let Some(Content::Text(typed)) = content.first_mut() else { return content };
+        if let Some((name, rest)) = command::typed(typed.text.trim_start())
+            && let Some(skill) = self.skill(name).cloned()
+        {
+            let rest = rest.to_owned();
+            typed.ignored = true;
+            let loaded = tokio::task::spawn_blocking(move || skill.loaded()).await;
+            let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
+            let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
+            content.insert(1, Content::Text(said(text)));
+            return content;
+        }
         let Some((command, expanded)) = self.expand(&typed.text) else { return content };
         typed.ignored = true;
-        let description = crate::text::title(&typed.text);
+        let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
         let speaker = scope.agents.get(&chosen.agent);
         let own = command.agent.as_ref().and_then(|name| scope.agents.get(name));
@@ -124,7 +153,7 @@ impl Commands {
     }
 
     fn find(&self, name: &str) -> Option<&settings::Command> {
-        self.0.iter().find(|command| command.name == name)
+        self.commands.iter().find(|command| command.name == name)
     }
 }
 
@@ -174,7 +203,7 @@ mod tests {
 
     #[test]
     fn only_known_words_are_commands() {
-        let commands = Commands::new(&Settings::default());
+        let commands = Commands::new(&Settings::default(), &Arc::default());
         assert!(commands.expand("/review the last commit").unwrap().1.text.contains("the last commit"));
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
@@ -183,13 +212,13 @@ mod tests {
 
     #[test]
     fn a_command_of_the_users_own_hides_an_order() {
-        let commands = Commands::new(&Settings::default());
+        let commands = Commands::new(&Settings::default(), &Arc::default());
         assert_eq!(commands.order(" /diff all\n"), Some(Order { word: Word::Diff, rest: "all".into() }));
         for text in ["/different", "say /diff", "diff", "/review"] {
             assert_eq!(commands.order(text), None, "{text}");
         }
         let own = settings::Command { name: "diff".into(), template: "mine".into(), ..Default::default() };
-        let commands = Commands::new(&Settings { commands: vec![own], ..Settings::default() });
+        let commands = Commands::new(&Settings { commands: vec![own], ..Settings::default() }, &Arc::default());
         assert_eq!(commands.order("/diff"), None);
         assert_eq!(commands.list().iter().filter(|command| command.name == "diff").count(), 1);
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::skill::Skill;
 use super::task::Task;
 use super::{AnyTool, Tool, erase};
 use crate::model::Model;
@@ -31,6 +32,7 @@ impl Registry {
                 erase(super::write::Write),
                 erase(super::apply_patch::ApplyPatch),
                 erase(Task::default()),
+                erase(Skill::default()),
                 erase(super::plan_enter::PlanEnter),
                 erase(super::plan_exit::PlanExit),
                 erase(super::webfetch::Webfetch::default()),
@@ -67,12 +69,13 @@ impl Registry {
     }
 
     /// What is offered to a model, sorted by name: nothing that is denied altogether, and one way
-    /// of editing, the one the model was trained on, and `task` only with somebody to hand work to.
-    pub fn visible(&self, rules: &Rules, model: &Model, task: Option<Task>) -> Vec<Arc<dyn AnyTool>> {
+    /// of editing, the one the model was trained on. `made` are the tools that were made for this step:
+    /// those that know who asks.
+    pub fn visible(&self, rules: &Rules, model: &Model, made: Vec<Arc<dyn AnyTool>>) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
         let may = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
         let offered = |tool: &&Arc<dyn AnyTool>| match tool.name() {
-            "invalid" | Task::NAME => false,
+            "invalid" | Task::NAME | Skill::NAME => false,
             "apply_patch" => patches,
             "edit" | "multiedit" | "write" => !patches,
             // A general "allow" does not give these to agents that have no use for them.
@@ -81,7 +84,7 @@ impl Registry {
         };
         let mut tools: Vec<_> =
             self.tools.iter().filter(offered).filter(|tool| !rules.hides(tool.permission())).cloned().collect();
-        tools.extend(task.map(erase));
+        tools.extend(made);
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         tools
     }
@@ -99,7 +102,7 @@ mod tests {
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
-        let tools = Registry::built_in().visible(&Rules::built_in(rules), &model, None);
+        let tools = Registry::built_in().visible(&Rules::built_in(rules), &model, Vec::new());
         tools.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
     }
 

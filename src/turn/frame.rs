@@ -9,9 +9,10 @@ use crate::agent::Agent;
 use crate::message::{Fault, FaultKind, Message, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
-use crate::tool::AnyTool;
+use crate::tool::skill::Skill;
 use crate::tool::structured_output::StructuredOutput;
 use crate::tool::task::Task;
+use crate::tool::{AnyTool, Tool, erase};
 
 /// What one step sees.
 #[derive(Clone)]
@@ -109,11 +110,14 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
         advice: None,
     })?;
     let tools = if model.tools {
-        scope.tools.visible(&agent.rules, &model, delegates(scope, &agent, &model.id, named))
+        let task = delegates(scope, &agent, &model.id, named).map(erase);
+        let skill = Skill::new(&scope.background.skills, &agent.rules).map(erase);
+        scope.tools.visible(&agent.rules, &model, task.into_iter().chain(skill).collect())
     } else {
         Vec::new()
     };
     let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let skills = if names.contains(&Skill::NAME) { scope.background.skills.block(&agent.rules) } else { String::new() };
     let system = system::prompt(&Layers {
         agent: &agent,
         model: &model,
@@ -122,7 +126,7 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
         references: &scope.background.references,
         instructions: &scope.background.instructions,
         servers: &[],
-        skills: "",
+        skills: &skills,
         extra: None,
     });
     // The last step offers no tools; its system prompt stays as it was, for the provider's cache.

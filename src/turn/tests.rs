@@ -196,6 +196,7 @@ impl Stage {
                 surroundings: Surroundings::new(&cwd, &worktree, environment.now()),
                 references: vec![],
                 instructions: vec![],
+                skills: Arc::default(),
             }),
             choice: watch::channel(Choice { agent: "build".into(), model: None, steer: true }).1,
             seen: Arc::default(),

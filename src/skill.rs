@@ -1,0 +1,483 @@
+//! Skills: a folder with a `SKILL.md` that says how one kind of work is done, and what belongs to it.
+//! Found here, from outside in; an inner one of the same name wins. Reading only: nothing in a skill
+//! is run by loading it.
+//!
+//! A skill of a project is text of that project, like its `AGENTS.md`: it comes without trust, its
+//! links that lead out of the project are not followed, and characters that nobody can see are taken
+//! out.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::disk::{Disk, plain};
+use crate::config::node::{Layer, Node, Origin, Place};
+use crate::config::settings::Settings;
+use crate::config::{Fingerprint, Problem, markdown};
+use crate::environment::Environment;
+use crate::permission::{Action, Need, Rules, evaluate};
+use crate::text;
+use crate::worktree::{Worktree, normal};
+
+/// The file that makes a folder a skill.
+const FILE: &str = "SKILL.md";
+
+/// How deep skills are looked for below a folder of skills.
+const DEEPEST: usize = 4;
+
+/// How many directories are looked into below one.
+const MOST: usize = 500;
+
+/// The longest name, in characters.
+const NAME: usize = 100;
+
+/// The longest description that is shown, in characters.
+const DESCRIPTION: usize = 1_024;
+
+/// How many of a skill's files are named when it is loaded.
+const SAMPLE: usize = 10;
+
+/// A skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skill {
+    /// What it is called.
+    pub name: String,
+    /// When it is of use; one without is loaded by name only.
+    pub description: Option<String>,
+    /// Its folder.
+    pub dir: PathBuf,
+    /// What it says.
+    pub text: Arc<str>,
+    /// It came with the project.
+    pub project: bool,
+    origin: Arc<Origin>,
+}
+
+/// The skills of a session, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Skills(Vec<Skill>);
+
+/// Skills, and what there is to say about them.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// The skills.
+    pub skills: Skills,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What was looked at, to notice a change.
+    pub fingerprint: Fingerprint,
+}
+
+/// Looks for the skills that there are in a directory. Blocks while it reads.
+pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Found {
+    let mut search = Search { disk: Disk::new(environment, worktree), found: Vec::new(), left: MOST };
+    let on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
+    let project = !on("DISABLE_PROJECT_CONFIG");
+    if !on("DISABLE_EXTERNAL_SKILLS") {
+        let claude = !on("DISABLE_CLAUDE_CODE") && !on("DISABLE_CLAUDE_CODE_SKILLS");
+        let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
+        if let Some(home) = &environment.home {
+            names.iter().for_each(|name| search.folder(&home.join(name).join("skills"), Layer::Global, false));
+        }
+        for dir in if project { down_to(&worktree.root, cwd) } else { Vec::new() } {
+            names.iter().for_each(|name| search.folder(&dir.join(name).join("skills"), Layer::Project, true));
+        }
+    }
+    for directory in &settings.directories {
+        for name in ["skill", "skills"] {
+            search.folder(&directory.path.join(name), Layer::Directory, directory.project);
+        }
+    }
+    for path in &settings.skills.paths {
+        let dir = match (path.strip_prefix("~/"), &environment.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => cwd.join(path),
+        };
+        // One that is named and lies outside was looked at when the project was trusted.
+        let project = normal(&dir).starts_with(&worktree.root);
+        if !search.exists(&dir) {
+            let place = Place::whole(&search.disk.origin(&dir, Layer::Project, project));
+            let text = "there is no such directory; skills.paths names it";
+            search.disk.problems.push(Problem::warning(&place, "skills.paths", text));
+        }
+        search.folder(&dir, Layer::Project, project);
+    }
+    let mut skills = search.found;
+    skills.sort_by(|a, b| a.name.cmp(&b.name));
+    Found { skills: Skills(skills), problems: search.disk.problems, fingerprint: search.disk.seen }
+}
+
+/// The directories from the project's root down to the session's.
+fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
+    let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| normal(cwd));
+    let mut down: Vec<PathBuf> =
+        real.ancestors().take_while(|dir| dir.starts_with(root)).map(Path::to_path_buf).collect();
+    down.reverse();
+    if down.is_empty() { vec![real] } else { down }
+}
+
+struct Search<'a> {
+    disk: Disk<'a>,
+    found: Vec<Skill>,
+    /// How many more directories are looked into below this folder.
+    left: usize,
+}
+
+impl Search<'_> {
+    fn exists(&mut self, dir: &Path) -> bool {
+        self.disk.look(dir).is_ok_and(|meta| meta.is_some())
+    }
+
+    fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
+        self.left = MOST;
+        self.enter(dir, layer, project, DEEPEST, &mut Vec::new());
+    }
+
+    fn enter(&mut self, dir: &Path, layer: Layer, project: bool, deeper: usize, above: &mut Vec<PathBuf>) {
+        let list = match self.disk.look(dir) {
+            Ok(Some(meta)) if meta.is_dir() => std::fs::read_dir(dir),
+            Ok(_) => return,
+            Err(e) => Err(e),
+        };
+        let place = Place::whole(&self.disk.origin(dir, layer, project));
+        let list = match list {
+            Ok(list) => list,
+            Err(e) => {
+                let text = format!("this directory cannot be read: {}", plain(&e));
+                return self.disk.problems.push(Problem::error(&place, "", text));
+            }
+        };
+        let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+        if above.contains(&real) {
+            return;
+        }
+        if project && let Some(outside) = self.disk.leads_outside(dir) {
+            let text = format!("this link leads out of the project, to {}; it is not followed", outside.display());
+            return self.disk.problems.push(Problem::error(&place, "", text));
+        }
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            let text = format!("only {MOST} directories are looked into for skills");
+            self.disk.problems.push(Problem::warning(&place, "", text));
+        }
+        let mut entries: Vec<_> = list.flatten().map(|entry| entry.file_name()).collect();
+        entries.sort();
+        if entries.iter().any(|name| name == FILE) {
+            self.read(dir, layer, project);
+        }
+        above.push(real);
+        for name in entries.iter().filter(|_| deeper > 0) {
+            let path = dir.join(name);
+            if name != "node_modules" && name != ".git" && path.is_dir() {
+                self.enter(&path, layer, project, deeper - 1, above);
+            }
+        }
+        above.pop();
+    }
+
+    fn read(&mut self, dir: &Path, layer: Layer, project: bool) {
+        let origin = self.disk.origin(&dir.join(FILE), layer, project);
+        let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else { return };
+        let whole = Place::whole(&origin);
+        let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let head = format!("begin the file with ---, name: {folder}, description: when it is of use, ---");
+        let Some(matter) = matter else {
+            let text = "this skill has no front matter, so it has no name; it is not used";
+            return self.disk.problems.push(Problem::error(&whole, "", text).hint(head));
+        };
+        let word = |key: &str| matter.get(key).and_then(Node::as_text).map(|text| text.trim().to_owned());
+        let place = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
+        let Some(name) = word("name").filter(|name| !name.is_empty()) else {
+            let text = match matter.get("name") {
+                Some(_) => "the name of a skill must be words; it is not used",
+                None => "this skill has no name; it is not used",
+            };
+            let problem = Problem::error(&place("name"), "name", text);
+            return self.disk.problems.push(problem.hint(format!("name: {folder}")));
+        };
+        if name.chars().count() > NAME
+            || name.chars().any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
+        {
+            let text = format!("\"{}\" is no name for a skill; it is not used", text::title(&name));
+            let problem = Problem::error(&place("name"), "name", text);
+            return self.disk.problems.push(problem.hint(format!("name: {folder}")));
+        }
+        if body.is_empty() {
+            let text = "this skill says nothing; it is not used";
+            return self.disk.problems.push(Problem::error(&whole, "", text).hint("write below the front matter"));
+        }
+        let description = word("description").filter(|words| !words.is_empty());
+        if description.is_none() {
+            let text = "this skill has no description, so no model is told of it";
+            let problem = Problem::warning(&place("description"), "description", text);
+            self.disk.problems.push(problem.hint("description: what it does, and when it is of use"));
+        }
+        if let Some(at) = self.found.iter().position(|other| other.name == name) {
+            let other = self.found.remove(at);
+            let text =
+                format!("there are two skills named \"{name}\"; {} is the other, and is not used", other.origin.name);
+            self.disk.problems.push(Problem::warning(&place("name"), "name", text).hint("rename one of the two"));
+        }
+        let text = body.into();
+        self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, origin });
+    }
+}
+
+impl Skills {
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Skill> {
+        self.0.iter()
+    }
+
+    /// One by its exact name.
+    pub fn get(&self, name: &str) -> Option<&Skill> {
+        self.0.iter().find(|skill| skill.name == name)
+    }
+
+    /// The folders of those that lie outside a project: its agents may read them.
+    pub fn directories(&self, worktree: &Worktree) -> Vec<PathBuf> {
+        let real = |skill: &Skill| std::fs::canonicalize(&skill.dir).unwrap_or_else(|_| skill.dir.clone());
+        let mut dirs: Vec<PathBuf> = self.0.iter().filter(|skill| !skill.project).map(real).collect();
+        dirs.retain(|dir| !worktree.contains(dir));
+        dirs.dedup();
+        dirs
+    }
+
+    /// Those that may be loaded under some rules, asked about or not.
+    pub fn allowed<'a>(&'a self, rules: &'a Rules) -> impl Iterator<Item = &'a Skill> {
+        let may = |skill: &&Skill| {
+            let need = Need::new("skill", skill.name.as_str());
+            evaluate(rules, &Rules::default(), &need).action != Action::Deny
+        };
+        self.0.iter().filter(|_| !rules.hides("skill")).filter(may)
+    }
+
+    /// What the system prompt says of those that may be loaded; empty where there is none.
+    pub fn block(&self, rules: &Rules) -> String {
+        let mut list = String::new();
+        for skill in self.allowed(rules) {
+            let Some(description) = &skill.description else { continue };
+            let words = description.split_whitespace().collect::<Vec<_>>().join(" ");
+            let words = text::tagged(&text::cut_chars(&words, DESCRIPTION));
+            let place = text::tagged(&skill.dir.join(FILE).display().to_string());
+            let name = text::tagged(&skill.name);
+            let _ = write!(
+                list,
+                "  <skill>\n    <name>{name}</name>\n    <description>{words}</description>\n    \
+                 <location>{place}</location>\n  </skill>\n"
+            );
+        }
+        match list.is_empty() {
+            true => list,
+            false => format!("{}\n<available_skills>\n{list}</available_skills>", crate::prompts::skills()),
+        }
+    }
+}
+
+impl Skill {
+    /// The skill as the model gets it, with a few of the files that belong to it. Blocks while it looks
+    /// for them.
+    pub fn loaded(&self) -> String {
+        let name = text::tagged(&self.name);
+        let dir = self.dir.display();
+        let mut words = format!("<skill_content name=\"{name}\">\n# Skill: {}\n\n{}\n\n", self.name, self.text);
+        let _ = writeln!(words, "Base directory of this skill: {dir}\nRelative paths in it start there.");
+        let files = self.files();
+        if !files.is_empty() {
+            words.push_str("<skill_files>\n");
+            for file in files {
+                let _ = writeln!(words, "{}", text::escaped(&file.display().to_string()));
+            }
+            words.push_str("</skill_files>\n");
+        }
+        words.push_str("</skill_content>");
+        words
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.dir.clone()];
+        let mut looked = 0;
+        while let Some(folder) = folders.pop().filter(|_| looked < 50 && found.len() < SAMPLE) {
+            looked += 1;
+            let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().collect();
+            entries.sort_by_key(std::fs::DirEntry::file_name);
+            for entry in &entries {
+                // Links are not followed: they may lead anywhere.
+                match entry.file_type() {
+                    Ok(kind) if kind.is_file() && entry.file_name() != FILE => found.push(entry.path()),
+                    Ok(kind) if kind.is_dir() => folders.insert(0, entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        found.truncate(SAMPLE);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Place {
+        _dir: tempfile::TempDir,
+        root: PathBuf,
+    }
+
+    impl Place {
+        fn new(files: &[(&str, &str)]) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let root = std::fs::canonicalize(dir.path()).unwrap();
+            std::fs::create_dir_all(root.join("p/.git")).unwrap();
+            std::fs::create_dir_all(root.join("p/app")).unwrap();
+            for (path, text) in files {
+                let path = root.join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            Self { _dir: dir, root }
+        }
+
+        fn load(&self, vars: &[(&str, &str)], paths: &[&str]) -> Found {
+            let home = self.root.join("home").display().to_string();
+            let mut vars: BTreeMap<String, String> =
+                vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            vars.insert("HOME".into(), home);
+            let environment = Environment::from_vars(vars);
+            let cwd = self.root.join("p/app");
+            let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
+            let mut settings = crate::config::load(&environment, &worktree, &cwd).settings;
+            settings.skills.paths = paths.iter().map(|path| (*path).to_owned()).collect();
+            load(&settings, &environment, &worktree, &cwd)
+        }
+    }
+
+    fn named(found: &Found) -> String {
+        found.skills.all().map(|skill| format!("{}={}", skill.name, skill.text)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn skill(name: &str, text: &str) -> String {
+        format!("---\nname: {name}\ndescription: For {name}: all of it.\n---\n{text}\n")
+    }
+
+    #[test]
+    fn they_are_found_from_outside_in() {
+        let all = [
+            ("home/.claude/skills/a/SKILL.md", skill("a", "claude")),
+            ("home/.agents/skills/deep/er/b/SKILL.md", skill("b", "agents")),
+            ("home/.config/opencode/skill/c/SKILL.md", skill("c", "global")),
+            ("home/.config/adjutant/skills/d/SKILL.md", skill("d", "ours")),
+            ("p/.claude/skills/a/SKILL.md", skill("a", "project")),
+            ("p/.opencode/skills/c/SKILL.md", skill("c", "project")),
+            ("p/app/.agents/skills/e/SKILL.md", skill("e", "inner")),
+            ("p/app/.opencode/skill/c/SKILL.md", skill("c", "inner")),
+            ("p/more/f/SKILL.md", skill("f", "named")),
+            ("p/.opencode/skills/notes.md", "no skill".into()),
+            ("p/.opencode/skills/node_modules/x/SKILL.md", skill("x", "hidden")),
+        ];
+        let all: Vec<(&str, &str)> = all.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let place = Place::new(&all);
+        let found = place.load(&[], &["../more"]);
+        assert_eq!(named(&found), "a=project b=agents c=inner d=ours e=inner f=named");
+        let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(
+            said[0].contains("two skills named \"a\"") && said[0].contains("~/.claude/skills/a/SKILL.md"),
+            "{said:?}"
+        );
+        let without = place.load(&[("OPENCODE_DISABLE_EXTERNAL_SKILLS", "1")], &[]);
+        assert_eq!(named(&without), "c=inner d=ours");
+        let without = place.load(&[("OPENCODE_DISABLE_CLAUDE_CODE_SKILLS", "1")], &[]);
+        assert_eq!(named(&without), "b=agents c=inner d=ours e=inner");
+        let outside = found.skills.directories(&Worktree::find(&place.root.join("p"), &[], None));
+        assert!(
+            outside.iter().all(|dir| dir.starts_with(place.root.join("home"))) && outside.len() == 2,
+            "{outside:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let table = [
+            ("just words", "SKILL.md: this skill has no front matter, so it has no name; it is not used"),
+            ("---\ndescription: x\n---\nwords", "this skill has no name; it is not used; name: it"),
+            ("---\nname: [a]\n---\nwords", "the name of a skill must be words"),
+            ("---\nname: \"a<b\"\n---\nwords", "\"a<b\" is no name for a skill"),
+            ("---\nname: x\ndescription: y\n---\n", "this skill says nothing"),
+            ("---\nname: x\n---\nwords", "no model is told of it"),
+            ("---\nname: x\n: :\n---\nwords", "the front matter is not valid YAML"),
+            ("---\nname: x\nwords", "the front matter begins with --- and never ends"),
+            ("---\nname: x\ndescription: y\n---\nwo\u{200b}rds", "1 invisible character is taken out"),
+        ];
+        for (text, expected) in table {
+            let place = Place::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
+            let found = place.load(&[], &[]);
+            let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
+            assert!(said.len() == 1 && said[0].contains(expected), "{text:?}: {said:?}");
+        }
+        let none = Place::new(&[]).load(&[], &["nowhere"]);
+        assert!(none.problems[0].to_string().contains("there is no such directory"), "{:?}", none.problems);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_do_not_lead_out_of_a_project() {
+        let text = skill("out", "secret");
+        let place = Place::new(&[("elsewhere/out/SKILL.md", &text), ("p/.opencode/skills/x", "")]);
+        let skills = place.root.join("p/.opencode/skills");
+        std::os::unix::fs::symlink(place.root.join("elsewhere/out"), skills.join("dir")).unwrap();
+        std::fs::create_dir(skills.join("file")).unwrap();
+        std::os::unix::fs::symlink(place.root.join("elsewhere/out/SKILL.md"), skills.join("file/SKILL.md")).unwrap();
+        std::os::unix::fs::symlink(&skills, skills.join("round")).unwrap();
+        let found = place.load(&[], &[]);
+        assert_eq!(named(&found), "");
+        assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
+        assert!(found.problems.iter().all(|problem| problem.to_string().contains("leads out of the project")));
+    }
+
+    #[test]
+    fn only_those_that_are_allowed_are_listed() {
+        let texts = [skill("a&b", "x"), skill("c", "y"), "---\nname: quiet\n---\nz".to_owned()];
+        let place = Place::new(&[
+            ("p/.opencode/skill/1/SKILL.md", &texts[0]),
+            ("p/.opencode/skill/2/SKILL.md", &texts[1]),
+            ("p/.opencode/skill/3/SKILL.md", &texts[2]),
+        ]);
+        let skills = place.load(&[], &[]).skills;
+        let listed = |rules: &[(&str, &str, Action)]| {
+            let block = skills.block(&Rules::built_in(rules));
+            block.lines().filter_map(|line| Some(line.trim().strip_prefix("<name>")?.to_owned())).collect::<String>()
+        };
+        assert_eq!(listed(&[]), "a&amp;b</name>c</name>");
+        assert_eq!(listed(&[("skill", "c", Action::Deny)]), "a&amp;b</name>");
+        assert_eq!(listed(&[("skill", "*", Action::Deny), ("skill", "c", Action::Ask)]), "c</name>");
+        assert_eq!(skills.block(&Rules::built_in(&[("skill", "*", Action::Deny)])), "");
+        assert_eq!(Skills::default().block(&Rules::default()), "");
+    }
+
+    #[test]
+    fn it_comes_with_its_files() {
+        let text = skill("a", "Do it with scripts/run.sh.");
+        let place = Place::new(&[
+            ("p/.opencode/skill/a/SKILL.md", &text),
+            ("p/.opencode/skill/a/scripts/run.sh", ""),
+            ("p/.opencode/skill/a/.hidden", ""),
+        ]);
+        let dir = place.root.join("p/.opencode/skill/a");
+        let dir = dir.display();
+        assert_eq!(
+            place.load(&[], &[]).skills.get("a").unwrap().loaded(),
+            format!(
+                "<skill_content name=\"a\">\n# Skill: a\n\nDo it with scripts/run.sh.\n\nBase directory of this skill: \
+                 {dir}\nRelative paths in it start there.\n<skill_files>\n{dir}/.hidden\n{dir}/scripts/run.sh\n\
+                 </skill_files>\n</skill_content>"
+            )
+        );
+    }
+}

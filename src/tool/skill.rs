@@ -1,0 +1,69 @@
+//! `skill`: loads one of the session's skills. Which there are, `skill.rs` says.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::Kind;
+use crate::permission::{Need, Rules};
+use crate::skill::{self, Skills};
+use crate::text;
+
+/// See the module. Made anew for every step: it knows who asks.
+#[derive(Default)]
+pub struct Skill {
+    skills: Arc<Skills>,
+    /// The names of those that may be loaded.
+    allowed: Vec<String>,
+}
+
+impl Skill {
+    /// For one step of an agent with these rules; none where there is nothing to load.
+    pub fn new(skills: &Arc<Skills>, rules: &Rules) -> Option<Self> {
+        let allowed: Vec<String> = skills.allowed(rules).map(|skill| skill.name.clone()).collect();
+        (!allowed.is_empty()).then(|| Self { skills: skills.clone(), allowed })
+    }
+}
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    /// The skill's name
+    pub name: String,
+}
+
+impl Tool for Skill {
+    const NAME: &'static str = "skill";
+    const KIND: Kind = Kind::Read;
+    const CONCURRENT: bool = true;
+    type Input = Input;
+    type Ready = skill::Skill;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        Description { title: text::title(&format!("Load skill {}", input.name)), locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, skill::Skill), Failure> {
+        let Some(skill) = self.skills.get(input.name.trim()) else {
+            let (name, there) = (text::title(&input.name), self.allowed.join(", "));
+            return Err(Failure::Tell(format!("There is no skill \"{name}\". There are: {there}.")));
+        };
+        let need = Need::new(Self::NAME, skill.name.as_str()).always(skill.name.as_str());
+        Ok((vec![need], skill.clone()))
+    }
+
+    async fn run(&self, skill: skill::Skill, _: Context) -> Result<Output, Failure> {
+        let title = format!("Loaded skill: {}", skill.name);
+        let metadata = Map::from_iter([
+            ("name".to_owned(), Value::String(skill.name.clone())),
+            ("dir".to_owned(), Value::String(skill.dir.display().to_string())),
+        ]);
+        let shown = skill.text.to_string();
+        let loaded = tokio::task::spawn_blocking(move || skill.loaded()).await;
+        let text = loaded.map_err(|e| Failure::Broken(e.to_string()))?;
+        Ok(Output { title, text, display: Some(shown), metadata, ..Output::default() })
+    }
+}
