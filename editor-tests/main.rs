@@ -13,6 +13,7 @@
 #![expect(unreachable_pub, reason = "a test target has no outside")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
+mod anytime;
 mod conversations;
 mod editor;
 mod faults;
@@ -79,6 +80,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in sandbox::ALL {
         trials.push(test(format!("sandbox/{name}"), run));
+    }
+    for (name, run) in anytime::ALL {
+        trials.push(test(format!("anytime/{name}"), run));
     }
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));

@@ -229,6 +229,11 @@ impl Model {
         model
     }
 
+    /// From now on it says this, whatever it was to say.
+    pub fn say(&self, script: Vec<Answer>) {
+        self.shared.lock().script = script.into();
+    }
+
     /// What it was asked so far.
     pub fn came(&self) -> Vec<Request> {
         self.shared.lock().came.clone()
