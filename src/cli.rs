@@ -83,7 +83,10 @@ pub fn main() -> ExitCode {
     if let Some(code) = crate::sandbox::confined() {
         return code;
     }
-    let cli = match Cli::try_parse() {
+    // How editors start it. There is nothing to be understood, and the parser with all its words need
+    // not be read into memory.
+    let plain = std::env::args_os().skip(1).eq(["acp"]);
+    let cli = match if plain { Ok(Cli { command: Some(Command::Acp), login: false }) } else { Cli::try_parse() } {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version go to standard output, complaints to standard error.

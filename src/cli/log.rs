@@ -4,6 +4,7 @@
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::environment::{Environment, private_dir};
 
@@ -11,7 +12,6 @@ use crate::environment::{Environment, private_dir};
 /// Logging ends when the guard is dropped. Where no file can be made there is no log: that is no
 /// reason not to work.
 pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
-    let directives = environment.var("ADJUTANT_LOG").unwrap_or("warn");
     let dir = environment.dirs.state.join("log");
     private_dir(&dir).ok()?;
     let file = tracing_appender::rolling::Builder::new()
@@ -23,8 +23,14 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
         .ok()?;
     // The default queue takes 4 MB of memory at once.
     let (writer, guard) = NonBlockingBuilder::default().buffered_lines_limit(1024).finish(file);
-    let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(false).try_init().ok()?;
+    let log = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
+    let directives = environment.var("ADJUTANT_LOG").map(EnvFilter::try_new);
+    match directives {
+        Some(Ok(filter)) => log.with_env_filter(filter).try_init(),
+        // Nobody asked for anything that would have to be understood.
+        Some(Err(_)) | None => log.with_max_level(LevelFilter::WARN).try_init(),
+    }
+    .ok()?;
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         tracing::error!("panic: {info}");

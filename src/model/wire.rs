@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::request::{Attachment, Message, Output};
+use super::request::{Attachment, Input, Message, Output};
 use super::sse::Flow;
 use super::{Delta, Error, Model, Request};
 pub use crate::config::settings::Secret;
@@ -137,6 +137,24 @@ impl Body {
         Ok(Self { bytes, empty: head.is_empty() })
     }
 
+    /// With room for what the request holds, so that it need not be moved as it grows.
+    #[must_use]
+    pub fn for_request(mut self, request: &Request) -> Self {
+        let outputs = |output: &Output| match output {
+            Output::Text { text, .. } | Output::Reasoning { text, .. } => text.len(),
+            Output::Call { .. } => 256,
+        };
+        let message = |message: &Message| match message {
+            Message::User(inputs) => inputs.iter().map(input).sum(),
+            Message::Assistant(said) => said.iter().map(outputs).sum(),
+            Message::Results(results) => results.iter().map(|result| result.text.len()).sum::<usize>(),
+        };
+        let length: usize = request.messages.iter().map(message).sum();
+        // Line ends and quotes take two bytes.
+        self.bytes.reserve(length + length / 8 + 128 * request.messages.len());
+        self
+    }
+
     /// One more field.
     ///
     /// # Errors
@@ -155,6 +173,13 @@ impl Body {
     pub fn finish(mut self) -> Bytes {
         self.bytes.push(b'}');
         self.bytes.into()
+    }
+}
+
+fn input(input: &Input) -> usize {
+    match input {
+        Input::Text(text) => text.len(),
+        Input::File(file) => file.data.len(),
     }
 }
 

@@ -27,7 +27,7 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
     let dialect = Dialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
-    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
+    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?.for_request(request);
     // Some gateways refuse calls in the history of a request that offers no tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {
@@ -167,7 +167,7 @@ impl Serialize for Messages<'_> {
                 let last = system.len() - 1;
                 Content::Parts(system.iter().enumerate().map(|(i, text)| Piece::text(text, i == last)).collect())
             } else {
-                Content::Text(system.join("\n\n"))
+                Content::Text(system.join("\n\n").into())
             };
             list.serialize_element(&Plain { role: "system", content })?;
         }
@@ -200,7 +200,7 @@ impl Messages<'_> {
                 Input::Text(text) => Some(text.as_str()),
                 Input::File(_) => None,
             });
-            return Content::Text(texts.collect::<Vec<_>>().join("\n\n"));
+            return Content::Text(texts.collect::<Vec<_>>().join("\n\n").into());
         }
         let last = inputs.len().saturating_sub(1);
         let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
@@ -225,7 +225,7 @@ impl Messages<'_> {
             let content = if marked && i == last {
                 Content::Parts(vec![Piece::text(&result.text, !result.text.is_empty())])
             } else {
-                Content::Text(result.text.clone())
+                Content::Text(result.text.as_str().into())
             };
             list.serialize_element(&ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content })?;
         }
@@ -255,7 +255,7 @@ struct ToolMessage<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
-    Text(String),
+    Text(std::borrow::Cow<'a, str>),
     Parts(Vec<Piece<'a>>),
 }
 
