@@ -56,6 +56,8 @@ pub struct Laws {
     /// What the editor said it can do, at the handshake.
     capabilities: Value,
     sessions: BTreeSet<String>,
+    /// Subagents' sessions, and whose they are.
+    children: BTreeMap<String, String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
     problems: Vec<String>,
@@ -148,11 +150,25 @@ impl Laws {
 
     fn update(&mut self, session: &str, update: &Value, line: &str) {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        let mut speaks = session;
+        while let Some(parent) = self.children.get(speaks) {
+            speaks = parent;
+        }
         let in_turn = self.pending.values().any(|(method, params)| {
-            matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == session
+            matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == speaks
         });
         if OF_A_TURN.contains(&kind) && !in_turn {
             self.wrong(format!("a turn speaks after its response: {line}"));
+        }
+        if matches!(kind, "subagent_update" | "session_message") && self.capabilities["subagents"].is_null() {
+            self.wrong(format!("the editor knows no subagents: {line}"));
+        }
+        if kind == "subagent_update"
+            && let Some(child) = update["sessionId"].as_str()
+        {
+            // From here on it may be heard of, as long as its parent's turn runs.
+            self.sessions.insert(child.into());
+            self.children.insert(child.into(), session.into());
         }
         for member in ["rawInput", "rawOutput"] {
             if update.get(member).is_some_and(|value| !value.is_object()) {

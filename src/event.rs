@@ -115,6 +115,61 @@ pub enum Event {
     },
     /// What the session is doing.
     Status(Status),
+    /// A subagent's session is new, or does something else now. Only where the editor shows those.
+    Subagent(Box<Subagent>),
+    /// What the session was told by the one that delegated to it.
+    Told {
+        /// The message.
+        message: MessageId,
+        /// Who said so.
+        sender: SessionId,
+        /// The words.
+        text: String,
+    },
+    /// Something that happened in a subagent's session. Only where the editor shows those.
+    Within {
+        /// The subagent's session.
+        session: SessionId,
+        /// What happened there.
+        event: Box<Self>,
+    },
+}
+
+/// A subagent's session, as far as it is news.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subagent {
+    /// The session.
+    pub session: SessionId,
+    /// What it is for: none says nothing new.
+    pub about: Option<About>,
+    /// None while it works; then how that ended.
+    pub stop: Option<Stop>,
+}
+
+/// What a subagent's session is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its work, in a few words.
+    pub title: String,
+    /// Who does it, and what they are good for.
+    pub agent: String,
+}
+
+/// How a session stopped working.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// It was done.
+    Done,
+    /// The user stopped it.
+    Cancelled,
+    /// The model refused.
+    Refused,
+    /// The answer hit its limit.
+    MaxTokens,
+    /// It reached its limit of steps.
+    StepLimit,
+    /// It could not go on, for this reason: a sentence.
+    Failed(String),
 }
 
 impl Event {
@@ -129,6 +184,9 @@ impl Event {
             {
                 delta.push_str(more);
                 true
+            }
+            (Self::Within { session, event }, Self::Within { session: same, event: next }) if session == same => {
+                event.absorb(next)
             }
             _ => false,
         }
@@ -283,6 +341,8 @@ pub struct Ask {
     pub always: Option<String>,
     /// Who asks, when it is a subagent.
     pub agent: Option<String>,
+    /// In which session the editor shows the call, where it is not the user's own.
+    pub session: Option<SessionId>,
     /// Where the answer goes. Dropping it is a rejection; dropping the receiver withdraws the
     /// question.
     pub reply: oneshot::Sender<Answer>,

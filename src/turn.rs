@@ -145,6 +145,8 @@ pub struct Scope {
     pub jobs: Arc<tool::jobs::Jobs>,
     /// What the editor offers for files.
     pub files: tool::Files,
+    /// The editor shows the sessions of subagents as sessions.
+    pub exposed: bool,
     /// Keeps what becomes of the files, where the settings want it.
     pub snapshots: Option<Arc<Tracker>>,
     /// Keeps what happens.

@@ -45,7 +45,8 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let shared = Shared::new(environment, CancellationToken::new());
     bencher.bench_local(|| {
-        let place = Place { cwd: project.clone(), extra: vec![], files: Files::default(), notices: vec![] };
+        let place =
+            Place { cwd: project.clone(), extra: vec![], files: Files::default(), exposed: false, notices: vec![] };
         runtime.block_on(shared.create(place)).is_ok()
     });
     runtime.block_on(shared.finish());

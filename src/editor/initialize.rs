@@ -29,6 +29,7 @@ pub fn initialize(server: &Arc<Server>, _: Cx, request: v1::InitializeRequest) -
             terminals: said("terminal_output") == Some(true),
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
+            subagents: client.subagents.is_some(),
         },
     });
     if let Some(info) = &request.client_info {

@@ -208,7 +208,8 @@ impl<'a> Door<'a> {
                     self.event(event).await;
                 }
                 Up::Ask(question) => {
-                    let request = ask::question(&self.session.id, &question, &self.seen);
+                    let session = question.session.as_ref().unwrap_or(&self.session.id);
+                    let request = ask::question(session, &question, &self.seen);
                     self.calls.push(Box::pin(ask::ask(&self.server.peer, request, *question)));
                 }
                 Up::Choose(question) => {
@@ -224,8 +225,12 @@ impl<'a> Door<'a> {
     /// Shows one event.
     pub async fn event(&mut self, event: Event) {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
+        let (session, event) = match event {
+            Event::Within { session, event } => (session, *event),
+            event => (self.session.id.clone(), event),
+        };
         for update in update::updates(&event, &mut self.seen) {
-            update::send(&self.server.peer, &self.session.id, update).await;
+            update::send(&self.server.peer, &session, update).await;
         }
         if switched {
             let options = options::options(self.session, None, None);

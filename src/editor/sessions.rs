@@ -13,7 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
 use super::prompt::Door;
-use super::server::Server;
+use super::server::{Capabilities, Server};
 use super::{modes, options};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
@@ -301,7 +301,8 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
             details: None,
         });
     }
-    Ok(Place { cwd: normal(&cwd), extra, files: server.capabilities().files, notices })
+    let Capabilities { files, shows, .. } = server.capabilities();
+    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, notices })
 }
 
 fn name(server: &v1::McpServer) -> &str {

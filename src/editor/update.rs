@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use protocol::acp::{self, v1};
-use protocol::rpc::Peer;
+use protocol::rpc::{self, Peer};
 use serde_json::{Map, Value, json};
 
-use crate::event::{CallUpdate, Compaction, Event, Exit, Kind, Progress, Severity, Status, UserPiece};
+use crate::event::{
+    About, CallUpdate, Compaction, Event, Exit, Kind, Progress, Severity, Status, Stop, Subagent, UserPiece,
+};
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File, Priority, Todo, TodoStatus};
 
@@ -24,6 +26,8 @@ pub struct Shows {
     pub notices: bool,
     /// Compactions.
     pub compaction: bool,
+    /// Subagents, as sessions.
+    pub subagents: bool,
 }
 
 /// What has been shown of the calls that are not over yet.
@@ -117,6 +121,14 @@ pub fn updates(event: &Event, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
             vec![notice(Severity::Warning, &title, None, seen)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
+        Event::Subagent(subagent) => vec![U::SubagentUpdate(self::subagent(subagent))],
+        Event::Told { message, sender, text } => {
+            let message = v1::SessionMessage::new(message.share());
+            let message = message.sender_session_id(v1::SessionId::new(sender.share()));
+            vec![U::SessionMessage(message.content(chunked(text)))]
+        }
+        // Sent to the session it happened in; see `prompt.rs`.
+        Event::Within { .. } => vec![],
     }
 }
 
@@ -131,6 +143,36 @@ fn chunks<'a>(text: &'a str, message: &'a Arc<str>) -> impl Iterator<Item = v1::
         rest = more;
         Some(v1::ContentChunk::new(piece.into()).message_id(v1::MessageId::new(message.clone())))
     })
+}
+
+/// Words as the content of one message.
+fn chunked(text: &str) -> Vec<v1::ContentBlock> {
+    vec![v1::ContentBlock::from(crate::text::head(text, PIECE))]
+}
+
+/// A subagent's session: the user may stop it, and nothing else.
+fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
+    let may = v1::SubagentSessionCapabilities::new().cancel(v1::SessionCancelCapabilities::new());
+    let reason = |stop: &Stop| match stop {
+        Stop::Done => v1::IdleStopReason::EndTurn,
+        Stop::Cancelled => v1::IdleStopReason::Cancelled,
+        Stop::Refused => v1::IdleStopReason::Refusal,
+        Stop::MaxTokens => v1::IdleStopReason::MaxTokens,
+        Stop::StepLimit => v1::IdleStopReason::MaxTurnRequests,
+        Stop::Failed(why) => {
+            let error = v1::Error::new(rpc::code::INTERNAL, why.as_str());
+            v1::IdleStopReason::Error(v1::ErrorStopReason::new().error(error))
+        }
+    };
+    let state = match &subagent.stop {
+        None => v1::StateUpdate::Running(v1::RunningStateUpdate::new()),
+        Some(stop) => v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop))),
+    };
+    let update = v1::SubagentUpdate::new(subagent.session.share()).state(state);
+    match &subagent.about {
+        Some(About { title, agent }) => update.title(title.clone()).description(agent.clone()).capabilities(may),
+        None => update,
+    }
 }
 
 /// Something said beside the conversation: a notice where the editor knows them, else a thought,

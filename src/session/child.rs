@@ -18,9 +18,10 @@ use tokio::time::{Instant, sleep_until};
 use super::open::{Claim, Shared};
 use super::{interrupted, revert};
 use crate::agent::Agent;
-use crate::event::{Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn, Status, Switch, Up};
+use crate::event::{About, Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn};
+use crate::event::{Status, Stop, Subagent, Switch, Up};
 use crate::id::{CallId, SessionId};
-use crate::message::{CallState, Content, File, Message, ModelRef, Role, Text, User};
+use crate::message::{CallState, Content, FaultKind, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
@@ -144,6 +145,8 @@ impl Task<'_> {
         record.denied = self.denied();
         let model = self.model.clone();
         self.announce(&id, &model).await;
+        let cancelled = self.parent.cancelled.child_token();
+        let _working = self.shared.works(&id, &cancelled);
         let (outlet, events) = Outlet::new();
         let (_choice, choice) =
             watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()), steer: false });
@@ -154,7 +157,7 @@ impl Task<'_> {
             todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(&history))),
             record: Recorder::new(self.shared.store.clone(), id.clone()),
-            cancelled: self.parent.cancelled.child_token(),
+            cancelled,
             // Words of the user's are for the session they speak with.
             spoken: watch::channel(false).1,
             outlet,
@@ -175,10 +178,12 @@ impl Task<'_> {
         };
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
+        let mut news = News::new(self.parent, &self.call, &self.agent.name, &id);
+        news.begin(self.about(), &message).await;
         history.messages.push(message);
 
-        let mut news = News::new(self.parent, &self.call, &self.agent.name);
         let (mut history, outcome) = news.follow(turn(self.shared, None, history, scope), events).await;
+        news.end(&outcome).await;
         // What it has in the background nobody would read any more.
         kept.jobs.end().await;
         jobs::settle(&mut history, &kept).await;
@@ -194,7 +199,8 @@ impl Task<'_> {
             self.parent.spent.add(cost - before);
         }
         let end = end(&history, outcome);
-        Ok(Report { session: id, model, text: last_words(&history), calls: news.lines(), end })
+        let calls = news.lines();
+        Ok(Report { session: id, model, text: last_words(&history), calls, end })
     }
 
     fn claim(&self, id: &SessionId) -> Result<Claim, String> {
@@ -257,6 +263,16 @@ impl Task<'_> {
         let denied = derive(&Rules::default(), &self.rules, &Rules::default());
         let primary = self.parent.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
         denied.0.into_iter().map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
+    }
+
+    /// What the session is for, where it is shown.
+    fn about(&self) -> About {
+        let title = if self.description.is_empty() { "Task" } else { &self.description };
+        let agent = match &self.agent.description {
+            Some(description) => format!("{}: {description}", self.agent.name),
+            None => self.agent.name.clone(),
+        };
+        About { title: title.to_owned(), agent: text::title(&agent) }
     }
 
     /// Tells early where the work is done, so that an editor can link to it.
@@ -325,11 +341,13 @@ fn end(history: &History, outcome: Outcome) -> ReportEnd {
     }
 }
 
-/// What a child does, told in the parent's call.
+/// What a child does, told in the parent's call; and in a session of its own, where the editor shows
+/// those.
 struct News<'a> {
     parent: &'a Scope,
     call: &'a CallId,
     agent: &'a str,
+    session: &'a SessionId,
     /// Its latest calls.
     calls: VecDeque<(CallId, Line)>,
     /// How many came before these.
@@ -348,11 +366,12 @@ struct Line {
 }
 
 impl<'a> News<'a> {
-    fn new(parent: &'a Scope, call: &'a CallId, agent: &'a str) -> Self {
+    fn new(parent: &'a Scope, call: &'a CallId, agent: &'a str, session: &'a SessionId) -> Self {
         Self {
             parent,
             call,
             agent,
+            session,
             calls: VecDeque::new(),
             earlier: 0,
             open: HashMap::new(),
@@ -360,6 +379,40 @@ impl<'a> News<'a> {
             last: None,
             fresh: false,
         }
+    }
+
+    /// Tells that the child works, and what it was told to do.
+    async fn begin(&self, about: About, told: &Message) {
+        if !self.parent.exposed {
+            return;
+        }
+        let subagent = Subagent { session: self.session.clone(), about: Some(about), stop: None };
+        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
+        let (message, sender) = (told.id.clone(), self.parent.session.clone());
+        self.within(Event::Told { message, sender, text: told.visible_text() }).await;
+    }
+
+    /// Tells that the child works no more.
+    async fn end(&self, outcome: &Outcome) {
+        if !self.parent.exposed {
+            return;
+        }
+        let stop = match outcome {
+            Outcome::Ended | Outcome::Steered => Stop::Done,
+            Outcome::Cancelled => Stop::Cancelled,
+            Outcome::Refused => Stop::Refused,
+            Outcome::MaxTokens => Stop::MaxTokens,
+            Outcome::StepLimit => Stop::StepLimit,
+            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => Stop::Cancelled,
+            Outcome::Failed(fault) => Stop::Failed(fault.message.clone()),
+        };
+        let subagent = Subagent { session: self.session.clone(), about: None, stop: Some(stop) };
+        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
+    }
+
+    async fn within(&self, event: Event) {
+        let event = Event::Within { session: self.session.clone(), event: Box::new(event) };
+        self.parent.outlet.event(event).await;
     }
 
     /// Passes on what comes up until the child's turn has ended.
@@ -380,6 +433,9 @@ impl<'a> News<'a> {
     }
 
     async fn take(&mut self, up: Up) {
+        if self.parent.exposed {
+            return self.expose(up).await;
+        }
         match up {
             Up::Event(Event::Call(update)) => self.update(*update).await,
             Up::Event(Event::Notice { severity, title, details }) => {
@@ -399,7 +455,32 @@ impl<'a> News<'a> {
         }
     }
 
-    async fn update(&mut self, update: CallUpdate) {
+    /// Passes it on as it is, as something of the child's session.
+    async fn expose(&mut self, up: Up) {
+        match up {
+            // Of the child's own subagents.
+            Up::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
+            Up::Event(event) => {
+                if let Event::Call(update) = &event {
+                    self.note(update);
+                    // Told in its own session, and once more at the end.
+                    self.fresh = false;
+                }
+                self.within(event).await;
+            }
+            Up::Ask(mut ask) => {
+                ask.session.get_or_insert_with(|| self.session.clone());
+                ask.agent.get_or_insert_with(|| self.agent.to_owned());
+                self.parent.outlet.send(Up::Ask(ask)).await;
+            }
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) => {
+                self.parent.outlet.send(up).await;
+            }
+        }
+    }
+
+    /// Notes what is new of a call in its line.
+    fn note(&mut self, update: &CallUpdate) {
         let Some(id) = update.call.clone() else { return };
         let at = self.calls.iter().position(|(call, _)| *call == id);
         if at.is_none() && update.tool.is_some() {
@@ -421,6 +502,11 @@ impl<'a> News<'a> {
                 self.fresh = true;
             }
         }
+    }
+
+    async fn update(&mut self, update: CallUpdate) {
+        self.note(&update);
+        let Some(id) = update.call.clone() else { return };
         let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
         if self.seen.contains(&id) {
             self.pass(update.clone()).await;

@@ -59,6 +59,20 @@ pub struct Shared {
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
     // The same around a set: sessions whose history somebody in this process holds.
     held: Arc<Mutex<HashSet<SessionId>>>,
+    // The same around a map: the subagents at work.
+    working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
+}
+
+/// A subagent at work: it can be stopped by its session's id.
+pub(super) struct Working {
+    working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
+    id: SessionId,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
 }
 
 /// The right to a session's history: nobody else in this process has it.
@@ -106,6 +120,8 @@ pub struct Place {
     pub extra: Vec<PathBuf>,
     /// What the editor offers for files.
     pub files: tool::Files,
+    /// The editor shows the sessions of subagents as sessions.
+    pub exposed: bool,
     /// Things the user should hear at the first turn.
     pub notices: Vec<Event>,
 }
@@ -134,6 +150,7 @@ impl Shared {
             taken: Mutex::default(),
             grants: Mutex::default(),
             held: Arc::default(),
+            working: Arc::default(),
             tasks: TaskTracker::new(),
             ended,
             environment,
@@ -160,6 +177,19 @@ impl Shared {
     pub(super) fn claim(&self, id: &SessionId) -> Option<Claim> {
         let new = self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         new.then(|| Claim { held: self.held.clone(), id: id.clone() })
+    }
+
+    /// Makes a subagent's session one that can be stopped, as long as it works.
+    pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> Working {
+        let working = self.working.clone();
+        working.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), cancelled.clone());
+        Working { working, id: id.clone() }
+    }
+
+    /// Stops a subagent at work, and nobody else. Says whether there is one.
+    pub fn stop_subagent(&self, id: &SessionId) -> bool {
+        let working = self.working.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        working.inspect(CancellationToken::cancel).is_some()
     }
 
     /// Opens a new session.
@@ -355,6 +385,7 @@ impl Shared {
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs: Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history))),
             files: place.files,
+            exposed: place.exposed,
             snapshots: Some(snapshots),
             record: Recorder::new(self.store.clone(), record.id.clone()),
             cancelled: self.ended.child_token(),

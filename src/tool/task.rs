@@ -160,7 +160,12 @@ fn result(report: Report, title: String, context: &Context) -> Result<Output, Fa
     let said = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
     match end {
         ReportEnd::Done => {}
-        ReportEnd::Cancelled => return Err(Failure::Cancelled),
+        ReportEnd::Cancelled if context.cancelled.is_cancelled() => return Err(Failure::Cancelled),
+        ReportEnd::Cancelled => {
+            return Err(Failure::Tell(format!(
+                "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{said}"
+            )));
+        }
         ReportEnd::Rejected(what) => {
             return Err(Failure::Stopped(format!(
                 "The user rejected a call of the subagent ({what}), which ended it (task id {session}).{said}"

@@ -364,6 +364,7 @@ pub(super) async fn permit(
         reason: reason.unwrap_or_else(|| asks(need, &verdict)),
         always: lasting.then(|| shown(need)),
         agent: None,
+        session: None,
         reply,
     };
     if !scope.outlet.send(Up::Ask(Box::new(ask))).await {

@@ -203,6 +203,7 @@ impl Stage {
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             jobs: Arc::default(),
             files: tool::Files::default(),
+            exposed: false,
             snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
