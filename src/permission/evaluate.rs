@@ -406,12 +406,9 @@ impl<'r> Bash<'r> {
         if let Some(deny) = self.denies.iter().find(|rule| Self::may_speak(rule, unit)) {
             return Some(format!("a word that is not known yet could make it what \"{}\" denies", deny.pattern));
         }
-        if let Some((deny, text)) = self.named_in(&unit.tails) {
-            return Some(format!(
-                "what {} does with its words is not known, and \"{text}\" is what \"{}\" denies",
-                unit.program.as_deref().unwrap_or("the program"),
-                deny.pattern
-            ));
+        let denied = |word: &&String| self.denied_names.iter().any(|name| name.eq_ignore_ascii_case(word));
+        if let Some(word) = unit.words.iter().find(denied) {
+            return Some(format!("it may start {word}, which a rule denies: what it does with its words is not known"));
         }
         // As it is written, and as it reads without quotes, which may stand within a name.
         let bare = |text: &String| text.replace(['\'', '"', '\\'], "");

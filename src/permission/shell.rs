@@ -8,6 +8,7 @@
 
 mod archive;
 mod builtins;
+mod code;
 mod expand;
 mod floor;
 mod git;
@@ -89,8 +90,8 @@ pub struct Unit {
     pub doubt: Option<String>,
     /// Program text it was given, to be searched for the names of denied programs.
     pub texts: Vec<String>,
-    /// What it would start if it runs its words, from each word on: only where the program is unknown.
-    pub tails: Vec<String>,
+    /// Words of a program that is not known well enough to say which of them it starts, if any.
+    pub words: Vec<String>,
     /// What it does to the disk.
     pub effect: Effect,
     /// All that it writes are plan files.

@@ -22,6 +22,9 @@ impl Walk<'_> {
                         unit.opaque(&format!("{name} {reason}"));
                     }
                 }
+                if name == "wait" && code(args) {
+                    unit.opaque("it sets a variable that is computed");
+                }
             }
             "test" | "[" => {
                 let asks = args.iter().any(|arg| arg.is("-v") || arg.is("-R"));
@@ -43,7 +46,10 @@ impl Walk<'_> {
                         None if target.is_empty() || code(args.get(..2).unwrap_or(args)) => {
                             unit.opaque("it sets a variable that is computed")
                         }
-                        None => state.set(&target, Value::Foreign),
+                        None => {
+                            self.given_to(&target, &Value::Foreign, state);
+                            state.set(&target, Value::Foreign);
+                        }
                     }
                 }
             }
@@ -82,6 +88,7 @@ impl Walk<'_> {
                 for arg in args.get(at..).unwrap_or_default().iter().chain(&array) {
                     match arg.text() {
                         Some(name) if variable_danger(name).is_none() && !name.contains('[') => {
+                            self.given_to(name, &Value::Foreign, state);
                             state.set(name, Value::Foreign);
                         }
                         _ => unit.opaque("it sets a variable that decides what runs, or one whose name is computed"),
@@ -180,9 +187,9 @@ impl Walk<'_> {
 
     fn declare(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) {
         let sets = args.iter().filter(|arg| !arg.prefix().starts_with('-'));
-        let integer = args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains('i'));
-        let functions = args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains('f'));
-        if args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains('n')) {
+        let option = |letter| args.iter().any(|arg| arg.prefix().starts_with('-') && arg.prefix().contains(letter));
+        let (integer, functions, array) = (option('i'), option('f'), option('a') || option('A'));
+        if option('n') {
             unit.opaque("it gives a variable another name");
         }
         let mut any = false;
@@ -201,9 +208,25 @@ impl Walk<'_> {
                 unit.opaque(&reason);
                 state.change(&reason);
             }
+            if integer {
+                self.numbers.insert(variable.clone());
+            }
+            // `declare -a x='($(…))'` reads an array from the text, and runs what stands in it.
+            let list = match arg.text().and_then(|text| text.split_once('=')) {
+                Some((_, value)) => value.trim_start().starts_with('(') && holds_code(value),
+                None => {
+                    prefix.contains('=') && !arg.raw.contains("=(") && (array || state.vars.contains_key(&variable))
+                }
+            };
+            if list {
+                unit.opaque("an array is read from text that may hold a command");
+            }
             if let Some((variable, value)) = arg.text().and_then(|text| text.split_once('=')) {
-                state.set(variable, Value::Known(vec![value.to_owned()]));
+                let value = Value::Known(vec![value.to_owned()]);
+                self.given_to(variable, &value, state);
+                state.set(variable, value);
             } else if prefix.contains('=') {
+                self.given_to(&variable, &Value::Foreign, state);
                 state.set(&variable, Value::Foreign);
             }
         }

@@ -68,6 +68,22 @@ pub(super) fn judge(walk: &mut Walk<'_>, name: &str, args: &[Arg], unit: &mut Un
         "shutdown" | "reboot" | "halt" | "poweroff" | "init" | "telinit" => {
             unit.floor(Action::Ask, "it stops the machine")
         }
+        "systemctl"
+            if args.iter().any(|arg| {
+                ["poweroff", "reboot", "halt", "kexec", "emergency", "rescue"].iter().any(|word| arg.is(word))
+            }) =>
+        {
+            unit.floor(Action::Ask, "it stops the machine");
+        }
+        "diskutil"
+            if args.first().and_then(Arg::text).is_some_and(|verb| {
+                ["erase", "partition", "zero", "random", "secure", "reformat"]
+                    .iter()
+                    .any(|start| verb.starts_with(start))
+            }) =>
+        {
+            unit.floor(Action::Deny, "it writes to whole disks");
+        }
         "kill" | "pkill" | "killall" if args.iter().any(|arg| arg.is("-1") || arg.is("1")) => {
             unit.floor(Action::Ask, "it may end every process");
         }
@@ -202,7 +218,13 @@ fn find(walk: &mut Walk<'_>, args: &[Arg], unit: &mut Unit, state: &State) {
         "-inum",
         "-links",
     ];
-    let picks = args.iter().any(|arg| tests.iter().any(|test| arg.is(test)));
+    let everything = |arg: Option<&Arg>| {
+        arg.is_some_and(|arg| arg.text().or(arg.pattern()).is_some_and(|text| text.chars().all(|c| "*./".contains(c))))
+    };
+    let picks = args
+        .iter()
+        .enumerate()
+        .any(|(at, arg)| tests.iter().any(|test| arg.is(test)) && (arg.is("-empty") || !everything(args.get(at + 1))));
     let runs = |arg: &Arg| ["-exec", "-execdir", "-ok", "-okdir"].iter().any(|option| arg.is(option));
     let destroyer = |arg: &Arg| {
         arg.text().is_some_and(|text| {

@@ -462,7 +462,11 @@ impl Walk<'_> {
                 unit.destroys =
                     matches!(name, "clean" | "reset" | "checkout" | "restore" | "push" | "rm" | "prune" | "gc");
             }
-            _ => unit.effect_at_least(Effect::Unproven),
+            _ => {
+                unit.effect_at_least(Effect::Unproven);
+                unit.words
+                    .extend(args.iter().filter_map(Arg::text).flat_map(super::programs::names_in).map(str::to_owned));
+            }
         }
         if matches!(name, "difftool" | "mergetool") {
             // `git diff*` is written with other things in mind.

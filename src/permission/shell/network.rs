@@ -4,7 +4,7 @@
 use super::expand::Arg;
 use super::options::Options;
 use super::state::State;
-use super::walk::Walk;
+use super::walk::{Input, Walk};
 use super::{Effect, Unit};
 use crate::permission::paths::Access;
 
@@ -209,6 +209,12 @@ impl Walk<'_> {
                     let remote = args.get(at + 1..).unwrap_or_default();
                     let text = remote.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
                     unit.texts.push(text);
+                    if let Input::Text(Some(text)) = self.stdin() {
+                        unit.texts.push(text);
+                    }
+                }
+                if options.has(&["-F"]) {
+                    unit.opaque("its settings are in a file, and may start programs");
                 }
                 for flag in options.all(&["-F", "-i", "-E"]) {
                     if let Some(value) = flag.value.clone() {

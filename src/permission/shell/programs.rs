@@ -5,16 +5,13 @@ use super::expand::Arg;
 use super::options::Options;
 use super::state::State;
 use super::table::{NETWORK, Program, READERS, Use, WRITERS, Writer};
-use super::walk::Walk;
+use super::walk::{Input, NESTED, Walk};
 use super::{Effect, Unit};
 use crate::permission::paths::Access;
 use crate::permission::protected;
 
-/// Words from which on the words of an unknown program may be a command, and the words looked at of each.
-const TAILS: usize = 8;
-const TAIL: usize = 8;
-
-/// Programs we know little about, but this: their words are orders to themselves, not a program to run.
+/// Programs we know little about, but this: their first word is an order to themselves, not a program
+/// to run.
 const WORDED: [&str; 38] = [
     "apk",
     "apt",
@@ -90,11 +87,6 @@ impl Walk<'_> {
             }
             self.stranger(args, unit, state);
             self.leaving(args, unit, state);
-            if !WORDED.contains(&name) {
-                let starts = args.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-'));
-                let tail = |at: usize| args[at..].iter().take(TAIL).map(Arg::normal).collect::<Vec<_>>().join(" ");
-                unit.tails = starts.take(TAILS).map(|(at, _)| tail(at)).collect();
-            }
         }
     }
 
@@ -117,8 +109,27 @@ impl Walk<'_> {
         }
     }
 
-    /// A program we know nothing about: the paths among its words, and texts that may be commands.
+    /// A program we know nothing about: the paths among its words, the words and texts that may be
+    /// commands, and the text it is given to read.
     pub(super) fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &mut State) {
+        if let Input::Text(Some(text)) = self.stdin() {
+            if self.nested + text.len() > NESTED {
+                unit.doubt("the text it reads is too long to be searched again");
+            } else {
+                self.nested += text.len();
+                unit.texts.push(text);
+            }
+        }
+        // `cargo rm` starts no `rm`.
+        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
+        let first: Vec<&str> =
+            std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
+        let own = crate::permission::arity::prefix(&first).len().saturating_sub(1);
+        let order = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
+        let own = if WORDED.contains(&name) { own.max(order) } else { own };
+        for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
+            unit.words.extend(names_in(text).map(str::to_owned));
+        }
         for arg in args {
             let Some(text) = arg.text().map(str::to_owned) else {
                 if arg
@@ -175,6 +186,19 @@ impl Walk<'_> {
                 }
             }
         }
+        if matches!(name, "rg" | "ripgrep") {
+            // What a glob names is searched though it is hidden.
+            for glob in options.all(&["-g", "--glob", "--iglob"]).filter_map(|flag| flag.value.as_ref()) {
+                let text = glob.text().or(glob.pattern()).unwrap_or_default();
+                if !text.starts_with('!') && text.rsplit('/').next().is_some_and(|name| name.starts_with('.')) {
+                    Self::secret(
+                        unit,
+                        text,
+                        &format!("it reads hidden files named {text}, which may hold keys or passwords"),
+                    );
+                }
+            }
+        }
         if matches!(name, "jq" | "gojq") {
             // `--rawfile name file`
             for (at, _) in args.iter().enumerate().filter(|(_, arg)| arg.is("--rawfile") || arg.is("--slurpfile")) {
@@ -226,7 +250,7 @@ impl Walk<'_> {
                 unit.texts
                     .extend(args.iter().filter_map(Arg::text).filter(|text| text.starts_with('+')).map(str::to_owned));
             }
-            "zcat" | "zgrep" | "bzcat" | "xzcat" | "ldd" | "lsof" | "bat" => effect = Effect::Unproven,
+            "zcat" | "zgrep" | "bzcat" | "xzcat" | "ldd" | "lsof" | "bat" | "batcat" => effect = Effect::Unproven,
             _ => {}
         }
         unit.effect_at_least(effect);
@@ -469,12 +493,12 @@ impl Walk<'_> {
             }
             "make" | "gmake" | "ninja" | "just" => {
                 unit.effect_at_least(Effect::Unproven);
-                let file = |arg: &Arg, next: Option<&Arg>| {
-                    (arg.is("-f") || arg.is("--file")) && next.is_some_and(|next| next.is("-"))
-                        || arg.is("-f-")
-                        || arg.is("--file=-")
+                let options = Options::read(args, "fCjIoWld", &["file", "makefile", "directory", "justfile"]);
+                let piped = |text: &str| {
+                    text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/") || text.contains("/dev/fd/")
                 };
-                if args.iter().enumerate().any(|(at, arg)| file(arg, args.get(at + 1))) {
+                let files = options.all(&["-f", "--file", "--makefile", "--justfile"]);
+                if files.filter_map(|flag| flag.value.as_ref()).any(|file| file.text().is_none_or(piped)) {
                     unit.opaque("its program comes from its input");
                 }
                 unit.texts.extend(
@@ -509,6 +533,14 @@ impl Walk<'_> {
         }
         true
     }
+}
+
+/// What in a word could be a program's name: what stands between signs, and of paths the end.
+pub(super) fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    let part = |c: char| c.is_alphanumeric() || "._-/".contains(c);
+    text.split(move |c| !part(c))
+        .map(|part| part.rsplit('/').next().unwrap_or(part))
+        .filter(|name| !name.is_empty() && !name.starts_with('-'))
 }
 
 /// Options under which copies keep links.

@@ -139,6 +139,9 @@ impl Walk<'_> {
             let cluster = short && texts.iter().any(|option| option.len() == 2 && text.contains(&option[1..]));
             if option.is_some() || cluster {
                 given = true;
+                let attached = texts.iter().find(|option| option.len() == 2 && text.starts_with(**option));
+                let shown = option.or(attached).copied().unwrap_or(text.get(..8).unwrap_or(text));
+                unit.danger(shown);
                 match args.get(at).filter(|_| !text.contains('=')) {
                     Some(program) => {
                         match program.text() {
@@ -170,10 +173,20 @@ impl Walk<'_> {
                         unit.opaque("it reads its program from a pipe or a file");
                     }
                 }
-                Input::Text(Some(text)) => unit.texts.push(text),
+                Input::Text(Some(text)) => {
+                    unit.broad_only.get_or_insert_with(|| "its program is in its input".into());
+                    unit.texts.push(text);
+                }
                 Input::Text(None) => unit.opaque("it reads a program that is computed"),
                 Input::Nothing => {}
             }
+        }
+        let pipe = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
+        if operand.as_ref().and_then(Arg::text).is_some_and(pipe) && !given {
+            unit.opaque("it reads its program from a pipe");
+        }
+        if unit.texts.iter().any(|text| super::code::starts_computed(text)) {
+            unit.doubt(&format!("the program {name} is given starts others whose names it computes"));
         }
         for text in unit.texts.clone() {
             if let Some(name) = secret_in(&text) {
@@ -181,9 +194,6 @@ impl Walk<'_> {
             }
         }
         // Editors and databases take commands among their words and from their input.
-        if let Input::Text(Some(text)) = self.stdin() {
-            unit.texts.push(text);
-        }
         self.stranger(args, unit, state);
     }
 

@@ -124,11 +124,11 @@ const fn reader(names: &'static [&'static str], operands: Use, short: &'static s
 }
 
 /// Programs that change nothing, options named here aside.
-pub(super) const READERS: [Program; 30] = [
+pub(super) const READERS: [Program; 31] = [
     reader(
         &[
             "cat", "tac", "nl", "rev", "wc", "expand", "unexpand", "fold", "fmt", "paste", "column", "comm", "join",
-            "look", "bat",
+            "look",
         ],
         Use::Read,
         "wtsdnlFcbo",
@@ -318,6 +318,12 @@ pub(super) const READERS: [Program; 30] = [
         long: &["base-directory", "search-path", "ignore-file", "exec", "exec-batch", "type", "extension", "exclude"],
         reads: &["--ignore-file"],
         ..reader(&["fd", "fdfind"], Use::Nothing, "dtEecSoxX")
+    },
+    Program {
+        long: &["pager", "language", "map-syntax", "theme", "style", "line-range", "highlight-line", "file-name"],
+        runs: &["--pager"],
+        turns: &["--pager"],
+        ..reader(&["bat", "batcat"], Use::Read, "lmHr")
     },
     Program {
         long: &["pager", "html", "browser", "config-file", "manpath"],

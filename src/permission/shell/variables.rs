@@ -61,8 +61,46 @@ impl Walk<'_> {
         }
     }
 
+    /// A value that a variable is given. One with the integer attribute, or that always has it,
+    /// computes with whatever it is given; so does every variable of the line that may get the
+    /// attribute before the assignment runs, which is settled in [`Walk::numbers_settled`].
+    pub(super) fn given_to(&mut self, name: &str, value: &Value, state: &mut State) {
+        match value {
+            Value::Known(texts) => {
+                self.coded |= texts.iter().any(|text| holds_code(text));
+                if !self.is_number(name) {
+                    return;
+                }
+                if texts.iter().any(|text| holds_code(text)) {
+                    self.opaque("a number is computed from text that holds a command");
+                }
+                let pieces: Vec<Piece> = texts.iter().map(|text| Piece::Text(text.clone())).collect();
+                self.arithmetic_names(&pieces, state);
+            }
+            Value::Foreign if self.is_number(name) => {
+                self.opaque("a number is computed from text that may hold a command");
+            }
+            Value::Foreign => drop(self.foreign.insert(name.to_owned())),
+            Value::Harmless => {}
+        }
+    }
+
+    fn is_number(&self, name: &str) -> bool {
+        matches!(name, "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND")
+            || self.numbers.contains(name)
+    }
+
+    /// After the whole line: functions and loops run in another order than they are written.
+    pub(super) fn numbers_settled(&mut self) {
+        let foreign = self.numbers.iter().any(|name| self.foreign.contains(name));
+        if foreign || (self.coded && !self.numbers.is_empty()) {
+            self.opaque("a number may be computed from text that holds a command");
+        }
+    }
+
     pub(super) fn assigned_by_expansion(&mut self, name: &str, state: &mut State) {
         self.assigns_danger(name);
+        self.given_to(name, &Value::Foreign, state);
         state.set(name, Value::Foreign);
     }
 

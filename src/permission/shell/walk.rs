@@ -2,7 +2,7 @@
 //! later parts depend on: the directory, the values of variables, functions, and whether something
 //! has changed what words mean. Where a branch may or may not be taken, both outcomes stay possible.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::expand::Arg;
@@ -22,7 +22,7 @@ const BUDGET: usize = 1_000;
 pub(super) const USES: usize = 2_000;
 pub(super) const LOOKUPS: usize = 500;
 /// How much text within texts is taken apart, in bytes.
-const NESTED: usize = 32 << 10;
+pub(super) const NESTED: usize = 32 << 10;
 /// How many words are handed down to programs that other programs run; of what comes then, only the
 /// beginning is looked at.
 const HANDED: usize = 4_000;
@@ -63,7 +63,7 @@ pub(super) struct Walk<'p> {
     /// Texts that were too long to be taken apart.
     unread: Vec<String>,
     /// How many bytes of text within texts were taken apart.
-    nested: usize,
+    pub(super) nested: usize,
     /// How many words were handed down.
     handed: usize,
     /// How many names in directories may still be looked at.
@@ -83,6 +83,12 @@ pub(super) struct Walk<'p> {
     pub(super) located: HashMap<(String, PathBuf), Option<Located>>,
     pub(super) globbed: HashMap<(String, PathBuf), Option<Vec<String>>>,
     pub(super) losses: HashMap<PathBuf, super::floor::Loss>,
+    /// Variables that somewhere in the line get the integer attribute.
+    pub(super) numbers: HashSet<String>,
+    /// Variables that somewhere get what nobody knows.
+    pub(super) foreign: HashSet<String>,
+    /// Some variable is given text that runs something when bash computes with it.
+    pub(super) coded: bool,
     /// How many uses of paths were noted.
     pub(super) touched: usize,
     /// The repository git would work in; looked for once.
@@ -109,6 +115,9 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         located: HashMap::new(),
         globbed: HashMap::new(),
         losses: HashMap::new(),
+        numbers: HashSet::new(),
+        foreign: HashSet::new(),
+        coded: false,
         touched: 0,
         repository: None,
     };
@@ -123,6 +132,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
             }
         }
     }
+    walk.numbers_settled();
     if walk.full() {
         walk.opaque(&Unreadable::TooMany.to_string());
         walk.unread.push(command.to_owned());
@@ -224,6 +234,7 @@ impl Walk<'_> {
                 let args = words.as_ref().map(|words| self.expand(script, words, state));
                 unsettle(body, state);
                 let members = self.members(args.as_deref(), state);
+                self.given_to(name, &members, state);
                 state.set(name, members);
                 self.assigns_danger(name);
                 self.list(script, body, state);
@@ -417,14 +428,19 @@ impl Walk<'_> {
             unit.broad_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
             unit.effect_at_least(Effect::Unproven);
         }
+        let given = match value.texts() {
+            Some(texts) => Value::Known(texts.to_vec()),
+            None if matches!(assign.value.pieces.as_slice(), [Piece::Arithmetic(_)]) => Value::Harmless,
+            None => Value::Foreign,
+        };
+        if assign.array.is_none() {
+            self.given_to(name, &given, state);
+        }
         if alone {
-            let known =
-                value.texts().filter(|_| assign.array.is_none() && !assign.append && assign.subscript.is_empty());
-            let value = match known {
-                Some(texts) => Value::Known(texts.to_vec()),
-                None if value.raw.is_empty() && assign.array.is_none() => Value::Known(vec![String::new()]),
-                None if matches!(assign.value.pieces.as_slice(), [Piece::Arithmetic(_)]) => Value::Harmless,
-                None => Value::Foreign,
+            let certain = assign.array.is_none() && !assign.append && assign.subscript.is_empty();
+            let value = match given {
+                Value::Known(_) if !certain => Value::Foreign,
+                given => given,
             };
             state.set(name, value);
         }
