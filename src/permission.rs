@@ -19,6 +19,7 @@ pub mod paths;
 pub mod protected;
 pub mod rule;
 pub mod shell;
+mod unread;
 pub mod url;
 pub mod wildcard;
 

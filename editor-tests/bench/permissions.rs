@@ -33,21 +33,23 @@ fn typical(bencher: Bencher<'_, '_>, line: &str) {
     "{a,b}", "{a,", "*?", "[a]", "case x in x) ", "case x in a) ls;; esac;", "<<<x ", "a=b ", "${x:-", "${x[", "`ls`", ">f ",
     "cat f;", "$(ls)", "[[ a ]];", "f(){ a;};", "sh -c ls;", "xargs ", "sudo ", "ls \\\n", "if ls; then ls; fi;", "<(ls) ",
     "git diff;", "find . -exec ls {} +;", "cat f* ", "sed p;", "awk 1;", "for i in a b; do ls; done;", "parallel ", "docker run ", "awk '{a' ", "find . -exec ", "cd a;", "x=$x$x;",
+    "{1..256} ", "tool ", "tool a/b;", "tmux new rm;", "python3 -c x;", "ssh h <<E\nx\nE\n", "true;", "# note\n", "declare -i n=1;",
 ])]
 fn hostile(bencher: Bencher<'_, '_>, piece: &str) {
     judge(bencher, &piece.repeat((64 << 10) / piece.len()));
 }
 
 /// 64 KiB in which no word comes twice.
-#[divan::bench(args = ["cat ", "a", "> f", "x=", "git diff ", "f*", "cd d"])]
+#[divan::bench(args = ["cat ", "touch ", "tool ", "a", "> f", "x=", "git diff ", "f*", "cd d"])]
 fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
-    let separator = if piece == "cat " { " " } else { ";" };
+    let once = matches!(piece, "cat " | "touch " | "tool ");
+    let separator = if once { " " } else { ";" };
     let mut line = String::new();
     for number in 0.. {
         if line.len() > 64 << 10 {
             break;
         }
-        line.push_str(if number > 0 && piece == "cat " { "" } else { piece });
+        line.push_str(if number > 0 && once { "" } else { piece });
         line.push_str(&format!("{number}{separator}"));
     }
     judge(bencher, &line);

@@ -267,9 +267,7 @@ fn strictest(rules: &Rules, access: super::paths::Access, paths: &[String], plac
     name(verdicts.max().unwrap())
 }
 
-/// Rows that no judgement of one path can show. P67: what searches leave out is counted in
-/// `tool/search.rs` and told by grep and glob. P107: nothing starts helpers with roots of their own.
-/// P111, P112: what changes between question and use is refused by those who write, and tested there.
+/// Rows that no judgement of one path can show are run in `tool/rows.rs`.
 #[test]
 fn the_table_of_paths() {
     const ELSEWHERE: [&str; 4] = ["P67", "P107", "P111", "P112"];

@@ -8,7 +8,7 @@ use super::rule::{BUILT_IN, POSTURE};
 use super::shell::{Effect, Line, Unit};
 use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
-use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
+use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, unread, wildcard};
 
 /// Judges a need: the strictest of its patterns, or of its command's parts, counts. A grant turns an
 /// ask into an allow, never a deny; a floor is not undercut.
@@ -164,8 +164,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
         && let Some((deny, text)) = bash.named_in(&line.unread)
     {
         let reason = Some("it stands in a text that is too long to judge command by command".to_owned());
-        verdict =
-            Verdict { action: Action::Deny, pattern: text.to_owned(), rule: Some(deny.clone()), reason, ..verdict };
+        verdict = Verdict { action: Action::Deny, pattern: text, rule: Some(deny.clone()), reason, ..verdict };
     }
     if let Some(reason) = &line.opaque {
         if bash.denied_entirely() {
@@ -256,20 +255,10 @@ impl<'r> Bash<'r> {
     }
 
     /// A deny that speaks about a command of texts nobody took apart, as far as that can be seen
-    /// without reading quotes.
-    fn named_in<'t>(&self, texts: &'t [String]) -> Option<(&'r Rule, &'t str)> {
-        let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
-        let commands =
-            texts.iter().flat_map(|text| text.split(ends)).map(str::trim_start).filter(|text| !text.is_empty());
+    /// without reading them.
+    fn named_in(&self, texts: &[String]) -> Option<(&'r Rule, String)> {
         let denies: Vec<&Rule> = self.denies.iter().filter(|rule| rule.pattern != "*").copied().collect();
-        commands
-            .filter_map(|text| {
-                let deny = denies
-                    .iter()
-                    .find(|rule| wildcard::matches_folded(&rule.pattern, text) && self.stands_for(rule, text))?;
-                Some((*deny, text))
-            })
-            .next()
+        texts.iter().find_map(|text| unread::denied(&denies, text, &|rule, text| self.stands_for(rule, text)))
     }
 
     fn unit(&self, unit: &Unit) -> UnitVerdict {
@@ -292,6 +281,12 @@ impl<'r> Bash<'r> {
                 (action, rule, reason) = (verdict.action, verdict.rule, verdict.reason.or(Some(what)));
             }
         }
+        if action < Action::Deny
+            && let Some(deny) = self.unseen(unit)
+        {
+            let why = "it changes more paths than are looked at, one of which a rule denies";
+            (action, rule, reason) = (Action::Deny, Some(deny.clone()), Some(why.into()));
+        }
         if let Some((least, why)) = &unit.floor
             && *least > action
         {
@@ -308,6 +303,21 @@ impl<'r> Bash<'r> {
         }
     }
 
+    /// A rule that denies changing one of the paths nobody looked up, by the name it has in the line.
+    fn unseen(&self, unit: &Unit) -> Option<&'r Rule> {
+        if unit.unseen.is_empty() {
+            return None;
+        }
+        let edit = |rule: &&Rule| rule.action == Action::Deny && wildcard::matches(&rule.permission, "edit");
+        let denies: Vec<&Rule> = self.rules.0.iter().filter(edit).collect();
+        let names = unit.unseen.iter().map(|text| text.trim_start_matches("./"));
+        let denied = |text: &str| {
+            let speaks = denies.iter().any(|rule| wildcard::matches_folded(&rule.pattern, text));
+            speaks.then(|| judge(self.rules, "edit", text)).filter(|(action, _)| *action == Action::Deny)?.1
+        };
+        names.filter_map(denied).next()
+    }
+
     /// Whether a rule that denies or asks speaks about a unit, under any of its spellings.
     fn speaks(rule: &Rule, unit: &Unit) -> bool {
         let fits = |text: &str| match rule.action {
@@ -316,13 +326,18 @@ impl<'r> Bash<'r> {
         };
         // A computed name begins with nothing that could be compared.
         let named = unit.program.is_some() || unit.opaque.is_none();
-        (named && (fits(&unit.normal) || fits(&unit.text))) || unit.names.iter().any(|name| fits(name))
+        (named && (fits(&unit.normal) || fits(&unit.text)))
+            || unit.names.iter().any(|name| fits(name))
+            || unread::begins_at(rule, &unit.tails, &fits).is_some()
     }
 
     /// Whether it could speak about it once its unknown words are known.
     fn may_speak(rule: &Rule, unit: &Unit) -> bool {
         let may = |text: &str| text.contains(UNKNOWN) && wildcard::may_match(&rule.pattern, text);
-        rule.pattern != "*" && (may(&unit.normal) || unit.names.iter().any(|name| may(name)))
+        rule.pattern != "*"
+            && (may(&unit.normal)
+                || unit.names.iter().any(|name| may(name))
+                || unread::begins_at(rule, &unit.tails, &may).is_some())
     }
 
     /// Why a rule that allows cannot allow this unit; none where it may.

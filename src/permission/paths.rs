@@ -1,11 +1,10 @@
 //! Where a path really leads. Containment is judged on what the kernel would open: symlinks
 //! followed, `..` taken after them, missing tails allowed. Looking is not opening: the tools act
-//! through [`open_beneath`], which asks the kernel again.
+//! through handles on directories, and refuse what leads elsewhere by then.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
-use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::protected::{self, Protected};
@@ -95,11 +94,23 @@ pub fn locate(text: &str, place: &Place) -> Result<Located, Refusal> {
     locate_from(text, &place.cwd, place)
 }
 
+/// Directories that were looked up already, for many paths at once.
+#[derive(Debug, Default)]
+pub struct Folders(HashMap<PathBuf, Option<Resolved>>);
+
 /// Looks a path up that starts at another directory than the place's.
 ///
 /// # Errors
 /// As [`locate`].
 pub fn locate_from(text: &str, cwd: &Path, place: &Place) -> Result<Located, Refusal> {
+    locate_known(text, cwd, place, &mut Folders::default())
+}
+
+/// As [`locate_from`], looking up each directory once.
+///
+/// # Errors
+/// As [`locate`].
+pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders) -> Result<Located, Refusal> {
     if text.contains('\0') {
         return Err(Refusal::Nul);
     }
@@ -121,7 +132,8 @@ pub fn locate_from(text: &str, cwd: &Path, place: &Place) -> Result<Located, Ref
     let absolute = start.unwrap_or_else(|| cwd.join(plain));
     // `a/` and `a/.` are only right for directories; `components` would drop what says so.
     let directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
-    let (path, linked, found, metadata) = resolve(&absolute, directory)?;
+    let Resolved { path, links: followed, found, metadata } = folders.resolve(&absolute, directory)?;
+    let linked = followed > 0;
     let name = path.display().to_string();
     if descriptor(&absolute) || descriptor(&path) {
         return Err(Refusal::Descriptor(name));
@@ -172,17 +184,58 @@ fn address(text: &str) -> Option<String> {
     String::from_utf8(out).ok().filter(|path| !path.contains('\0'))
 }
 
+/// Where a path leads.
+#[derive(Debug, Clone)]
+struct Resolved {
+    path: PathBuf,
+    /// How many links were followed.
+    links: usize,
+    found: Found,
+    metadata: Option<Metadata>,
+}
+
+impl Folders {
+    /// Resolves a path from its folder, where that is a plain one.
+    fn resolve(&mut self, absolute: &Path, directory: bool) -> Result<Resolved, Refusal> {
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return resolve(absolute, directory);
+        };
+        if !self.0.contains_key(parent) {
+            let plain = parent.components().all(|part| part != Component::ParentDir);
+            let real = || resolve(parent, true).ok().filter(|real| real.found == Found::Directory);
+            let real = Some(plain).filter(|plain| *plain).and_then(|_| real());
+            self.0.insert(parent.to_path_buf(), real.filter(|real| !real.path.starts_with("/proc")));
+        }
+        match self.0.get(parent) {
+            Some(Some(real)) => follow(absolute, real.clone(), [name.to_owned()].into(), directory),
+            _ => resolve(absolute, directory),
+        }
+    }
+}
+
 /// Follows a path as the kernel does: `..` is taken after a link, not before it.
-fn resolve(absolute: &Path, directory: bool) -> Result<(PathBuf, bool, Found, Option<Metadata>), Refusal> {
-    let part = |component: Component<'_>| match component {
+fn resolve(absolute: &Path, directory: bool) -> Result<Resolved, Refusal> {
+    let root = Resolved { path: PathBuf::from("/"), links: 0, found: Found::Directory, metadata: None };
+    follow(absolute, root, absolute.components().filter_map(part).collect(), directory)
+}
+
+fn part(component: Component<'_>) -> Option<OsString> {
+    match component {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsString::from("..")),
         _ => None,
-    };
-    let mut ahead: VecDeque<OsString> = absolute.components().filter_map(part).collect();
-    let mut path = PathBuf::from("/");
-    let (mut links, mut missing) = (0, 0_usize);
-    let mut metadata = None;
+    }
+}
+
+/// Follows what lies `ahead` of a directory.
+fn follow(
+    absolute: &Path,
+    from: Resolved,
+    mut ahead: VecDeque<OsString>,
+    directory: bool,
+) -> Result<Resolved, Refusal> {
+    let Resolved { mut path, mut links, mut metadata, .. } = from;
+    let mut missing = 0_usize;
     while let Some(name) = ahead.pop_front() {
         if name == ".." {
             if metadata.as_ref().is_some_and(|metadata: &Metadata| !metadata.is_dir()) {
@@ -208,7 +261,7 @@ fn resolve(absolute: &Path, directory: bool) -> Result<(PathBuf, bool, Found, Op
                 Some(_) => Found::Special,
                 None => Found::Missing,
             };
-            return Ok((path, links > 0, found, metadata));
+            return Ok(Resolved { path, links, found, metadata });
         }
         if missing > 0 {
             missing += 1;
@@ -248,7 +301,7 @@ fn resolve(absolute: &Path, directory: bool) -> Result<(PathBuf, bool, Found, Op
         Some(found) if found.is_file() => Found::File,
         Some(_) => Found::Special,
     };
-    Ok((path, links > 0, found, metadata))
+    Ok(Resolved { path, links, found, metadata })
 }
 
 #[cfg(unix)]
@@ -470,68 +523,10 @@ fn split(pattern: &str) -> Option<Vec<String>> {
         .then(|| inner.split(',').map(|part| format!("{}{part}{}", &pattern[..open], &pattern[close + 1..])).collect())
 }
 
-/// Opens a path below a directory so that no link can lead out of it, whatever changes meanwhile.
-/// `relative` has no `..`; missing files are made with `create`.
-///
-/// # Errors
-/// The system's: `PermissionDenied` or `CrossesDevices` where a link leads out.
-#[cfg(unix)]
-pub fn open_beneath(root: &Path, relative: &Path, access: Access, create: bool) -> io::Result<fs::File> {
-    use rustix::fs::{Mode, OFlags};
-    let kind = if access == Access::Edit { OFlags::RDWR } else { OFlags::RDONLY };
-    let flags = kind | OFlags::CLOEXEC | OFlags::NONBLOCK | if create { OFlags::CREATE } else { OFlags::empty() };
-    let folder = rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mode = if create { Mode::from_raw_mode(0o666) } else { Mode::empty() };
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::ResolveFlags;
-        match rustix::fs::openat2(&folder, relative, flags, mode, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS) {
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
-            result => return Ok(fs::File::from(result?)),
-        }
-    }
-    // Without that call: one component at a time, following no link at all.
-    let mut here = folder;
-    let mut parts = relative.components().peekable();
-    while let Some(part) = parts.next() {
-        let Component::Normal(name) = part else {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the path leaves its directory"));
-        };
-        let last = parts.peek().is_none();
-        let step = if last { flags } else { OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC };
-        here = rustix::fs::openat(&here, name, step | OFlags::NOFOLLOW, if last { mode } else { Mode::empty() })?;
-    }
-    Ok(fs::File::from(here))
-}
-
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use std::io::{Read, Write};
-
     use super::*;
-
-    #[test]
-    fn nothing_is_opened_beyond_the_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("ws");
-        fs::create_dir_all(root.join("sub")).unwrap();
-        fs::create_dir_all(dir.path().join("out")).unwrap();
-        fs::write(dir.path().join("out/secret"), "s").unwrap();
-        fs::write(root.join("sub/f"), "inside").unwrap();
-        std::os::unix::fs::symlink("../out", root.join("link")).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("out/secret"), root.join("linkf")).unwrap();
-        let open = |path: &str, access, create| open_beneath(&root, Path::new(path), access, create);
-        let mut text = String::new();
-        open("sub/f", Access::Read, false).unwrap().read_to_string(&mut text).unwrap();
-        assert_eq!(text, "inside");
-        open("sub/new", Access::Edit, true).unwrap().write_all(b"x").unwrap();
-        for path in ["link/secret", "linkf", "../out/secret", "link/new", "sub/../../out/secret", "/etc/passwd"] {
-            assert!(open(path, Access::Read, false).is_err(), "{path}");
-            assert!(open(path, Access::Edit, true).is_err(), "{path}");
-        }
-        assert!(!dir.path().join("out/new").exists());
-    }
 
     #[test]
     fn globs_start_somewhere() {

@@ -374,7 +374,10 @@ fn more_than_is_judged() {
         ("ls >f ".repeat(many) + "\nrm victim", Action::Deny),
         ("`ls` ".repeat(many) + "\nrm victim", Action::Deny),
         ("a=b ".repeat(many) + "\nrm victim", Action::Deny),
-        ("eval ".repeat(many) + "rm victim", Action::Ask),
+        ("eval ".repeat(many) + "rm victim", Action::Deny),
+        ("xargs ".repeat(many) + "rm victim", Action::Deny),
+        ("docker run ".repeat(many) + "rm victim", Action::Deny),
+        ("parallel ".repeat(many) + "rm victim", Action::Deny),
         ("xargs ".repeat(many) + "ls", Action::Ask),
         (format!("bash <<'E'\n{}rm victim\nE", "ls\n".repeat(many)), Action::Deny),
         (format!("sudo rm {}", "a ".repeat(many)), Action::Deny),
@@ -383,6 +386,83 @@ fn more_than_is_judged() {
         let shown = &line[..40];
         assert_eq!(judge(&denies, &line, &place).action, wanted, "{shown}");
         assert_eq!(judge(&free, &line, &place).action, Action::Ask, "{shown}");
+    }
+}
+
+/// Harmless text around it, up to beyond every cap, lifts no deny; ordinary padding leaves it a deny.
+#[test]
+fn padding_lifts_no_deny() {
+    let place = place();
+    let rules = with(&place, &[("*", Action::Allow), ("rm*", Action::Deny), ("git push*", Action::Deny)]);
+    let paddings = [
+        "true;".repeat(2_000),
+        "true;".repeat(30_000),
+        "ls\n".repeat(1_500),
+        "# a note\n".repeat(200),
+        "# a note, but a long one\n".repeat(8_000),
+        format!("echo {}\n", "a".repeat(150_000)),
+        format!("echo {}\n", "a ".repeat(20_000)),
+        format!("cat {}\n", (0..6_000).map(|at| format!("f{at} ")).collect::<String>()),
+        format!("touch {}\n", (0..6_000).map(|at| format!("f{at} ")).collect::<String>()),
+        format!("tool {}\n", "a ".repeat(20_000)),
+        "x=1\n".repeat(3_000),
+        "ls >/dev/null\n".repeat(1_500),
+        "echo $(true)\n".repeat(1_500),
+        "echo {1..200}\n".repeat(200),
+        "cat <<'E'\ntext\nE\n".repeat(1_200),
+        "if true; then ls; fi\n".repeat(600),
+        "sh -c 'true'\n".repeat(600),
+        format!("sh -c '{}'\n", "true;".repeat(9_000)),
+        format!("nohup {} ls\n", "nice ".repeat(12)),
+        format!("{}ls{}\n", "(".repeat(60), ")".repeat(60)),
+    ];
+    let denied = [
+        "rm victim.txt",
+        "/bin/rm -rf src",
+        "r''m x",
+        "A=1 rm x",
+        "sudo -u root rm x",
+        "sh -c 'rm x'",
+        "find . -name x -exec rm {} +",
+        "if true; then rm x; fi",
+        "(rm x)",
+        "ls | xargs rm",
+        "git push --force",
+    ];
+    let hidden = ["$(echo rm) x", "X=rm; $X x", "eval $Y", "cat list | sh"];
+    for (row, padding) in paddings.iter().enumerate() {
+        let shown = &padding[..padding.len().min(30)];
+        for (at, command) in denied.iter().enumerate().filter(|(at, _)| (row + at) % 3 == 0) {
+            let line = match (row + at / 3) % 3 {
+                0 => format!("{padding}{command}"),
+                1 => format!("{command}\n{padding}"),
+                _ => format!("{padding}{command}\n{padding}"),
+            };
+            let verdict = judge(&rules, &line, &place);
+            assert_eq!(verdict.action, Action::Deny, "{command} beside {shown}: {:?}", verdict.reason);
+        }
+        let command = hidden[row % hidden.len()];
+        assert!(judge(&rules, &format!("{padding}{command}"), &place).action >= Action::Ask, "{command} after {shown}");
+    }
+}
+
+/// What may not be changed stays so behind more paths than are looked up.
+#[test]
+fn paths_lift_no_deny() {
+    let place = place();
+    let edits = Rules(vec![super::Rule {
+        permission: "edit".into(),
+        pattern: "secret/*".into(),
+        action: Action::Deny,
+        source: "test".into(),
+    }]);
+    let rules = with(&place, &[("*", Action::Allow)]).then(&edits);
+    for count in [10, 600, 2_500, 6_000] {
+        let names: String = (0..count).map(|at| format!("f{at} ")).collect();
+        assert_eq!(judge(&rules, &format!("touch {names} secret/x"), &place).action, Action::Deny, "{count}");
+        assert_eq!(judge(&rules, &format!("cp {names} ./secret/x"), &place).action, Action::Deny, "{count}");
+        let wanted = if count < 500 { Action::Allow } else { Action::Ask };
+        assert_eq!(judge(&rules, &format!("touch {names}"), &place).action, wanted, "{count}");
     }
 }
 

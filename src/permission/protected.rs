@@ -60,7 +60,7 @@ fn env_name(name: &str) -> bool {
 }
 
 /// Whether a resolved path holds secrets.
-pub(super) fn secret(path: &Path) -> bool {
+pub fn secret(path: &Path) -> bool {
     const TAILS: [&[&str]; 8] = [
         &[".aws", "credentials"],
         &[".aws", "config"],
@@ -71,6 +71,19 @@ pub(super) fn secret(path: &Path) -> bool {
         &[".gnupg", "*"],
         &[".azure", "*"],
     ];
+    let Some(name) = path.file_name() else { return false };
+    if secret_name(&name.to_string_lossy()) {
+        return true;
+    }
+    // Most paths go through no folder of that kind, and need not be taken apart.
+    let within = |part: &std::ffi::OsStr| {
+        let part = part.as_encoded_bytes();
+        let heads: [&[u8]; 7] = [b".aws", b".kube", b".docker", b".config", b".gnupg", b".azure", b".ssh"];
+        heads.iter().any(|head| part.len() >= head.len() && part[..head.len()].eq_ignore_ascii_case(head))
+    };
+    if !path.iter().any(within) {
+        return false;
+    }
     let parts = parts(path);
     let Some(name) = parts.last() else { return false };
     let tail = |tail: &&[&str]| {
@@ -83,7 +96,7 @@ pub(super) fn secret(path: &Path) -> bool {
     let ssh = parts.iter().rev().nth(1).is_some_and(|dir| dir == ".ssh")
         && !name.ends_with(".pub")
         && !["known_hosts", "config", "authorized_keys"].contains(&name.as_str());
-    secret_name(name) || ssh || TAILS.iter().any(tail)
+    ssh || TAILS.iter().any(tail)
 }
 
 /// Whether changing a path changes what runs on this machine or what an agent may do. The path is

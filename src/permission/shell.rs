@@ -90,6 +90,9 @@ pub struct Unit {
     pub doubt: Option<String>,
     /// Program text it was given, to be searched for the names of denied programs.
     pub texts: Vec<String>,
+    /// Words one of which begins a program, nobody knows which: each, with those after it, counts for
+    /// rules that deny or ask.
+    pub tails: Vec<String>,
     /// Words of a program that is not known well enough to say which of them it starts, if any.
     pub words: Vec<String>,
     /// What it does to the disk.
@@ -104,6 +107,8 @@ pub struct Unit {
     pub carrier: bool,
     /// The paths it uses, as needs of their own.
     pub touches: Vec<Need>,
+    /// Paths it changes that were not looked up, because there are too many: as they were written.
+    pub unseen: Vec<String>,
     /// The least verdict under any rules.
     pub floor: Option<(Action, String)>,
 }
@@ -151,7 +156,8 @@ pub fn analyse(command: &str, place: &Place) -> Line {
         return refuse("the command holds a NUL byte, which no shell takes");
     }
     if command.len() > LONGEST {
-        return refuse("the command is longer than 128 KiB");
+        let line = refuse("the command is longer than 128 KiB");
+        return Line { unread: vec![command.into()], ..line };
     }
     let mut line = walk::walk(command, place);
     let unseen = |c: char| super::paths::invisible(c) && !matches!(c, '\n' | '\t' | '\r');

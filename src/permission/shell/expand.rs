@@ -2,6 +2,7 @@
 //! how much of their beginning is.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::state::{State, Value};
 use super::syntax::{Body, Piece, Script, Word};
@@ -10,6 +11,8 @@ use crate::permission::wildcard::UNKNOWN;
 
 /// How many words one word may become.
 const MOST: usize = 512;
+/// How many words the braces of one line may make.
+const MADE: usize = 2_048;
 /// How many names in directories one pattern is compared with.
 const GLOBBED: usize = 4_096;
 
@@ -200,8 +203,10 @@ impl Walk<'_> {
             }
             return;
         }
-        match braces(&parts) {
+        let many = self.made >= MADE && parts.iter().any(|part| matches!(part, Part::Brace(_)));
+        match Some(&parts).filter(|_| !many).and_then(|parts| braces(parts)) {
             Some(words) => {
+                self.made += words.len() - 1;
                 let many = words.len() > 1;
                 for parts in words {
                     let values = values(&parts);
@@ -310,19 +315,16 @@ impl Walk<'_> {
 
     /// The files a pattern names from a directory, at most [`MOST`]; none where there are more or it
     /// cannot be told. A pattern that names nothing stands for itself.
-    pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Vec<String>> {
-        let entries = &mut self.entries;
-        let key = (pattern.to_owned(), cwd.to_path_buf());
-        self.globbed
-            .entry(key)
-            .or_insert_with(|| {
-                let mut budget = GLOBBED.min(*entries);
-                let before = budget;
-                let names = glob(pattern, cwd, &mut budget);
-                *entries -= before - budget;
-                names
-            })
-            .clone()
+    pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Rc<[String]>> {
+        if let Some(known) = self.globbed.get(cwd).and_then(|names| names.get(pattern)) {
+            return known.clone();
+        }
+        let before = GLOBBED.min(self.entries);
+        let mut budget = before;
+        let names: Option<Rc<[String]>> = glob(pattern, cwd, &mut budget).map(Into::into);
+        self.entries -= before - budget;
+        self.globbed.entry(cwd.to_path_buf()).or_default().insert(pattern.to_owned(), names.clone());
+        names
     }
 }
 
@@ -332,41 +334,44 @@ fn glob(pattern: &str, cwd: &Path, budget: &mut usize) -> Option<Vec<String>> {
         None => (cwd.to_path_buf(), pattern),
     };
     let shown = if pattern.starts_with('/') { "/" } else { "" };
-    let mut found = vec![(start, shown.to_owned())];
+    // Where each is, how it is shown, and whether a directory named it, so that it is there.
+    let mut found = vec![(start, shown.to_owned(), true)];
     for (at, part) in rest.split('/').enumerate() {
         let mut next = vec![];
-        for (dir, shown) in &found {
-            let slash = if at == 0 { "" } else { "/" };
-            if !part.contains(['*', '?', '[']) {
+        let slash = if at == 0 { "" } else { "/" };
+        let plain = !part.contains(['*', '?', '[']);
+        let (fitting, dotted) = (generous(part), part.starts_with('.'));
+        for (dir, shown, _) in &found {
+            if plain {
                 let part = part.replace('\\', "");
-                next.push((dir.join(&part), format!("{shown}{slash}{part}")));
+                next.push((dir.join(&part), format!("{shown}{slash}{part}"), false));
                 continue;
             }
             for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
                 *budget = budget.checked_sub(1)?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let hidden = name.starts_with('.') && !part.starts_with('.');
-                if !hidden && fits(part, &name) {
-                    next.push((entry.path(), format!("{shown}{slash}{name}")));
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                if (dotted || !name.starts_with('.')) && crate::permission::wildcard::matches(&fitting, &name) {
+                    next.push((dir.join(&*name), format!("{shown}{slash}{name}"), true));
+                }
+                if next.len() > MOST {
+                    return None;
                 }
             }
         }
-        if next.len() > MOST {
-            return None;
-        }
         found = next;
     }
-    let mut names: Vec<String> =
-        found.into_iter().filter(|(path, _)| path.symlink_metadata().is_ok()).map(|(_, shown)| shown).collect();
+    let there = |(path, _, listed): &(PathBuf, String, bool)| *listed || path.symlink_metadata().is_ok();
+    let mut names: Vec<String> = found.into_iter().filter(there).map(|(_, shown, _)| shown).collect();
     if names.is_empty() {
         names.push(pattern.replace('\\', ""));
     }
     Some(names)
 }
 
-/// A shell pattern on one name. Sets are read generously: they match any letter, so that nothing a
+/// A shell pattern as a wildcard. Sets are read generously: they match any letter, so that nothing a
 /// set could name is missed.
-fn fits(pattern: &str, name: &str) -> bool {
+fn generous(pattern: &str) -> String {
     let mut out = String::new();
     let mut letters = pattern.chars();
     while let Some(c) = letters.next() {
@@ -385,7 +390,7 @@ fn fits(pattern: &str, name: &str) -> bool {
             c => out.push(c),
         }
     }
-    crate::permission::wildcard::matches(&out, name)
+    out
 }
 
 /// Whether an unquoted value would become several words or a pattern.

@@ -29,11 +29,10 @@ pub(super) fn script(source: &str, depth: usize) -> Read<Script> {
     read(&mut parser)
 }
 
-/// Of a text that holds too many commands, as many whole items of its list as may be read, and the
-/// rest of the text.
+/// Of a text that cannot be read, as many whole items of its list as can, and the rest of the text.
 pub(super) fn beginning(source: &str) -> Option<(Script, &str)> {
     let mut parser = Parser::new(source, 0);
-    let Err(Unreadable::TooMany) = read(&mut parser) else { return None };
+    read(&mut parser).err()?;
     let (start, rest) = source.split_at_checked(parser.whole)?;
     Some((script(start, 0).ok()?, rest))
 }

@@ -5,7 +5,7 @@ use super::expand::Arg;
 use super::options::Options;
 use super::state::State;
 use super::table::{NETWORK, Program, READERS, Use, WRITERS, Writer};
-use super::walk::{Input, NESTED, Walk};
+use super::walk::{BEGINNING, GIVEN, Input, NESTED, Walk};
 use super::{Effect, Unit};
 use crate::permission::paths::Access;
 use crate::permission::protected;
@@ -130,7 +130,14 @@ impl Walk<'_> {
         for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
             unit.words.extend(names_in(text).map(str::to_owned));
         }
-        for arg in args {
+        self.given += args.len();
+        let looked_at = if self.given > GIVEN {
+            unit.opaque("it has more words than are looked at");
+            args.len().min(BEGINNING)
+        } else {
+            args.len()
+        };
+        for arg in &args[..looked_at] {
             let Some(text) = arg.text().map(str::to_owned) else {
                 if arg
                     .pattern()

@@ -1,6 +1,8 @@
 //! The paths a line uses, each from the directory the shell is in by then.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::expand::Arg;
 use super::state::State;
@@ -12,6 +14,9 @@ use crate::permission::protected;
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;
+/// Names of paths of one unit that are kept although nobody looks them up.
+const UNSEEN: usize = 16_384;
+const TOO_MANY: &str = "it uses more than 2,000 paths";
 
 impl Walk<'_> {
     /// Notes that a unit uses a path.
@@ -23,29 +28,26 @@ impl Walk<'_> {
             let lost = state.cwd.is_empty() && !arg.prefix().starts_with('/');
             unit.effect_at_least(if lost { Effect::Unproven } else { Effect::Writes });
         }
-        let mut texts: Vec<String> = vec![];
-        if let Some(known) = arg.texts() {
-            texts.extend(known.iter().cloned());
-        } else if let Some(pattern) = arg.pattern() {
-            for cwd in &state.cwd {
-                match self.glob(pattern, cwd) {
-                    Some(names) => texts.extend(names),
-                    None => {
-                        self.unknown_path(access, arg, unit);
-                        return;
-                    }
-                }
-            }
-            if state.cwd.is_empty() {
-                self.unknown_path(access, arg, unit);
-                return;
-            }
-        } else {
-            self.unknown_path(access, arg, unit);
+        if self.touched >= USES && access != Access::Edit {
+            self.opaque(TOO_MANY);
+            unit.plans_only = false;
             return;
         }
-        for text in texts {
-            self.touch_text(access, &text, unit, state);
+        if let Some(known) = arg.texts() {
+            for text in known {
+                self.touch_text(access, text, unit, state);
+            }
+            return;
+        }
+        let all: Option<Vec<_>> =
+            arg.pattern().and_then(|pattern| state.cwd.iter().map(|cwd| self.glob(pattern, cwd)).collect());
+        match all.filter(|all| !all.is_empty()) {
+            Some(all) => {
+                for text in all.iter().flat_map(|names| names.iter()) {
+                    self.touch_text(access, text, unit, state);
+                }
+            }
+            None => self.unknown_path(access, arg, unit),
         }
     }
 
@@ -72,6 +74,11 @@ impl Walk<'_> {
         if text.is_empty() || device(text) || text.starts_with("/dev/fd/") {
             return;
         }
+        if self.touched >= USES {
+            self.opaque(TOO_MANY);
+            self.unseen(access, text, unit);
+            return;
+        }
         if text.starts_with("/dev/") && access == Access::Edit {
             super::floor::device(text, unit);
             return;
@@ -85,23 +92,25 @@ impl Walk<'_> {
             return;
         }
         // A tilde that reaches a program is a letter: the shell has expanded the others.
-        let text = if text.starts_with('~') { format!("./{text}") } else { text.to_owned() };
+        let text = if text.starts_with('~') { Cow::from(format!("./{text}")) } else { Cow::from(text) };
         let nowhere = [PathBuf::from("/")];
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
         for cwd in from {
             self.touched += 1;
-            if self.touched > USES {
-                self.opaque("it uses more than 2,000 paths");
-                return;
-            }
-            let key = (text.clone(), cwd.clone());
-            if self.located.len() >= LOOKUPS && !self.located.contains_key(&key) {
-                unit.plans_only = false;
+            let known = self.located.get(cwd).and_then(|known| known.get(&*text)).cloned();
+            if known.is_none() && self.lookups >= LOOKUPS {
                 unit.floor(Action::Ask, "it uses more paths than are looked at");
+                self.unseen(access, &text, unit);
                 return;
             }
-            let look = || paths::locate_from(&text, cwd, self.place).ok();
-            let Some(located) = self.located.entry(key).or_insert_with(look).clone() else {
+            let located = known.unwrap_or_else(|| {
+                self.lookups += 1;
+                let found = paths::locate_known(&text, cwd, self.place, &mut self.folders).ok().map(Rc::new);
+                let here = self.located.entry(cwd.clone()).or_default();
+                here.insert(text.clone().into_owned(), found.clone());
+                found
+            });
+            let Some(located) = located else {
                 // A path below a file, a circle of links: the program fails on it, unless what runs
                 // before changes that.
                 if access == Access::Edit {
@@ -111,7 +120,7 @@ impl Walk<'_> {
                 continue;
             };
             let made =
-                self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&text).starts_with(link));
+                self.links.iter().any(|link| located.path.starts_with(link) || cwd.join(&*text).starts_with(link));
             if made && access != Access::List {
                 unit.floor(Action::Ask, &format!("the line itself changes where {text} leads"));
             }
@@ -132,6 +141,15 @@ impl Walk<'_> {
                 }
             }
             self.add(unit, located.needs(access));
+        }
+    }
+
+    /// A path beyond those that are looked up: where it leads is not known, but what a rule denies by
+    /// its name stays denied.
+    fn unseen(&self, access: Access, text: &str, unit: &mut Unit) {
+        unit.plans_only = false;
+        if access == Access::Edit && unit.unseen.len() < UNSEEN {
+            unit.unseen.push(text.to_owned());
         }
     }
 

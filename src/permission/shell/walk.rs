@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use super::expand::Arg;
 use super::git_config::Repository;
@@ -14,7 +15,7 @@ use super::touch::device;
 use super::variables::{harmless, holds_code, variable_danger};
 use super::{Action, Effect, Line, Unit};
 use crate::permission::Place;
-use crate::permission::paths::{Access, Located};
+use crate::permission::paths::{Access, Folders, Located};
 
 /// Units of one line; more are not looked at.
 const BUDGET: usize = 1_000;
@@ -28,7 +29,9 @@ pub(super) const NESTED: usize = 32 << 10;
 const HANDED: usize = 4_000;
 /// How many names in directories are looked at for one line.
 const ENTRIES: usize = 16_384;
-const BEGINNING: usize = 32;
+pub(super) const BEGINNING: usize = 32;
+/// How many words of programs that are not known are looked at.
+pub(super) const GIVEN: usize = 4_000;
 /// Texts within texts: `eval`, `sh -c`, wrappers.
 const LAYERS: usize = 8;
 
@@ -56,6 +59,9 @@ pub(super) enum Origin {
     Missing,
 }
 
+/// What was found for a text in a directory; none where it cannot be told.
+type PerFolder<T> = HashMap<PathBuf, HashMap<String, Option<Rc<T>>>>;
+
 pub(super) struct Walk<'p> {
     pub(super) place: &'p Place,
     units: Vec<Unit>,
@@ -64,8 +70,9 @@ pub(super) struct Walk<'p> {
     unread: Vec<String>,
     /// How many bytes of text within texts were taken apart.
     pub(super) nested: usize,
-    /// How many words were handed down.
+    /// How many words were handed down, and how many given to programs that are not known.
     handed: usize,
+    pub(super) given: usize,
     /// How many names in directories may still be looked at.
     pub(super) entries: usize,
     pub(super) origins: HashMap<String, Origin>,
@@ -80,8 +87,14 @@ pub(super) struct Walk<'p> {
     /// The names that come through the pipe were picked by a pattern that fits no secret.
     pub(super) picked: bool,
     /// Paths that were looked up already; the disk is asked once.
-    pub(super) located: HashMap<(String, PathBuf), Option<Located>>,
-    pub(super) globbed: HashMap<(String, PathBuf), Option<Vec<String>>>,
+    pub(super) located: PerFolder<Located>,
+    /// How many places that were.
+    pub(super) lookups: usize,
+    /// Directories that were looked up already.
+    pub(super) folders: Folders,
+    pub(super) globbed: PerFolder<[String]>,
+    /// How many words the line's braces made.
+    pub(super) made: usize,
     pub(super) losses: HashMap<PathBuf, super::floor::Loss>,
     /// Variables that somewhere in the line get the integer attribute.
     pub(super) numbers: HashSet<String>,
@@ -104,6 +117,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         unread: vec![],
         nested: 0,
         handed: 0,
+        given: 0,
         entries: ENTRIES,
         origins: HashMap::new(),
         links: vec![],
@@ -113,6 +127,9 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         input: Input::Nothing,
         picked: false,
         located: HashMap::new(),
+        lookups: 0,
+        folders: Folders::default(),
+        made: 0,
         globbed: HashMap::new(),
         losses: HashMap::new(),
         numbers: HashSet::new(),
@@ -126,9 +143,13 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         Ok(script) => walk.list(&script, &script.list, &mut state),
         Err(reason) => {
             walk.opaque(&reason.to_string());
-            if let Some((script, rest)) = parse::beginning(command).filter(|_| reason == Unreadable::TooMany) {
+            // Bash runs what comes before the line it cannot read.
+            let capped = matches!(reason, Unreadable::TooMany | Unreadable::TooDeep);
+            if let Some((script, rest)) = parse::beginning(command) {
                 walk.list(&script, &script.list, &mut state);
-                walk.unread.push(rest.to_owned());
+                walk.unread.extend(capped.then(|| rest.to_owned()));
+            } else if capped {
+                walk.unread.push(command.to_owned());
             }
         }
     }
@@ -332,7 +353,7 @@ impl Walk<'_> {
                 all.extend(texts.iter().cloned());
             } else if let (Some(pattern), [cwd]) = (arg.pattern(), state.cwd.as_slice()) {
                 match self.glob(pattern, cwd) {
-                    Some(names) if names.len() <= 64 => all.extend(names),
+                    Some(names) if names.len() <= 64 => all.extend(names.iter().cloned()),
                     _ => return Value::Foreign,
                 }
             } else {
@@ -513,11 +534,13 @@ impl Walk<'_> {
         }
         if outer.layer >= LAYERS {
             self.opaque("programs run programs too many times over");
+            self.unread_words(args);
             return;
         }
         self.handed += args.len();
         let args = if self.handed > HANDED && args.len() > BEGINNING {
             self.opaque("it hands too many words to other programs");
+            self.unread_words(&args[BEGINNING..]);
             &args[..BEGINNING]
         } else {
             args
@@ -536,6 +559,17 @@ impl Walk<'_> {
         self.depth -= 1;
     }
 
+    /// Words that some program runs, too many or too deep to be judged: any of them may begin one.
+    fn unread_words(&mut self, args: &[Arg]) {
+        let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
+        self.nested += length;
+        // The same words come again one layer down; they are searched for once.
+        if self.nested <= 4 * NESTED {
+            let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| arg.raw.as_str())).collect();
+            self.unread.push(words.join(" "));
+        }
+    }
+
     /// Runs a text as shell input: `sh -c`, `eval`. A shell of its own where `apart`.
     pub(super) fn text(&mut self, text: &Arg, unit: &mut Unit, carried: bool, apart: bool, state: &mut State) {
         if !text.literal {
@@ -545,6 +579,7 @@ impl Walk<'_> {
         for text in texts {
             if unit.layer >= LAYERS || self.depth > parse::DEPTH {
                 unit.opaque("texts run texts too many times over");
+                self.unread.push(text.clone());
                 return;
             }
             self.nested += text.len();
@@ -558,7 +593,7 @@ impl Walk<'_> {
                 Err(reason) => {
                     unit.opaque(&format!("the command it runs cannot be read: {reason}"));
                     unit.texts.push(text.clone());
-                    if reason == Unreadable::TooMany {
+                    if matches!(reason, Unreadable::TooMany | Unreadable::TooDeep) {
                         self.unread.push(text.clone());
                     }
                     continue;

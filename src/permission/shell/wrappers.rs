@@ -469,19 +469,8 @@ impl Walk<'_> {
 
 /// Words one of which begins a program, nobody knows which: each is named for rules that deny.
 fn carried(args: &[Arg], unit: &mut Unit) {
-    const LOOKED_AT: usize = 32;
-    for (at, arg) in args.iter().enumerate().filter(|(_, arg)| !arg.prefix().starts_with('-')) {
-        unit.texts.extend(arg.text().filter(|text| text.contains(' ')).map(str::to_owned));
-        if at >= LOOKED_AT {
-            unit.doubt("it has more words than are looked at, and runs some of them");
-            continue;
-        }
-        let (word, rest) = (arg.normal(), args.get(at + 1..).unwrap_or_default());
-        if let Some((_, base)) = word.rsplit_once('/') {
-            unit.names.push(joined(base, rest));
-        }
-        unit.names.push(joined(&word, rest));
-    }
+    unit.texts.extend(args.iter().filter_map(Arg::text).filter(|text| text.contains(' ')).map(str::to_owned));
+    unit.tails = args.iter().map(Arg::normal).collect();
 }
 
 /// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
@@ -506,6 +495,20 @@ fn split(text: &str) -> Option<Vec<String>> {
     }
     words.extend(word);
     Some(words)
+}
+
+/// Whether a program runs others, or texts, that stand among its words.
+pub(in crate::permission) fn carries(name: &str) -> bool {
+    const MORE: [&str; 34] = [
+        "env", "genv", "xargs", "gxargs", "flock", "script", "busybox", "toybox", "watch", "time", "gtime", "eval",
+        "exec", "command", "builtin", "trap", "find", "gfind", "fd", "fdfind", "coproc", "then", "do", "else", "elif",
+        "if", "while", "until", "!", "ssh", "source", "alias", "awk", "sed",
+    ];
+    MORE.contains(&name)
+        || LOOSE.contains(&name)
+        || is_shell(name)
+        || WRAPPERS.iter().any(|(names, ..)| names.contains(&name))
+        || RUNNERS.iter().any(|(names, ..)| names.contains(&name))
 }
 
 /// Every wrapper of the tables with what has to stand between it and a command, with and without its

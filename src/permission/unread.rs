@@ -1,0 +1,167 @@
+//! Words that nobody took apart, because there are too many or because nobody knows which of them
+//! begins a program: rules that deny are looked for in them as they stand. One pass over the words;
+//! a rule is compared in full only where the word it begins with is found.
+
+use super::shell::wrappers::carries;
+use super::wildcard::UNKNOWN;
+use super::{Rule, wildcard};
+
+/// How often, and over how many bytes, one rule is compared in full. What is found more often than
+/// that counts as found.
+const TRIES: usize = 64;
+const BYTES: usize = 256 << 10;
+
+/// How a pattern begins: what stands before its first blank or wildcard, without a path.
+fn beginning(pattern: &str) -> &str {
+    let word = pattern.split([' ', '*', '?']).next().unwrap_or_default();
+    word.rsplit('/').next().unwrap_or_default()
+}
+
+fn starts(word: &str, beginning: &str) -> bool {
+    let mut letters = word.chars().flat_map(char::to_lowercase);
+    beginning.chars().flat_map(char::to_lowercase).all(|letter| letters.next() == Some(letter))
+}
+
+/// From which of these words on a rule speaks about a command.
+pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bool) -> Option<usize> {
+    let first = beginning(&rule.pattern);
+    let (mut tries, mut bytes) = (0, 0);
+    for (at, word) in words.iter().enumerate() {
+        let (base, unknown) = (word.rsplit('/').next().unwrap_or(word), word.find(UNKNOWN));
+        let may = match unknown {
+            // What the unknown part becomes could be anything.
+            Some(known) => starts(first, &word[..known]) || starts(&word[..known], first),
+            None => !first.is_empty() && starts(base, first),
+        };
+        // A pattern that begins with a wildcard matches from the first word on, or nowhere.
+        let wild = first.is_empty() && at == 0;
+        if !may && !wild {
+            continue;
+        }
+        let rest = words[at + 1..].join(" ");
+        let whole = |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
+        tries += 1;
+        bytes += rest.len();
+        if tries > TRIES || bytes > BYTES || fits(&whole(base)) || (base.len() < word.len() && fits(&whole(word))) {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// A deny that speaks about a command in a text, and that command. Quotes are not read but left out,
+/// so what stands in one may look like a command; a program that runs others may run any of its
+/// words.
+pub(super) fn denied<'r>(
+    denies: &[&'r Rule],
+    text: &str,
+    stands: &dyn Fn(&Rule, &str) -> bool,
+) -> Option<(&'r Rule, String)> {
+    let beginnings: Vec<&str> = denies.iter().map(|rule| beginning(&rule.pattern)).collect();
+    let lower = |c: char| c.to_lowercase().next().unwrap_or(c);
+    let letters: Vec<char> = beginnings.iter().filter_map(|first| first.chars().next()).map(lower).collect();
+    let open = beginnings.iter().any(|first| first.is_empty());
+    let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
+    for segment in text.split(ends).map(str::trim).filter(|segment| !segment.is_empty()) {
+        if open {
+            let wild = denies.iter().zip(&beginnings).filter(|(_, first)| first.is_empty());
+            let found = wild.map(|(rule, _)| *rule).find(|rule| speaks(rule, segment) && stands(rule, segment));
+            if let Some(rule) = found {
+                return Some((rule, segment.to_owned()));
+            }
+        }
+        let mut any = false;
+        let mut rest = segment;
+        while let Some(word) = rest.split_ascii_whitespace().next() {
+            let at = rest.find(word).unwrap_or_default();
+            let here = &rest[at..];
+            rest = &here[word.len()..];
+            let bare = bare(word);
+            let base = bare.rsplit('/').next().unwrap_or(&bare);
+            if base.chars().next().is_some_and(|first| letters.contains(&lower(first))) {
+                let hit = denies.iter().zip(&beginnings).find_map(|(rule, first)| {
+                    if first.is_empty() || !starts(base, first) {
+                        return None;
+                    }
+                    let rest = self::bare(rest.trim());
+                    let whole =
+                        |first: &str| if rest.is_empty() { first.to_owned() } else { format!("{first} {rest}") };
+                    [whole(base), whole(&bare)]
+                        .into_iter()
+                        .find(|text| speaks(rule, text) && stands(rule, text))
+                        .map(|text| (*rule, text))
+                });
+                if hit.is_some() {
+                    return hit;
+                }
+            }
+            any |= carries(base);
+            let before = bare.contains('=') || bare.starts_with(['<', '>', '-']) || word == "$";
+            if !any && !before {
+                break;
+            }
+        }
+    }
+    None
+}
+
+fn speaks(rule: &Rule, text: &str) -> bool {
+    wildcard::matches_folded(&rule.pattern, text)
+}
+
+/// A text without what quotes it.
+fn bare(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains(['\'', '"', '\\']) { text.replace(['\'', '"', '\\'], "").into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, Rule};
+    use super::{begins_at, denied};
+
+    fn rule(pattern: &str) -> Rule {
+        Rule { permission: "bash".into(), pattern: pattern.into(), action: Action::Deny, source: "test".into() }
+    }
+
+    #[test]
+    fn what_stands_in_texts() {
+        let table = [
+            ("ls; rm x", "rm *", true),
+            ("ls; RM x", "rm *", true),
+            ("ls; r'm' x", "rm *", true),
+            ("ls; /bin/rm x", "rm *", true),
+            ("ls\nA=1 >f rm x", "rm *", true),
+            ("ls && sudo -u root rm x", "rm *", true),
+            ("xargs -I{} sh -c 'rm {}'", "rm *", true),
+            ("echo $(rm x)", "rm *", true),
+            ("if true; then rm x; fi", "rm*", true),
+            ("ls; git push --force", "git push*", true),
+            ("ls; cat .env", "*.env", true),
+            ("ls; echo rm x", "rm *", false),
+            ("ls # rm x", "rm *", false),
+            ("ls; # rm x", "rm *", false),
+            ("ls; rmdir x", "rm *", false),
+            ("ls; git pull", "git push*", false),
+            ("", "rm *", false),
+        ];
+        for (text, pattern, found) in table {
+            let rule = rule(pattern);
+            assert_eq!(denied(&[&rule], text, &|_, _| true).is_some(), found, "{text} against {pattern}");
+        }
+        assert!(denied(&[&rule("rm *")], "rm x", &|_, _| false).is_none());
+    }
+
+    #[test]
+    fn from_which_word_on() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let at = |pattern: &str, text: &str| {
+            let fits = |text: &str| super::wildcard::matches_folded(pattern, text);
+            begins_at(&rule(pattern), &words(text), &fits)
+        };
+        assert_eq!(at("rm *", "run image /bin/rm x"), Some(2));
+        assert_eq!(at("rm -rf*", "run image rm x"), None);
+        assert_eq!(at("*-rf x", "run image rm -rf x"), Some(0));
+        assert_eq!(at("rm *", ""), None);
+        assert_eq!(at("rm z", &"rm x ".repeat(500)), Some(128));
+    }
+}
