@@ -29,6 +29,7 @@ pub mod todowrite;
 pub mod webfetch;
 pub mod write;
 
+pub mod beneath;
 pub mod claims;
 pub mod disk;
 pub mod document;
@@ -45,6 +46,9 @@ pub mod confinement;
 mod indent;
 mod input;
 mod printed;
+#[cfg(test)]
+#[cfg(unix)]
+mod rows;
 #[cfg(test)]
 mod test;
 

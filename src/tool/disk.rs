@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
@@ -96,14 +96,16 @@ impl Spot {
 }
 
 const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How a directory is held.
 #[cfg(target_os = "linux")]
-const HANDLE: OFlags = STEP.union(OFlags::PATH);
+pub(super) const HANDLE: OFlags = STEP.union(OFlags::PATH);
+/// How a directory is held.
 #[cfg(not(target_os = "linux"))]
-const HANDLE: OFlags = STEP;
+pub(super) const HANDLE: OFlags = STEP;
 
 /// Opens a directory by an absolute path, following no symlink. With `make`, what is missing on the
 /// way is made.
-fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
+pub(super) fn directory(path: &Path, make: bool) -> Result<OwnedFd, Error> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::ResolveFlags;
@@ -170,20 +172,6 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
     Ok(names)
 }
 
-/// Opens what a directory listing has just called a regular file.
-///
-/// # Errors
-/// For everything but a regular file that may be read.
-pub fn open_listed(real: &Path) -> Result<(File, Metadata), Error> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let opened = File::options().read(true).custom_flags(flags).open(real);
-    let file = opened.map_err(|e| if e.kind() == io::ErrorKind::NotFound { Error::Missing } else { Error::Io(e) })?;
-    let data = file.metadata()?;
-    kind(FileType::from_raw_mode(data.mode()))?;
-    Ok((file, data))
-}
-
 /// Reads a whole file of at most [`LARGEST`] bytes.
 ///
 /// # Errors
@@ -220,7 +208,7 @@ pub fn write(real: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// `meanwhile` is what happens before the new file takes its name: nothing, but in tests.
-fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
+pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Result<(), Error> {
     if let Ok(size) = u64::try_from(bytes.len())
         && size > LARGEST
     {

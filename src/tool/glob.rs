@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::beneath::Root;
 use super::path::{Found, Resolved, resolve};
 use super::search::{LIMIT, Rank, blocking, files, globs, left_out};
 use super::{Context, Description, Failure, Output, Tool};
@@ -100,15 +101,22 @@ impl Tool for Glob {
         }
         let cancelled = context.cancelled.clone();
         let Ready { base, roots } = ready;
-        let (found, secrets) = blocking(&context, move || {
+        let shown = base.shown.clone();
+        let done = blocking(&context, move || {
             let found: Mutex<BTreeSet<Rank>> = Mutex::default();
             let mut secrets = 0;
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
+                if place.found != Found::Directory {
+                    continue;
+                }
+                let root = Root::open(&place.real)?;
                 let fits = |path: &Path| path.strip_prefix(&place.real).is_ok_and(|rest| set.is_match(rest));
                 secrets += files(&place.real, &cancelled, fits, || {
-                    |path: &Path| {
-                        let rank = Rank { path: spelled(path, place), ..Rank::of(path) };
+                    let (mut look, found) = (root.looker(), &found);
+                    move |path: &Path| {
+                        let Some(rank) = Rank::of(path, &mut look) else { return };
+                        let rank = Rank { path: spelled(path, place), ..rank };
                         // A leaf lock: nothing is called while it is held.
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                         found.insert(rank);
@@ -118,9 +126,11 @@ impl Tool for Glob {
                     }
                 });
             }
-            (found.into_inner().unwrap_or_else(PoisonError::into_inner), secrets)
+            Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), secrets, base))
         })
         .await?;
+        let (found, secrets, base) =
+            done.map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
         let truncated = found.len() > LIMIT;
         let mut text: String = if found.is_empty() { "No files found".into() } else { String::new() };
         let shown = found.iter().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));

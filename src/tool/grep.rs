@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::beneath::{Looker, Root};
 use super::glob::spelled;
 use super::path::{Found, Resolved, resolve};
 use super::search::{LIMIT, Rank, blocking, files, globs, left_out};
@@ -104,26 +105,29 @@ impl Tool for Grep {
         ready.place.still()?;
         let cancelled = context.cancelled.clone();
         let Ready { place, matcher, include } = ready;
-        let at = place.path.clone();
+        let (at, shown) = (place.path.clone(), place.shown.clone());
         let (best, secrets) = blocking(&context, move || {
             let best: Mutex<Best> = Mutex::default();
             let by_name = place.found == Found::File;
+            let folder = if by_name { place.real.parent().unwrap_or(&place.real) } else { &place.real };
+            let root = Root::open(folder)?;
             let looker = || {
-                let mut searcher = searcher(by_name);
+                let (mut searcher, mut look) = (searcher(by_name), root.looker());
                 let (best, place, matcher) = (&best, &place, &matcher);
                 move |path: &Path| {
-                    let rank = || Rank { path: spelled(path, place), ..Rank::of(path) };
+                    let rank = |look: &mut Looker| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
                     let full = best.lock().unwrap_or_else(PoisonError::into_inner).full();
-                    let ranked = full.then(rank);
+                    let ranked = if full { rank(&mut look) } else { None };
                     let room = ranked
                         .as_ref()
                         .map_or(LIMIT, |rank| best.lock().unwrap_or_else(PoisonError::into_inner).room(rank));
                     if room == 0 {
                         return;
                     }
-                    let hits = hits(path, &mut searcher, matcher, room, by_name);
-                    if !hits.lines.is_empty() {
-                        let rank = ranked.unwrap_or_else(rank);
+                    let hits = hits(path, &mut look, &mut searcher, matcher, room, by_name);
+                    if !hits.lines.is_empty()
+                        && let Some(rank) = ranked.or_else(|| rank(&mut look))
+                    {
                         best.lock().unwrap_or_else(PoisonError::into_inner).add(rank, hits);
                     }
                 }
@@ -137,9 +141,10 @@ impl Tool for Grep {
             } else {
                 files(&place.real, &cancelled, wanted, looker)
             };
-            (best.into_inner().unwrap_or_else(PoisonError::into_inner), secrets)
+            Ok((best.into_inner().unwrap_or_else(PoisonError::into_inner), secrets))
         })
-        .await?;
+        .await?
+        .map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
         let metadata = Map::from_iter([
             ("matches".to_owned(), Value::from(best.count)),
             ("truncated".to_owned(), Value::Bool(best.more)),
@@ -235,9 +240,16 @@ fn searcher(by_name: bool) -> Searcher {
 }
 
 /// The first `most` matching lines of a file. What cannot be read has none.
-fn hits(path: &Path, searcher: &mut Searcher, matcher: &RegexMatcher, most: usize, by_name: bool) -> Hits {
-    // It may have become a pipe since it was listed.
-    let Ok((file, _)) = super::disk::open_listed(path) else {
+fn hits(
+    path: &Path,
+    look: &mut Looker,
+    searcher: &mut Searcher,
+    matcher: &RegexMatcher,
+    most: usize,
+    by_name: bool,
+) -> Hits {
+    // It may have become a pipe, or a link, since it was listed.
+    let Some(file) = look.open(path) else {
         return Hits::default();
     };
     let mut taker = Taker { matcher, most, hits: Hits::default(), binary: false };

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::beneath::Root;
 use super::path::{Found, Resolved, resolve};
 use super::search::{LIMIT, blocking, globs, walker};
 use super::{Context, Description, Failure, Output, Tool};
@@ -65,8 +66,9 @@ impl Tool for List {
         ready.place.still()?;
         let cancelled = context.cancelled.clone();
         let Ready { place, without } = ready;
-        let (root, shown) = (place.real.clone(), place.path.clone());
-        let (tree, count, more) = blocking(&context, move || {
+        let (root, shown, named) = (place.real.clone(), place.path.clone(), place.shown.clone());
+        let done = blocking(&context, move || {
+            let mut look = Root::open(&root)?.looker();
             let root_of_filter = root.clone();
             let mut walk = walker(&root);
             walk.filter_entry(move |entry| {
@@ -82,6 +84,9 @@ impl Tool for List {
                 {
                     continue;
                 }
+                if !look.finds(entry.path()) {
+                    continue;
+                }
                 if count == LIMIT {
                     more = true;
                     break;
@@ -89,9 +94,11 @@ impl Tool for List {
                 tree.add(rest);
                 count += 1;
             }
-            (tree, count, more)
+            Ok((tree, count, more))
         })
         .await?;
+        let (tree, count, more) =
+            done.map_err(|e: super::disk::Error| Failure::Tell(format!("{named}: {e}. Nothing was listed.")))?;
         let mut text = format!("{}/\n", text::escaped(shown.display().to_string().trim_end_matches('/')));
         tree.print(1, &mut text);
         if count == 0 {

@@ -10,7 +10,9 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::{WalkBuilder, WalkState};
 use tokio_util::sync::CancellationToken;
 
+use super::beneath::Looker;
 use super::{Context, Failure};
+use crate::permission::protected;
 use crate::text;
 
 /// How many results are shown.
@@ -26,10 +28,9 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// The rank of a file; unreadable ones are the oldest.
-    pub fn of(path: &Path) -> Self {
-        let modified = std::fs::symlink_metadata(path).and_then(|data| data.modified());
-        Self { modified: std::cmp::Reverse(modified.unwrap_or(SystemTime::UNIX_EPOCH)), path: path.into() }
+    /// The rank of a file; none where it is not below the directory that is searched.
+    pub fn of(path: &Path, look: &mut Looker) -> Option<Self> {
+        Some(Self { modified: std::cmp::Reverse(look.modified(path)?), path: path.into() })
     }
 }
 
@@ -54,7 +55,7 @@ pub fn files<V: FnMut(&Path) + Send>(
                 return WalkState::Continue;
             };
             if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
-                if protected(entry.path()) {
+                if protected::secret(entry.path()) {
                     left_out.fetch_add(1, Ordering::Relaxed);
                 } else {
                     visit(entry.path());
@@ -71,24 +72,6 @@ pub fn walker(root: &Path) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false).filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");
     walker
-}
-
-/// Whether a file is likely to hold secrets, so that searching does not show it unasked.
-pub fn protected(path: &Path) -> bool {
-    let lower = |part: &std::ffi::OsStr| part.to_string_lossy().trim_end_matches([' ', '.']).to_lowercase();
-    let name = path.file_name().map(lower).unwrap_or_default();
-    let dir = path.parent().and_then(Path::file_name).map(lower).unwrap_or_default();
-    if name.ends_with(".env") || name.starts_with(".env.") || name.contains(".env.") {
-        return !name.ends_with(".env.example");
-    }
-    match name.as_str() {
-        ".envrc" | ".netrc" | ".npmrc" | ".pypirc" | ".git-credentials" => true,
-        "id_rsa" | "id_dsa" | "id_ecdsa" | "id_ed25519" => true,
-        "credentials" => dir == ".aws",
-        "config" => dir == ".kube",
-        "config.json" => dir == ".docker",
-        name => name.ends_with(".pem"),
-    }
 }
 
 /// A sentence about protected files, when some were left out.
@@ -144,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets() {
+    fn secrets_are_left_out() {
         let table = [
             (".env", true),
             (".ENV", true),
@@ -155,6 +138,9 @@ mod tests {
             ("a/.aws/credentials", true),
             ("a/credentials", false),
             ("key.pem", true),
+            ("tls.key", true),
+            ("deploy/secrets.yml", true),
+            (".ssh/anything", true),
             (".npmrc", true),
             ("environment.rs", false),
             ("src/config.json", false),
@@ -163,7 +149,7 @@ mod tests {
             ("id_ed25519.pub", false),
         ];
         for (path, expected) in table {
-            assert_eq!(protected(Path::new(path)), expected, "{path}");
+            assert_eq!(protected::secret(Path::new(path)), expected, "{path}");
         }
     }
 
