@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::editor::ask::YES;
-use crate::editor::prompt::{SCHEMA, STRUCTURED, of_ours, own};
+use crate::editor::prompt::{SCHEMA, STRUCTURED, WORDS, of_ours, own};
 use crate::editor::server::Server;
 use crate::editor::table::table;
 use crate::environment::Environment;
@@ -339,6 +339,7 @@ impl Client {
             // A question about the session, whose answer is kept: only a person can give it.
             let kept = request.options.iter().any(|option| *option.option_id.0 == *YES);
             let person = client.format == Format::Text && io::stdin().is_terminal();
+            let mut said = None;
             let asked = if kept && (client.allow || client.deny || !person) {
                 None
             } else if client.allow {
@@ -348,14 +349,19 @@ impl Client {
             } else {
                 let (client, request) = (client.clone(), request.clone());
                 let asking = tokio::task::spawn_blocking(move || client.ask(&request));
-                tokio::select! {
+                let answer = tokio::select! {
                     answer = asking => answer.ok().flatten(),
                     // The question was withdrawn. Whoever types now types for nobody.
                     () = cx.cancelled.cancelled() => None,
-                }
+                };
+                answer.map(|(kind, words)| {
+                    said = words.filter(|_| !kept);
+                    kind
+                })
             };
             let chosen = request.options.iter().find(|option| Some(option.kind) == asked);
             if !kept
+                && said.is_none()
                 && asked != Some(v1::PermissionOptionKind::AllowOnce)
                 && asked != Some(v1::PermissionOptionKind::AllowAlways)
             {
@@ -365,15 +371,17 @@ impl Client {
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
-                    v1::RequestPermissionOutcome::Selected(v1::SelectedPermissionOutcome::new(option.option_id.clone()))
+                    let meta = said.map(|words| own(WORDS, words.into()));
+                    let chosen = v1::SelectedPermissionOutcome::new(option.option_id.clone()).meta(meta);
+                    v1::RequestPermissionOutcome::Selected(chosen)
                 }
                 None => v1::RequestPermissionOutcome::Cancelled,
             }))
         })
     }
 
-    /// Asks at the terminal.
-    fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<v1::PermissionOptionKind> {
+    /// Asks at the terminal. Beside a no may stand what the user said instead.
+    fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<(v1::PermissionOptionKind, Option<String>)> {
         use v1::PermissionOptionKind as Kind;
         // Not held while the user thinks: updates go on.
         let spinner = self.screen().spinner.clone();
@@ -405,6 +413,9 @@ impl Client {
             };
             text += &format!("  {key}  {}\n", option.name);
         }
+        if once {
+            text += "  or what to do instead\n";
+        }
         let answer = || -> io::Result<String> {
             let mut stderr = io::stderr().lock();
             write!(stderr, "{text}> ")?;
@@ -420,11 +431,12 @@ impl Client {
         if let Some(spinner) = &spinner {
             spinner.enable_steady_tick(TICK);
         }
-        match line.ok()?.trim() {
-            "y" | "yes" => Some(yes),
-            "a" | "always" => Some(Kind::AllowAlways),
-            _ => Some(Kind::RejectOnce),
-        }
+        Some(match line.ok()?.trim() {
+            "y" | "yes" => (yes, None),
+            "a" | "always" => (Kind::AllowAlways, None),
+            "" | "n" | "no" => (Kind::RejectOnce, None),
+            words => (Kind::RejectOnce, Some(words.to_owned())),
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 use protocol::acp::{Explicit, v1};
 use protocol::rpc::{CallError, Peer};
 
+use super::prompt::{WORDS, of_ours};
 use super::update::{self, Seen};
 use crate::event::{Answer, Ask, CallUpdate, Choose, Kind, Progress};
 use crate::id::SessionId;
@@ -57,6 +58,7 @@ pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: Ask) {
         Ok(v1::RequestPermissionOutcome::Selected(chosen)) => match &*chosen.option_id.0 {
             ONCE => Answer::Once,
             ALWAYS if offered(ALWAYS) => Answer::Always,
+            REJECT => Answer::No(words(&chosen).map_or(Denial::Rejected, Denial::Corrected)),
             _ => Answer::No(Denial::Rejected),
         },
         Ok(_) => Answer::No(Denial::Rejected),
@@ -68,6 +70,12 @@ pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: Ask) {
     };
     // Whoever asked may have been cancelled since.
     reply.send(answer).ok();
+}
+
+/// What the user says beside a no: the protocol has no place for it, so it comes in our `_meta`.
+fn words(chosen: &v1::SelectedPermissionOutcome) -> Option<String> {
+    let words = of_ours(chosen.meta.as_ref(), WORDS)?.as_str()?.trim();
+    (!words.is_empty()).then(|| words.to_owned())
 }
 
 /// A question about the session as it goes to the editor.

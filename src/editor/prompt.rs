@@ -138,6 +138,8 @@ const OWN: &str = "adjutant";
 pub const SCHEMA: &str = "schema";
 /// In the answer to it: the result.
 pub const STRUCTURED: &str = "structured";
+/// In the answer to a question, beside a no: what the user says instead.
+pub const WORDS: &str = "words";
 
 /// A `_meta` with something of ours.
 pub fn own(key: &str, value: Value) -> v1::Meta {

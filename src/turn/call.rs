@@ -248,7 +248,7 @@ impl One<'_> {
         };
         self.show(Some(&prepared.needs)).await;
         if self.repeats + 1 >= doom::LIMIT {
-            let need = Need::new("doom_loop", &self.call.tool);
+            let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = format!("{} was called {} times with the same arguments", self.call.tool, self.repeats + 1);
             self.permit(&need, Some(reason)).await?;
         }
