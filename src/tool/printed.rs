@@ -1,7 +1,6 @@
 //! What a program prints, kept in bounds: memory holds the beginning and the end of it, a file holds
 //! all of it once it is too long to be shown.
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -19,7 +18,8 @@ pub(super) struct Printed {
     environment: Environment,
     /// Everything, while it is short; then its beginning.
     head: Vec<u8>,
-    tail: VecDeque<u8>,
+    /// Its end, and at most as much again before that.
+    tail: Vec<u8>,
     total: u64,
     lines: usize,
     file: Option<(std::fs::File, PathBuf)>,
@@ -40,7 +40,7 @@ impl Printed {
             limits,
             environment,
             head: Vec::new(),
-            tail: VecDeque::new(),
+            tail: Vec::new(),
             total: 0,
             lines: 0,
             file: None,
@@ -56,7 +56,7 @@ impl Printed {
     pub(super) fn take(&mut self, bytes: &[u8]) {
         let was_long = self.long();
         self.total += u64::try_from(bytes.len()).unwrap_or_default();
-        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.lines += memchr::memchr_iter(b'\n', bytes).count();
         // Before there is a file, nothing is filed.
         self.file_away(bytes);
         if was_long {
@@ -123,11 +123,18 @@ impl Printed {
     }
 
     fn keep_end(&mut self, bytes: &[u8]) {
-        let most = self.limits.bytes - self.limits.bytes / 5;
+        let most = self.most();
         let bytes = &bytes[bytes.len().saturating_sub(most)..];
-        let over = (self.tail.len() + bytes.len()).saturating_sub(most);
-        self.tail.drain(..over.min(self.tail.len()));
-        self.tail.extend(bytes);
+        if self.tail.len() + bytes.len() > 2 * most {
+            let over = (self.tail.len() + bytes.len()).saturating_sub(most).min(self.tail.len());
+            self.tail.drain(..over);
+        }
+        self.tail.extend_from_slice(bytes);
+    }
+
+    /// How much of the end is shown.
+    fn most(&self) -> usize {
+        self.limits.bytes - self.limits.bytes / 5
     }
 
     /// What is to be shown of it now.
@@ -137,10 +144,10 @@ impl Printed {
             let text = text::head(&text, self.limits.bytes).to_owned();
             return Kept { text, hint: None, path: None };
         }
-        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        let tail = &self.tail[self.tail.len().saturating_sub(self.most())..];
         let few = self.limits.lines / 5;
         let head = whole_lines(&self.head, few.max(1), Keep::Head);
-        let tail = whole_lines(&tail, (self.limits.lines - few).max(1), Keep::Tail);
+        let tail = whole_lines(tail, (self.limits.lines - few).max(1), Keep::Tail);
         let shown = u64::try_from(head.len() + tail.len()).unwrap_or(u64::MAX);
         let missing = self.total.saturating_sub(shown);
         // What is no UTF-8 grows when it becomes text.
