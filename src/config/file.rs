@@ -60,6 +60,8 @@ pub(crate) struct File {
     pub sessions: Option<Sessions>,
     /// What happens when a session outgrows the model's context window.
     pub compaction: Option<Compaction>,
+    /// What a turn may take before it ends by itself. Read from your own files only.
+    pub budget: Option<Budget>,
     /// Keep states of the project's files so that a turn can be undone. Default: true.
     pub snapshot: Option<bool>,
     /// How deep subagents may start subagents. Default: 1.
@@ -618,6 +620,18 @@ pub(crate) struct Compaction {
     pub preserve_recent_tokens: Option<u64>,
     /// How many tokens are kept free for the answer. Default: what the longest answer takes, 32000 at most.
     pub reserved: Option<u64>,
+}
+
+/// What a turn may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Budget {
+    /// Steps of one turn. Default: 2000.
+    #[schemars(range(min = 1))]
+    pub steps: Option<u32>,
+    /// US dollars of one turn, its subagents included, where the price is known. Default: no limit.
+    #[schemars(range(min = 0))]
+    pub cost: Option<f64>,
 }
 
 /// Things that may still change.

@@ -200,6 +200,10 @@ impl Layers<'_, '_> {
             let text = "a project cannot say that it is trusted; it is ignored";
             self.disk.problems.push(Problem::warning(&node.at, "trust", text));
         }
+        if origin.project && node.take("budget").is_some() {
+            let text = "what a turn may cost is for you to say, not for a project; it is ignored";
+            self.disk.problems.push(Problem::warning(&node.at, "budget", text));
+        }
         self.told.push(Told { origin: origin.clone(), node });
     }
 

@@ -104,6 +104,11 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         to.preserve_recent_tokens = compaction.preserve_recent_tokens;
         to.reserved = compaction.reserved.or(to.reserved);
     }
+    if let Some(budget) = file.budget {
+        let to = &mut settings.budget;
+        to.steps = budget.steps.unwrap_or(to.steps);
+        to.cost = budget.cost;
+    }
     if environment.setting("DISABLE_AUTOCOMPACT").is_some_and(on) {
         settings.compaction.auto = false;
     }

@@ -55,6 +55,8 @@ pub struct Settings {
     pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
     pub compaction: Compaction,
+    /// What a turn may take.
+    pub budget: Budget,
     /// Whether states of the project's files are kept.
     pub snapshot: bool,
     /// How deep subagents may start subagents.
@@ -110,6 +112,7 @@ impl Default for Settings {
                 preserve_recent_tokens: None,
                 reserved: None,
             },
+            budget: Budget::default(),
             snapshot: true,
             subagent_depth: 1,
             steer: true,
@@ -310,6 +313,21 @@ pub struct ToolOutput {
     pub lines: usize,
     /// In bytes.
     pub bytes: usize,
+}
+
+/// What a turn may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// Steps at most.
+    pub steps: u32,
+    /// US dollars at most.
+    pub cost: Option<f64>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { steps: 2_000, cost: None }
+    }
 }
 
 /// What happens when a session outgrows the context window.

@@ -39,10 +39,12 @@ pub enum Why {
 }
 
 /// Limits of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// Steps at most; none: as many as it takes.
     pub steps: Option<u32>,
+    /// US dollars at most, as far as prices are known.
+    pub cost: Option<f64>,
     /// Go on after the user rejected a call without words.
     pub continue_on_deny: bool,
     /// How many tokens fit before the history must be summarised; none: it never is by itself.
@@ -55,9 +57,11 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
         Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
+        // A step was made after the money was spent: the one for the last words.
+        _ if made > 0 && spent(history, 1, limits) => Next::Finish(Outcome::StepLimit),
         _ if full(history, limits) => make_room(history, limits),
-        Some(most) => Next::Step { made, last: made + 1 >= most },
-        None => Next::Step { made, last: false },
+        Some(most) if made + 1 >= most => Next::Step { made, last: true },
+        _ => Next::Step { made, last: made > 0 && spent(history, 0, limits) },
     };
     let Some(last) = history.messages.last() else {
         return Next::Finish(Outcome::Ended);
@@ -101,6 +105,25 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         _ if owes => return Next::Insist,
         _ => Outcome::Ended,
     })
+}
+
+/// Whether the turn has cost as much as it may, its latest steps left out.
+fn spent(history: &History, without: usize, limits: &Limits) -> bool {
+    let Some(most) = limits.cost else { return false };
+    let costs: Vec<f64> = turn(history).iter().filter_map(|m| m.assistant()?.cost).collect();
+    let counted = costs.len().saturating_sub(without);
+    counted > 0 && costs[..counted].iter().sum::<f64>() >= most
+}
+
+/// Which limit has ended the turn, for the user.
+pub fn limit(history: &History, limits: &Limits) -> String {
+    let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
+    match limits.cost {
+        Some(most) if spent(history, 0, limits) => {
+            format!("The turn has cost the {most} US dollars it may (`budget.cost`).")
+        }
+        _ => format!("The turn has made the {} it may.", crate::text::count(made, "step")),
+    }
 }
 
 /// How often a model that owes a result may give none, or one that does not fit.

@@ -53,7 +53,14 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Err(fault) => return Outcome::Failed(fault),
         };
         let (made, last) = match next::next(history, &limits(scope, &agent)) {
-            Next::Finish(outcome) => return outcome,
+            Next::Finish(outcome) => {
+                if outcome == Outcome::StepLimit {
+                    let title = next::limit(history, &limits(scope, &agent));
+                    let details = Some("Say \"go on\" to let it continue.".to_owned());
+                    scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+                }
+                return outcome;
+            }
             Next::Subtask => match subtask::subtasks(history, scope).await {
                 Ok(()) => continue,
                 Err(fault) => return Outcome::Failed(fault),
@@ -99,8 +106,10 @@ fn limits(scope: &Scope, agent: &Agent) -> Limits {
     let settings = &scope.settings.compaction;
     // Without a model the step says what is wrong.
     let model = scope.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
+    let budget = scope.settings.budget;
     Limits {
-        steps: agent.steps,
+        steps: Some(agent.steps.map_or(budget.steps, |steps| steps.min(budget.steps))),
+        cost: budget.cost,
         continue_on_deny: scope.settings.experimental.continue_loop_on_deny,
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }
