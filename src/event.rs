@@ -5,6 +5,8 @@
 //! whole file changes), and know nothing of ACP itself: `editor/update.rs` projects them.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
@@ -244,8 +246,10 @@ pub enum Status {
         attempt: u32,
         /// How many there will be at most.
         limit: u32,
-        /// When it will be sent.
+        /// When it will be sent, and how long that is from now.
         next: Timestamp,
+        /// See `next`.
+        wait: Duration,
         /// Why, for a person.
         cause: String,
     },
@@ -399,11 +403,33 @@ pub struct WriteFile {
     pub reply: oneshot::Sender<Result<(), String>>,
 }
 
+/// What becomes known of a call while it runs, and is kept with it whatever becomes of it. A std mutex:
+/// a leaf around a map.
+#[derive(Debug, Clone, Default)]
+pub struct Facts(Arc<Mutex<Map<String, Value>>>);
+
+impl Facts {
+    /// The key of the subagent's calls that the user was asked about: their ids.
+    pub const ASKED: &str = "asked";
+
+    /// Notes a fact.
+    pub fn note(&self, key: &str, fact: Value) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fact);
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Map<String, Value> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Work for a subagent.
 #[derive(Debug)]
 pub struct Spawn {
     /// The call that waits for the result.
     pub call: CallId,
+    /// What becomes known of it.
+    pub facts: Facts,
     /// The subagent's name.
     pub agent: String,
     /// A few words for people.
@@ -446,7 +472,7 @@ pub enum ReportEnd {
     Done,
     /// The user rejected a call of it, named here.
     Rejected(String),
-    /// The user cancelled.
+    /// The user cancelled the turn that waits for it.
     Cancelled,
     /// It could not go on, for this reason: a sentence.
     Failed(String),

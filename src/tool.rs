@@ -63,7 +63,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::environment::Environment;
-use crate::event::{CallUpdate, Errands, Event, Kind, Location, Outlet, ReadFile, Up, WriteFile};
+use crate::event::{CallUpdate, Errands, Event, Facts, Kind, Location, Outlet, ReadFile, Up, WriteFile};
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File};
 use crate::permission::Need;
@@ -118,6 +118,8 @@ pub struct Context {
     pub session: SessionId,
     /// The call.
     pub call: CallId,
+    /// What becomes known of it while it runs.
+    pub facts: Facts,
     /// The session's directory: relative paths start here.
     pub cwd: PathBuf,
     /// Further directories of the session; absolute.

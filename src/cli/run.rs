@@ -147,7 +147,9 @@ async fn converse(
     prompt: String,
     schema: Option<Value>,
 ) -> anyhow::Result<u8> {
-    let session = v1::ClientSessionCapabilities::new().notices(v1::NoticeCapabilities::new());
+    let session = v1::ClientSessionCapabilities::new()
+        .notices(v1::NoticeCapabilities::new())
+        .compaction(v1::CompactionCapabilities::new());
     let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(v1::ClientCapabilities::new().session(session))
         .client_info(v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION")));
@@ -323,6 +325,9 @@ impl Client {
             v1::SessionUpdate::Notice(notice) => {
                 let text = notice.description.map_or(notice.title.clone(), |more| format!("{} {more}", notice.title));
                 screen.aside(&format!("note: {text}"));
+            }
+            v1::SessionUpdate::CompactionUpdate(update) if update.status == v1::CompactionStatus::InProgress => {
+                screen.aside("note: summarising the conversation to make room");
             }
             _ => {}
         }

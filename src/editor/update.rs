@@ -115,9 +115,10 @@ pub fn updates(event: &Event, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
         }
         Event::Notice { severity, title, details } => vec![notice(*severity, title, details.as_deref(), seen)],
         Event::Compaction { id, auto, state } => compaction(&id.share(), *auto, state, seen),
-        Event::Status(Status::Retrying { attempt, limit, cause, .. }) => {
+        Event::Status(Status::Retrying { attempt, limit, wait, cause, .. }) => {
             let stop = if cause.ends_with(['.', '!', '?']) { "" } else { "." };
-            let title = format!("{cause}{stop} Retrying ({attempt}/{limit}).");
+            let seconds = wait.as_millis().div_ceil(1000);
+            let title = format!("{cause}{stop} Retrying in {seconds} s ({attempt}/{limit}).");
             vec![notice(Severity::Warning, &title, None, seen)]
         }
         Event::Status(Status::Busy | Status::Compacting | Status::Idle) => vec![],
@@ -197,17 +198,19 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut See
     v1::SessionUpdate::AgentThoughtChunk(chunk)
 }
 
-/// A compaction: an entry of its own where the editor knows them, else one line. The line is an
-/// answer where the user asked for it, and a thought where nobody did.
+/// A compaction: an entry of its own where the editor knows them, else a line when it begins and one
+/// when it is done. They are an answer where the user asked for it, and thoughts where nobody did.
 fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &Seen) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
+            // What takes a while is not to look like silence.
+            Compaction::InProgress => "Summarising the conversation to make room.\n\n".to_owned(),
             Compaction::Completed { before, after, .. } => {
                 let (before, after) = (crate::text::thousands(*before), crate::text::thousands(*after));
                 format!("Compacted the conversation: {before} → about {after} tokens.\n\n")
             }
             // The turn ends with the failure, and says why.
-            Compaction::InProgress | Compaction::Failed(_) | Compaction::Cancelled => return vec![],
+            Compaction::Failed(_) | Compaction::Cancelled => return vec![],
         };
         let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
         return chunks(&line, id).map(kind).collect();

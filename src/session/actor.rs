@@ -162,7 +162,7 @@ impl Actor {
                 match work {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
-                        let content = present.commands().typed(content, &mut scope).await;
+                        let (content, once) = present.commands().typed(content, &mut scope).await;
                         let mut content = match scope.depth < scope.settings.subagent_depth {
                             true => mention::named(content, &scope.agents),
                             false => content,
@@ -176,7 +176,8 @@ impl Actor {
                         shared.store.record(&record).await;
                         scope.record.whole(&message).await;
                         history.messages.push(message);
-                        let (history, outcome) = child::turn(shared, Some(choice), history, scope).await;
+                        let (history, outcome) =
+                            child::turn(shared, [Some(choice), once.as_ref()], history, scope).await;
                         (history, record, true, outcome)
                     }
                     Work::Do(order) => {

@@ -323,6 +323,11 @@ impl Present {
         } else if shown(&old.agents) != shown(&read.agents) || providers(&old.settings) != providers(&read.settings) {
             outlet.event(Event::Options).await;
         }
+        if old.settings.steer != read.settings.steer {
+            // What was chosen in the editor holds until the file says something else.
+            choice.send_modify(|choice| choice.steer = read.settings.steer);
+            outlet.event(Event::Options).await;
+        }
         for text in read.notices.iter().filter(|text| !self.told.contains(*text)) {
             outlet.event(notice(text.clone())).await;
         }

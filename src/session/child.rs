@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::open::{Claim, Shared};
 use super::{interrupted, revert};
 use crate::agent::Agent;
-use crate::event::{About, Ask, CallUpdate, Errand, Event, Outlet, Progress, Report, ReportEnd, Spawn};
+use crate::event::{About, Ask, CallUpdate, Errand, Event, Facts, Outlet, Progress, Report, ReportEnd, Spawn};
 use crate::event::{Status, Stop, Subagent, Switch, Up};
 use crate::id::{CallId, SessionId};
 use crate::message::{CallState, Content, FaultKind, File, Message, ModelRef, Role, Text, User};
@@ -43,14 +43,12 @@ const SHOWN: usize = 20;
 /// A turn on its way.
 pub(super) type Turn<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
 
-/// Runs a turn and what it asks of its session. `choice` is where the user's choice is kept; none for
+/// Where a turn's choice is kept: the session's, and the turn's own where a command named who answers.
+type Choices<'a> = [Option<&'a watch::Sender<Choice>>; 2];
+
+/// Runs a turn and what it asks of its session. `choices` are where the user's choice is kept; none for
 /// a child, whose agent cannot change.
-pub(super) fn turn<'a>(
-    shared: &'a Shared,
-    choice: Option<&'a watch::Sender<Choice>>,
-    history: History,
-    mut scope: Scope,
-) -> Turn<'a> {
+pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: History, mut scope: Scope) -> Turn<'a> {
     Box::pin(async move {
         let (errands, mut asked) = mpsc::channel(WAITING);
         scope.errands = errands;
@@ -65,7 +63,7 @@ pub(super) fn turn<'a>(
                 done = &mut work => break done,
                 Some(errand) = asked.recv() => match errand {
                     Errand::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
-                    Errand::Switch(switch) => answer(choice, &parent, switch).await,
+                    Errand::Switch(switch) => answer(choices, &parent, switch).await,
                 },
                 Some(()) = children.next(), if !children.is_empty() => {}
             }
@@ -77,12 +75,14 @@ pub(super) fn turn<'a>(
 }
 
 /// Lets another agent speak, where there is a choice and such an agent.
-async fn answer(choice: Option<&watch::Sender<Choice>>, scope: &Scope, switch: Switch) {
+async fn answer(choices: Choices<'_>, scope: &Scope, switch: Switch) {
     let modes = scope.agents.modes();
     let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
     let agent = named.or_else(|| (switch.agent == "build").then(|| scope.agents.default()));
-    let speaker = choice.zip(agent).map(|(choice, agent)| {
-        choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
+    let speaker = choices[0].and(agent).map(|agent| {
+        for choice in choices.into_iter().flatten() {
+            choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
+        }
         agent.name.clone()
     });
     if let Some(speaker) = &speaker {
@@ -93,7 +93,7 @@ async fn answer(choice: Option<&watch::Sender<Choice>>, scope: &Scope, switch: S
 }
 
 async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
-    let Spawn { call, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
+    let Spawn { call, facts, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
     let work = async {
         let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
@@ -104,7 +104,7 @@ async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
             ),
             None => model,
         });
-        let task = Task { shared, parent, call, agent, description, prompt, files, model, rules };
+        let task = Task { shared, parent, call, facts, agent, description, prompt, files, model, rules };
         task.run(resume).await
     };
     let result = work.await;
@@ -117,6 +117,7 @@ struct Task<'a> {
     shared: &'a Shared,
     parent: &'a Scope,
     call: CallId,
+    facts: Facts,
     agent: std::sync::Arc<Agent>,
     description: String,
     prompt: String,
@@ -178,11 +179,11 @@ impl Task<'_> {
         };
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
-        let mut news = News::new(self.parent, &self.call, &self.agent.name, &id);
+        let mut news = News::new(self.parent, &self.call, &self.facts, &self.agent.name, &id);
         news.begin(self.about(), &message).await;
         history.messages.push(message);
 
-        let (mut history, outcome) = news.follow(turn(self.shared, None, history, scope), events).await;
+        let (mut history, outcome) = news.follow(turn(self.shared, [None; 2], history, scope), events).await;
         news.end(&outcome).await;
         // What it has in the background nobody would read any more.
         kept.jobs.end().await;
@@ -282,6 +283,9 @@ impl Task<'_> {
             ("sessionId".to_owned(), Value::String(id.to_string())),
             ("model".to_owned(), Value::String(model.to_string())),
         ]);
+        for (key, fact) in &metadata {
+            self.facts.note(key, fact.clone());
+        }
         let update = CallUpdate { metadata: Some(metadata), ..CallUpdate::of(&self.call) };
         if self.parent.cancelled.is_cancelled() {
             // The call may have been left behind: what is over is not changed any more.
@@ -346,6 +350,7 @@ fn end(history: &History, outcome: Outcome) -> ReportEnd {
 struct News<'a> {
     parent: &'a Scope,
     call: &'a CallId,
+    facts: &'a Facts,
     agent: &'a str,
     session: &'a SessionId,
     /// Its latest calls.
@@ -354,8 +359,9 @@ struct News<'a> {
     earlier: usize,
     /// Calls as far as they are known, until they end: what a question is about has to be shown.
     open: HashMap<CallId, CallUpdate>,
-    /// Calls that the editor has seen.
+    /// Calls that the editor sees, until they end; and all that it has seen.
     seen: Vec<CallId>,
+    asked: Vec<Value>,
     last: Option<Instant>,
     fresh: bool,
 }
@@ -366,12 +372,14 @@ struct Line {
 }
 
 impl<'a> News<'a> {
-    fn new(parent: &'a Scope, call: &'a CallId, agent: &'a str, session: &'a SessionId) -> Self {
+    fn new(parent: &'a Scope, call: &'a CallId, facts: &'a Facts, agent: &'a str, session: &'a SessionId) -> Self {
         Self {
             parent,
             call,
+            facts,
             agent,
             session,
+            asked: Vec::new(),
             calls: VecDeque::new(),
             earlier: 0,
             open: HashMap::new(),
@@ -442,9 +450,9 @@ impl<'a> News<'a> {
                 let title = format!("{}: {title}", self.agent);
                 self.parent.outlet.event(Event::Notice { severity, title, details }).await;
             }
-            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, cause })) => {
+            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
                 let cause = format!("{}: {cause}", self.agent);
-                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, cause })).await;
+                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
             }
             // The child's own: its words come back as the result, its plan and its context are its own.
             Up::Event(_) => {}
@@ -525,6 +533,8 @@ impl<'a> News<'a> {
         if !self.seen.contains(&ask.call) {
             let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
             self.seen.push(ask.call.clone());
+            self.asked.push(Value::String(ask.call.to_string()));
+            self.facts.note(Facts::ASKED, Value::Array(self.asked.clone()));
             self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
         }
         ask.show.title = ask.show.title.map(|title| self.labelled(&title));

@@ -74,8 +74,15 @@ impl Commands {
     /// path, is ordinary text. The command may name who answers this once, and run something, by the
     /// rules of whoever that is. One for a subagent becomes work for it, where the session may
     /// delegate.
-    pub(super) async fn typed(&self, mut content: Vec<Content>, scope: &mut Scope) -> Vec<Content> {
-        let Some(Content::Text(typed)) = content.first_mut() else { return content };
+    ///
+    /// With the content comes, where the command names who answers, the way to let somebody else answer
+    /// from the next step on.
+    pub(super) async fn typed(
+        &self,
+        mut content: Vec<Content>,
+        scope: &mut Scope,
+    ) -> (Vec<Content>, Option<watch::Sender<Choice>>) {
+        let Some(Content::Text(typed)) = content.first_mut() else { return (content, None) };
         if let Some((name, rest)) = command::typed(typed.text.trim_start())
             && let Some(skill) = self.skill(name).cloned()
         {
@@ -85,18 +92,21 @@ impl Commands {
             let loaded = loaded.unwrap_or_else(|e| format!("The skill could not be read: {e}."));
             let text = if rest.is_empty() { loaded } else { format!("{loaded}\n\n{rest}") };
             content.insert(1, Content::Text(said(text)));
-            return content;
+            return (content, None);
         }
-        let Some((command, expanded)) = self.expand(&typed.text) else { return content };
+        let Some((command, expanded)) = self.expand(&typed.text) else { return (content, None) };
         typed.ignored = true;
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
         let speaker = scope.agents.get(&chosen.agent);
         let own = command.agent.as_ref().and_then(|name| scope.agents.get(name));
         let sub = command.subtask.unwrap_or(own.as_ref().is_some_and(|agent| agent.mode == Mode::Subagent));
+        let mut own_choice = None;
         let delegate = sub && scope.depth < scope.settings.subagent_depth;
         if !delegate && let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
-            scope.choice = watch::channel(choice).1;
+            let (once, chosen) = watch::channel(choice);
+            scope.choice = chosen;
+            own_choice = Some(once);
         }
         let agent = match (delegate, own, speaker) {
             // A subagent never has more than who delegates.
@@ -142,7 +152,7 @@ impl Commands {
         };
         parts.append(&mut attachments);
         content.splice(1..1, parts);
-        content
+        (content, own_choice)
     }
 
     /// The command that a text begins with, and what it stands for; none for every other text.

@@ -15,6 +15,7 @@ use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
+use super::replay::Asked;
 use super::{child, fetch, interrupted, models, replay};
 use crate::config::Settings;
 use crate::environment::Environment;
@@ -413,13 +414,15 @@ impl Shared {
             said: Arc::default(),
         };
         let end = store::visible(&history.messages, &record.undone);
+        let asked = replay::asked(&self.store, &history).await;
         let replay = match history.messages.get(..end) {
             Some(shown) if end < history.messages.len() => {
                 // What is hidden was paid for all the same.
                 let undone_cost = turn::sum(history.undone_cost, turn::cost(&history.messages[end..]));
-                self.replay(&scope, &History { messages: shown.to_vec(), undone_cost }, &record.todos)
+                let shown = History { messages: shown.to_vec(), undone_cost };
+                self.replay(&scope, &shown, &record.todos, &asked)
             }
-            _ => self.replay(&scope, &history, &record.todos),
+            _ => self.replay(&scope, &history, &record.todos, &asked),
         };
         let mut history = history;
         turn::release::release(&mut history);
@@ -520,10 +523,10 @@ impl Shared {
         });
     }
 
-    fn replay(&self, scope: &Scope, history: &History, todos: &[Todo]) -> Vec<Event> {
+    fn replay(&self, scope: &Scope, history: &History, todos: &[Todo], asked: &Asked) -> Vec<Event> {
         let last: Option<ModelRef> = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()));
         let window = last.and_then(|last| scope.models.find(&last).ok()).and_then(|(model, _)| model.context);
-        replay::events(history, todos, window)
+        replay::events(history, todos, window, asked)
     }
 
     async fn grants(&self, project: &str) -> Arc<Grants> {

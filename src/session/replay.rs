@@ -1,15 +1,64 @@
 //! A stored history as events, the same that were sent while it happened.
 
+use std::collections::HashMap;
+use std::pin::Pin;
+
 use serde_json::Value;
 
-use crate::event::{self, CallUpdate, Event, Exit, Progress, UserPiece};
-use crate::id::PartId;
+use crate::event::{self, CallUpdate, Event, Exit, Facts, Progress, UserPiece};
+use crate::id::{CallId, PartId, SessionId};
 use crate::message::{Call, CallState, Compaction, Content, Message, Part, Role, Todo};
 use crate::model::Model;
+use crate::store::Store;
 use crate::turn::{History, size};
 
+/// Calls of subagents that the user was asked about, by the call that set the subagent to work: the
+/// editor has seen them beside it.
+pub type Asked = HashMap<CallId, Vec<Event>>;
+
+/// Finds them in the histories of the children.
+pub async fn asked(store: &Store, history: &History) -> Asked {
+    let mut found = Asked::new();
+    for call in history.messages.iter().flat_map(Message::calls) {
+        let events = beside(store, call).await;
+        if !events.is_empty() {
+            found.insert(call.call.clone(), events);
+        }
+    }
+    found
+}
+
+fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
+    Box::pin(async move {
+        let metadata = match &call.state {
+            CallState::Completed(done) => &done.metadata,
+            CallState::Failed { metadata, .. } => metadata,
+            CallState::Pending | CallState::Running => return Vec::new(),
+        };
+        let ids = metadata.get(Facts::ASKED).and_then(Value::as_array);
+        let child = metadata.get("sessionId").and_then(Value::as_str).map(SessionId::new);
+        let Some((ids, child)) = ids.zip(child).filter(|(_, child)| child.is_well_formed()) else { return Vec::new() };
+        // What is gone is not shown.
+        let Ok(stored) = store.peek(&child).await else { return Vec::new() };
+        let agent = stored.record.agent.unwrap_or_default();
+        let mut events = Vec::new();
+        for call in stored.messages.iter().flat_map(Message::calls) {
+            if ids.iter().any(|id| id.as_str() == Some(call.call.as_str())) {
+                events.push(Event::Call(Box::new(finished(call))));
+            }
+            events.extend(beside(store, call).await);
+        }
+        for event in &mut events {
+            if let Event::Call(update) = event {
+                update.title = update.title.take().map(|title| crate::text::title(&format!("{agent}: {title}")));
+            }
+        }
+        events
+    })
+}
+
 /// The events of a history, oldest first; at the end the plan and how full the context is.
-pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Event> {
+pub fn events(history: &History, todos: &[Todo], window: Option<u64>, asked: &Asked) -> Vec<Event> {
     let mut out = Vec::new();
     for message in &history.messages {
         if message.assistant().is_some_and(|a| a.summary) {
@@ -18,6 +67,9 @@ pub fn events(history: &History, todos: &[Todo], window: Option<u64>) -> Vec<Eve
         }
         for part in &message.parts {
             out.extend(event(message, part));
+            if let Content::Tool(call) = &part.content {
+                out.extend(asked.get(&call.call).into_iter().flatten().cloned());
+            }
         }
         if let Role::Assistant(assistant) = &message.role
             && let Some(fault) = &assistant.fault

@@ -129,6 +129,7 @@ impl Tool for Task {
         let (reply, answer) = oneshot::channel();
         let spawn = Spawn {
             call: context.call.clone(),
+            facts: context.facts.clone(),
             agent: input.subagent_type,
             description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
             prompt: input.prompt,

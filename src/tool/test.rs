@@ -134,6 +134,7 @@ impl Stage {
             seen: Arc::new(seen::Seen::default()),
             todos: Arc::new(todos::Todos::default()),
             jobs: Arc::default(),
+            facts: crate::event::Facts::default(),
             claims: Arc::default(),
             files: Files::default(),
             confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),

@@ -12,11 +12,12 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use super::doom::Repeats;
 use super::frame::Frame;
 use super::witness::Witness;
 use super::{History, Scope, doom, next, remind, view};
 use crate::agent::Agent;
-use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Progress, Up};
+use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Message, Part};
 use crate::permission::explain::{explain, unit_line};
@@ -48,11 +49,13 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         let same = |(tool, input): &&(String, Value)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
-        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { 0 };
+        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
         earlier.push((call.tool.clone(), call.input.clone()));
         let tool = visible(frame, &call.tool);
-        let (part, call, claims, repeats) = (part.id.clone(), call.clone(), claims.clone(), here + before);
-        let one = One { scope, frame, witness, message: &id, part, call, tool, claims, repeats };
+        let repeats = Repeats { calls: here + before.calls, ..before };
+        let (part, call, claims) = (part.id.clone(), call.clone(), claims.clone());
+        let one =
+            One { scope, frame, witness, message: &id, part, call, tool, claims, facts: Facts::default(), repeats };
         waiting.push_back((place, one));
     }
     let mut running = FuturesUnordered::new();
@@ -139,7 +142,8 @@ struct One<'a> {
     call: Call,
     tool: Option<Arc<dyn AnyTool>>,
     claims: Arc<Claims>,
-    repeats: u32,
+    facts: Facts,
+    repeats: Repeats,
 }
 
 impl One<'_> {
@@ -147,7 +151,10 @@ impl One<'_> {
         let made = self.attempt().await;
         let mut update = CallUpdate::of(&self.call.call);
         match made {
-            Ok(output) => {
+            Ok(mut output) => {
+                let mut metadata = self.facts.all();
+                metadata.append(&mut output.metadata);
+                output.metadata = metadata;
                 if !output.title.is_empty() {
                     self.call.title = crate::text::title(&output.title);
                     update.title = Some(self.call.title.clone());
@@ -172,7 +179,7 @@ impl One<'_> {
                 });
             }
             Err(failure) => {
-                let mut metadata = Map::new();
+                let mut metadata = self.facts.all();
                 let error = match failure {
                     Failure::Tell(text) => truncate::failure(text, &self.context()),
                     Failure::Denied(denial) => {
@@ -247,9 +254,9 @@ impl One<'_> {
             }
         };
         self.show(Some(&prepared.needs)).await;
-        if self.repeats + 1 >= doom::LIMIT {
+        if self.repeats.is_loop() {
             let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
-            let reason = format!("{} was called {} times with the same arguments", self.call.tool, self.repeats + 1);
+            let reason = self.repeats.reason(&self.call.tool);
             self.permit(&need, Some(reason)).await?;
         }
         for need in &prepared.needs {
@@ -320,7 +327,7 @@ impl One<'_> {
         let usable = self.frame.model.usable(self.scope.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
         let limits = truncate::Limits { bytes, ..context.limits };
-        Context { claims: self.claims.clone(), limits, ..context }
+        Context { claims: self.claims.clone(), facts: self.facts.clone(), limits, ..context }
     }
 
     fn unknown(&self) -> String {
@@ -413,6 +420,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
     Context {
         session: scope.session.clone(),
         call: call.clone(),
+        facts: Facts::default(),
         cwd: scope.cwd.clone(),
         roots: scope.roots.clone(),
         worktree: scope.worktree.clone(),

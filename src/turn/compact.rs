@@ -292,7 +292,7 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
         };
         attempt += 1;
         let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
-        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, cause: error.to_string() };
+        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, wait, cause: error.to_string() };
         scope.outlet.event(Event::Status(status)).await;
         tokio::select! {
             () = sleep(wait) => {} // the backoff before a retry

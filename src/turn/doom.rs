@@ -10,13 +10,41 @@ use crate::tool::bash_output;
 /// How much repetition makes a loop.
 pub const LIMIT: u32 = 3;
 
-/// How often `tool` was called with `input` directly before, in this turn: 1 for each call, 2 for
-/// each that failed.
-pub fn repeats(history: &History, tool: &str, input: &Value) -> u32 {
+/// How often a call was made directly before, in this turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repeats {
+    /// Times.
+    pub calls: u32,
+    /// How many of them failed.
+    pub failed: u32,
+}
+
+impl Repeats {
+    /// Whether to make it once more is a loop.
+    pub fn is_loop(self) -> bool {
+        self.calls + self.failed + 1 >= LIMIT
+    }
+
+    /// For the user.
+    pub fn reason(self, tool: &str) -> String {
+        let failed = match self.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        let times = if self.calls == 1 { "once".to_owned() } else { format!("{} times", self.calls) };
+        format!("{tool} was called {times} with the same arguments{failed}; it may be going round in circles")
+    }
+}
+
+/// How often `tool` was called with `input` directly before, in this turn.
+pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
     let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
     let same = finished.take_while(|call| call.tool == tool && call.input == *input && !brought_news(call));
-    same.map(|call| if matches!(call.state, CallState::Failed { .. }) { 2 } else { 1 }).sum()
+    same.fold(Repeats::default(), |so_far, call| Repeats {
+        calls: so_far.calls + 1,
+        failed: so_far.failed + u32::from(matches!(call.state, CallState::Failed { .. })),
+    })
 }
 
 /// To look again at what goes on, and to see something new there, is no loop.
@@ -58,10 +86,11 @@ mod tests {
             (vec![ok("a"), ok("b")], 0),
         ];
         for (calls, expected) in table {
-            assert_eq!(repeats(&history(calls), "bash", &input), expected);
+            let found = repeats(&history(calls), "bash", &input);
+            assert_eq!(found.calls + found.failed, expected);
         }
         let mut before = history(vec![ok("a"), ok("a")]);
         before.messages.push(user("again", false));
-        assert_eq!(repeats(&before, "bash", &input), 0, "an earlier turn does not count");
+        assert_eq!(repeats(&before, "bash", &input), Repeats::default(), "an earlier turn does not count");
     }
 }

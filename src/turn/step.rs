@@ -142,7 +142,7 @@ async fn ask(
         call::abandon(scope, message, BROKEN_OFF).await;
         message.parts.push(part);
         let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
-        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, cause: error.to_string() };
+        let status = Status::Retrying { attempt, limit: retry::LIMIT, next, wait, cause: error.to_string() };
         scope.outlet.event(Event::Status(status)).await;
         tokio::select! {
             () = tokio::time::sleep(wait) => {} // the backoff before a retry

@@ -26,7 +26,7 @@ async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, 
         Box::pin(async move {
             let shared = Shared::new(environment, CancellationToken::new());
             let cancelled = scope.cancelled.clone();
-            let mut work = turn(&shared, None, history, scope);
+            let mut work = turn(&shared, [None; 2], history, scope);
             let done = poll_fn(|context| {
                 if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
                     cancelled.cancel();
