@@ -1,11 +1,13 @@
 //! Exactly what a settings file may say. Everything is optional and nothing here acts. Each key is
-//! declared once, in this file: its doc comment is the description in the JSON Schema and in the
+//! declared once, in this file and those of its folder: its doc comment is the description in the JSON Schema and in the
 //! README's table, its type is what is checked, its name is what a misspelt key is compared with.
 //!
 //! Two notes on a key are read by `config/declare.rs`: `x-status` says that a key does nothing here
 //! (and why) or that it waits for a feature; `x-instead` names the modern spelling of an old one.
 
 #![expect(dead_code, reason = "a file may say more than has an effect; all of it is declared, checked and documented")]
+
+mod limits;
 
 use std::borrow::Cow;
 
@@ -14,6 +16,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
+pub(crate) use self::limits::{Budget, Compaction, Sessions, ToolOutput};
 use crate::permission::Action;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
@@ -50,7 +53,8 @@ pub(crate) struct File {
     pub skills: Option<Skills>,
     /// Further directories and repositories by name; allowed to be read, listed in the prompt.
     pub references: Option<Ordered<Reference>>,
-    /// The shell that runs commands. Default: `$SHELL` where it is a POSIX shell, else `bash`, else `sh`.
+    /// The shell that runs commands.
+    #[schemars(extend("x-status" = "no effect: commands run in bash, else sh, which is how they are judged"))]
     pub shell: Option<String>,
     /// How long a tool's result may be before the rest goes to a file.
     pub tool_output: Option<ToolOutput>,
@@ -560,27 +564,6 @@ pub(crate) struct ReferenceEntry {
     pub rest: Map<String, Value>,
 }
 
-/// How long a tool's result may be.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ToolOutput {
-    /// Default: 2000.
-    #[schemars(range(min = 1))]
-    pub max_lines: Option<u64>,
-    /// Default: 51200.
-    #[schemars(range(min = 256))]
-    pub max_bytes: Option<u64>,
-}
-
-/// How long sessions are kept.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Sessions {
-    /// Sessions not used for so many days are deleted. Default: they are kept for ever.
-    #[schemars(range(min = 1))]
-    pub keep_days: Option<u64>,
-}
-
 /// How attachments are made to fit.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -604,34 +587,6 @@ pub(crate) struct Image {
     pub max_height: Option<u32>,
     /// The largest that is sent.
     pub max_base64_bytes: Option<u64>,
-}
-
-/// What happens when a session outgrows the context window.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Compaction {
-    /// Summarise by itself when the window is full. Default: true.
-    pub auto: Option<bool>,
-    /// Clear old tool results when that frees enough. Default: true.
-    pub prune: Option<bool>,
-    /// How many of the latest turns are kept word for word. Default: 2.
-    pub tail_turns: Option<u32>,
-    /// How many tokens of the latest turns are kept at most. Default: a quarter of the window, 2000 to 8000.
-    pub preserve_recent_tokens: Option<u64>,
-    /// How many tokens are kept free for the answer. Default: what the longest answer takes, 32000 at most.
-    pub reserved: Option<u64>,
-}
-
-/// What a turn may take.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Budget {
-    /// Steps of one turn. Default: 2000.
-    #[schemars(range(min = 1))]
-    pub steps: Option<u32>,
-    /// US dollars of one turn, its subagents included, where the price is known. Default: no limit.
-    #[schemars(range(min = 0))]
-    pub cost: Option<f64>,
 }
 
 /// Things that may still change.

@@ -1,0 +1,53 @@
+//! How much there may be of something, and for how long: parts of a settings file.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// How long sessions are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Sessions {
+    /// Sessions not used for so many days are deleted. Default: they are kept for ever.
+    #[schemars(range(min = 1))]
+    pub keep_days: Option<u64>,
+}
+
+/// What happens when a session outgrows the context window.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Compaction {
+    /// Summarise by itself when the window is full. Default: true.
+    pub auto: Option<bool>,
+    /// Clear old tool results when that frees enough. Default: true.
+    pub prune: Option<bool>,
+    /// How many of the latest turns are kept word for word. Default: 2.
+    pub tail_turns: Option<u32>,
+    /// How many tokens of the latest turns are kept at most. Default: a quarter of the window, 2000 to 8000.
+    pub preserve_recent_tokens: Option<u64>,
+    /// How many tokens are kept free for the answer. Default: what the longest answer takes, 32000 at most.
+    pub reserved: Option<u64>,
+}
+
+/// What a turn may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Budget {
+    /// Steps of one turn. Default: 2000.
+    #[schemars(range(min = 1))]
+    pub steps: Option<u32>,
+    /// US dollars of one turn, its subagents included, where the price is known. Default: no limit.
+    #[schemars(range(min = 0))]
+    pub cost: Option<f64>,
+}
+
+/// How long a tool's result may be.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ToolOutput {
+    /// Default: 2000.
+    #[schemars(range(min = 1))]
+    pub max_lines: Option<u64>,
+    /// Default: 51200.
+    #[schemars(range(min = 256))]
+    pub max_bytes: Option<u64>,
+}
