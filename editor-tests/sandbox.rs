@@ -21,9 +21,10 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 11] = [
+pub const ALL: [(&str, fn()); 12] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
+    ("a planner's command in the background writes nothing", a_command_in_the_background),
     ("an unattended planner is asked nothing needless", an_unattended_planner),
     ("a builder stays in the project (bwrap)", || a_builder_stays_in_the_project("bwrap")),
     ("a builder stays in the project (landlock)", || a_builder_stays_in_the_project("landlock")),
@@ -193,6 +194,25 @@ fn a_planner_writes_nothing(mechanism: &str) {
     assert!(!project.path("~/home").exists());
     assert_eq!(names(&project.path("tmp:.")), Vec::<String>::new());
     assert_eq!(ears.heard(), (false, false));
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Where nobody waits for a command, the sandbox is the same.
+fn a_command_in_the_background() {
+    let call = json!({ "command": "sh attack.sh", "run_in_background": true });
+    let read = json!({ "bash_id": "bash_1", "wait": 60_000 });
+    let script = format!("call bash {call}\n---\ncall bash_output {read}\n---\nsees: tried\ntext: Done.");
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    project.write("attack.sh", "echo x > written\necho tried\n");
+    let held = !told(&project, "readOnly")["mechanism"].is_null();
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    let (questions, updates) = turn(&mut talk, &session, "plan");
+    assert_eq!(questions.len(), 1, "{}", words(&updates));
+    let project = talk.leave();
+    assert_eq!(project.path("written").exists(), !held, "{}", words(&updates));
     assert_eq!(model.problems(), Vec::<String>::new());
 }
 

@@ -14,12 +14,13 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 5] = [
+pub const ALL: [(&str, fn()); 6] = [
     ("taken over by another process", taken_over),
     ("never prompted and open in two processes", never_prompted),
     ("on the command line", command_line),
     ("as a page", as_a_page),
     ("old ones go when the first one is opened", pruned),
+    ("whole results of last week go", results_of_last_week),
 ];
 
 fn project(script: &str) -> (Model, Arc<Project>) {
@@ -72,6 +73,36 @@ fn taken_over() {
     first.leave();
     second.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// Files with whole results are kept for a week. Whichever process opens a session first looks for old
+/// ones; within the hour no other does.
+fn results_of_last_week() {
+    let (_model, project) = project("text: Hello.\n---\ntext: Hello.\n");
+    let week = std::time::Duration::from_secs(7 * 24 * 60 * 60);
+    let result = |name: &str, old: bool| {
+        let path = project.path(&format!("~/.local/share/adjutant/tool-output/{name}"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        if old {
+            file.set_modified(std::time::SystemTime::now() - week - week).unwrap();
+        }
+        path
+    };
+    let work = || {
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        talk.prompt(2, &session, "Hello?");
+        talk.answer(2);
+        // The end of the process waits for the look around.
+        talk.leave();
+    };
+    let (old, new) = (result("old", true), result("new", false));
+    work();
+    assert!(!old.exists() && new.exists());
+    let older = result("older", true);
+    work();
+    assert!(older.exists(), "another process has looked within the hour");
 }
 
 fn never_prompted() {

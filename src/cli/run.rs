@@ -1,6 +1,7 @@
 //! `adjutant run`: answers one prompt, as an ACP client of its own server over a pair of pipes. What
 //! an editor sees is what is printed here, no more and no less.
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ use crate::editor::table::table;
 use crate::environment::Environment;
 use crate::serve::serve;
 use crate::session::Shared;
+use crate::tool::jobs;
 use crate::tool::structured_output::StructuredOutput;
 
 /// Options of `adjutant run`.
@@ -112,6 +114,7 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
         code = converse(&args, &peer, &client, cwd, prompt, schema) => code,
         Some(code) = super::signalled(ended.clone(), false) => Ok(code),
     };
+    client.leave();
     client.finish();
     ended.cancel();
     // The agent's end first: what it still had to say has been written by then.
@@ -248,8 +251,10 @@ struct Client {
     deny: bool,
     /// Something was asked for and rejected.
     rejected: AtomicBool,
-    // A std mutex: a leaf, never held across an await.
+    // Std mutexes: leaves, never held across an await.
     screen: Mutex<Screen>,
+    /// What runs in the background.
+    background: Mutex<BTreeSet<String>>,
 }
 
 /// What is on the terminal.
@@ -277,6 +282,7 @@ impl Client {
             deny: args.deny,
             rejected: AtomicBool::new(false),
             screen: Mutex::new(screen),
+            background: Mutex::default(),
         }
     }
 
@@ -290,6 +296,20 @@ impl Client {
         if let Some(spinner) = &screen.spinner {
             spinner.set_message("thinking");
             spinner.enable_steady_tick(TICK);
+        }
+    }
+
+    /// Says what ends with the run, which somebody may have hoped would go on.
+    fn leave(&self) {
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.format == Format::Text && !background.is_empty() {
+            let ids: Vec<&str> = background.iter().map(String::as_str).collect();
+            let mut screen = self.screen();
+            if !screen.at_start {
+                out(b"\n");
+                screen.at_start = true;
+            }
+            screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
         }
     }
 
@@ -315,6 +335,16 @@ impl Client {
             v1::SessionUpdate::AgentMessageChunk(chunk) => screen.words(chunk),
             v1::SessionUpdate::ToolCall(call) => screen.doing(&call.title),
             v1::SessionUpdate::ToolCallUpdate(update) => {
+                if let Some(facts) = &update.fields.raw_output
+                    && let Some(id) = facts[jobs::ID].as_str()
+                {
+                    let mut background = client.background.lock().unwrap_or_else(PoisonError::into_inner);
+                    if facts[jobs::ENDED].is_null() {
+                        background.insert(id.to_owned());
+                    } else {
+                        background.remove(id);
+                    }
+                }
                 if update.fields.status == Some(v1::ToolCallStatus::InProgress) {
                     return;
                 }

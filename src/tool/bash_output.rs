@@ -28,7 +28,7 @@ pub struct BashOutput;
 pub struct Input {
     /// The id of the command
     pub bash_id: String,
-    /// Milliseconds to wait for its end first (default 0)
+    /// Milliseconds to wait for its end first (default 0, at most 600000)
     pub wait: Option<u64>,
 }
 

@@ -117,6 +117,8 @@ struct State {
     rest: Option<Child>,
     heard: bool,
     settled: bool,
+    /// The call that started it has been shown as done.
+    announced: bool,
     shown: bool,
     noticed: bool,
 }
@@ -213,6 +215,7 @@ impl Jobs {
             rest: None,
             heard: false,
             settled: false,
+            announced: false,
             shown: false,
             noticed: false,
         };
@@ -355,11 +358,22 @@ impl Jobs {
         ended
     }
 
+    /// A call has been shown as done: what it started may be shown as ended from here on.
+    pub fn announced(&self, call: &CallId) {
+        for job in self.list().iter().filter(|job| job.call == *call) {
+            let mut state = job.state();
+            state.announced = true;
+            if state.end.is_some() {
+                self.news.notify_one();
+            }
+        }
+    }
+
     /// Those whose end the editor has not seen in their calls.
     pub fn unshown(&self) -> Vec<Ended> {
         self.ended(|state| {
-            state.noticed = true;
-            !std::mem::replace(&mut state.shown, true)
+            state.noticed |= state.announced;
+            state.announced && !std::mem::replace(&mut state.shown, true)
         })
     }
 

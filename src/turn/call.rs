@@ -209,6 +209,7 @@ impl One<'_> {
         }
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
+        self.scope.jobs.announced(&self.call.call);
         self.call
     }
 

@@ -11,7 +11,7 @@ use crate::prompts;
 use crate::tool::jobs::{ENDED, Ended, ID, Jobs, TOLD};
 
 /// What is said of a command that was running when the process ended.
-const UNKNOWN: &str = "outcome unknown: adjutant ended while it ran, and it runs no more";
+const UNKNOWN: &str = "outcome unknown: adjutant ended, or the session was copied, while it ran";
 
 /// The number of the last command that was left in the background.
 pub fn last(history: &History) -> u32 {
