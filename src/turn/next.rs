@@ -58,10 +58,10 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     let step = || match limits.steps {
         Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
         // A step was made after the money was spent: the one for the last words.
-        _ if made > 0 && spent(history, 1, limits) => Next::Finish(Outcome::StepLimit),
+        _ if made > 0 && spent(history, true, limits) => Next::Finish(Outcome::StepLimit),
         _ if full(history, limits) => make_room(history, limits),
         Some(most) if made + 1 >= most => Next::Step { made, last: true },
-        _ => Next::Step { made, last: made > 0 && spent(history, 0, limits) },
+        _ => Next::Step { made, last: made > 0 && spent(history, false, limits) },
     };
     let Some(last) = history.messages.last() else {
         return Next::Finish(Outcome::Ended);
@@ -107,19 +107,20 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     })
 }
 
-/// Whether the turn has cost as much as it may, its latest steps left out.
-fn spent(history: &History, without: usize, limits: &Limits) -> bool {
+/// Whether the turn has cost as much as it may; its latest step left out, if `before` it is meant.
+fn spent(history: &History, before: bool, limits: &Limits) -> bool {
     let Some(most) = limits.cost else { return false };
-    let costs: Vec<f64> = turn(history).iter().filter_map(|m| m.assistant()?.cost).collect();
-    let counted = costs.len().saturating_sub(without);
-    counted > 0 && costs[..counted].iter().sum::<f64>() >= most
+    let answers = || turn(history).iter().filter_map(Message::assistant);
+    let all: f64 = answers().filter_map(|a| a.cost).sum();
+    let latest = answers().rfind(|a| !a.summary && before).and_then(|a| a.cost);
+    all > 0.0 && all - latest.unwrap_or_default() >= most
 }
 
 /// Which limit has ended the turn, for the user.
 pub fn limit(history: &History, limits: &Limits) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
     match limits.cost {
-        Some(most) if spent(history, 0, limits) => {
+        Some(most) if spent(history, false, limits) => {
             format!("The turn has cost the {most} US dollars it may (`budget.cost`).")
         }
         _ => format!("The turn has made the {} it may.", crate::text::count(made, "step")),
@@ -320,6 +321,40 @@ pub(super) mod tests {
         ];
         for (n, (messages, steps, expected)) in table.into_iter().enumerate() {
             let limits = Limits { steps, ..Limits::default() };
+            assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
+        }
+    }
+
+    #[test]
+    fn what_is_spent_ends_a_turn_after_last_words() {
+        let step = |cost: Option<f64>| {
+            let mut step = assistant(Some(Finish::ToolCalls), vec![done()]);
+            if let Role::Assistant(a) = &mut step.role {
+                a.cost = cost;
+            }
+            step
+        };
+        let summary = || {
+            let mut message = step(Some(0.5));
+            if let Role::Assistant(a) = &mut message.role {
+                a.summary = true;
+            }
+            message.parts.clear();
+            message
+        };
+        let go = |made, last| Next::Step { made, last };
+        let table = [
+            (vec![], go(0, false)),
+            (vec![step(None), step(None)], go(2, false)),
+            (vec![step(Some(1.0))], go(1, false)),
+            (vec![step(Some(1.0)), step(Some(0.5))], go(2, true)),
+            (vec![step(Some(2.0))], go(1, true)),
+            (vec![step(Some(2.0)), step(Some(0.1))], Next::Finish(Outcome::StepLimit)),
+            (vec![step(Some(2.0)), summary()], go(1, true)),
+        ];
+        for (n, (steps, expected)) in table.into_iter().enumerate() {
+            let messages = std::iter::once(user("hi", false)).chain(steps).collect::<Vec<_>>();
+            let limits = Limits { cost: Some(1.5), ..Limits::default() };
             assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
         }
     }
