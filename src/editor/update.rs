@@ -198,13 +198,16 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut See
     v1::SessionUpdate::AgentThoughtChunk(chunk)
 }
 
-/// A compaction: an entry of its own where the editor knows them, else a line when it begins and one
-/// when it is done. They are an answer where the user asked for it, and thoughts where nobody did.
-fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &Seen) -> Vec<v1::SessionUpdate> {
+/// A compaction: an entry of its own where the editor knows them, else a word beside the conversation
+/// when it begins and a line when it is done. The line is an answer where the user asked for it, and a
+/// thought where nobody did.
+fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &mut Seen) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
             // What takes a while is not to look like silence.
-            Compaction::InProgress => "Summarising the conversation to make room.\n\n".to_owned(),
+            Compaction::InProgress => {
+                return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
+            }
             Compaction::Completed { before, after, .. } => {
                 let (before, after) = (crate::text::thousands(*before), crate::text::thousands(*after));
                 format!("Compacted the conversation: {before} → about {after} tokens.\n\n")
