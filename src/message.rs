@@ -5,6 +5,7 @@
 //! default, so that old stores still read.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -370,8 +371,9 @@ pub enum CallState {
 /// A finished call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Completed {
-    /// The result for the model.
-    pub output: String,
+    /// The result for the model. Shared with the requests it is part of: it may be long, and is sent
+    /// again with every step.
+    pub output: Arc<str>,
     /// The result for people, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,

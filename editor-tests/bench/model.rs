@@ -104,7 +104,7 @@ fn history() -> Request {
                 id,
                 provider_id: None,
                 name: "read".into(),
-                text: code.clone(),
+                text: code.as_str().into(),
                 failed: false,
                 attachments: Vec::new(),
             }]),

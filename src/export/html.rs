@@ -258,8 +258,8 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     let number = numbers.calls;
     let (state, output, changes, attachments): (_, _, &[Change], &[File]) = match &call.state {
         CallState::Completed(done) => {
-            let output = done.display.as_ref().unwrap_or(&done.output);
-            ("", output.as_str(), &done.changes, &done.attachments)
+            let output = done.display.as_deref().unwrap_or(&done.output);
+            ("", output, &done.changes, &done.attachments)
         }
         CallState::Failed { error, .. } => ("failed", error.as_str(), &[], &[]),
         CallState::Running => ("interrupted", "", &[], &[]),

@@ -42,7 +42,7 @@ fn results(ids: &[(&str, Option<&str>)]) -> Message {
         id: (*id).into(),
         provider_id: wire.map(str::to_owned),
         name: "read".into(),
-        text: format!("result of {id}"),
+        text: format!("result of {id}").into(),
         failed: false,
         attachments: vec![Attachment { mime: "image/png".into(), data: "AAAA".into(), name: None }],
     };

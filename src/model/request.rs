@@ -124,7 +124,7 @@ pub struct CallResult {
     /// The tool's name.
     pub name: String,
     /// What came out.
-    pub text: String,
+    pub text: Arc<str>,
     /// Whether it failed.
     pub failed: bool,
     /// Images and the like that came out.

@@ -134,7 +134,7 @@ fn finished(call: &Call) -> CallUpdate {
         CallState::Running => update.progress = Some(Progress::Running),
         CallState::Completed(done) => {
             update.progress = Some(Progress::Completed);
-            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.clone()));
+            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
             update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
             update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
             update.metadata = (!done.metadata.is_empty()).then(|| done.metadata.clone());

@@ -170,7 +170,7 @@ impl One<'_> {
                 update.attachments = (!output.attachments.is_empty()).then(|| output.attachments.clone());
                 update.changes = (!output.changes.is_empty()).then(|| output.changes.clone());
                 self.call.state = CallState::Completed(Completed {
-                    output: output.text,
+                    output: output.text.into(),
                     display: output.display,
                     metadata: output.metadata,
                     changes: output.changes,

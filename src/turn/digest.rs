@@ -100,7 +100,7 @@ mod tests {
     use crate::message::{Completed, Finish};
 
     fn printed(bytes: usize) -> Message {
-        let done = Completed { output: "x".repeat(bytes), ..Completed::default() };
+        let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };
         assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))])
     }
 

@@ -399,7 +399,7 @@ pub(super) mod tests {
     fn a_full_window_is_summarised_but_not_in_vain() {
         let called = |input| counted(input, assistant(Some(Finish::ToolCalls), vec![done()]));
         let printed = |input, bytes: usize| {
-            let done = Completed { output: "x".repeat(bytes), ..Completed::default() };
+            let done = Completed { output: "x".repeat(bytes).into(), ..Completed::default() };
             counted(
                 input,
                 assistant(Some(Finish::ToolCalls), vec![call("c", "bash", json!({}), CallState::Completed(done))]),

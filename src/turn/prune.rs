@@ -85,7 +85,7 @@ mod tests {
     fn only_what_is_old_large_and_worth_it() {
         let used = |tool: &str, tokens: usize, cleared: bool| {
             let cleared = cleared.then_some(Timestamp(1));
-            let done = Completed { output: "x".repeat(tokens * 4), cleared, ..Completed::default() };
+            let done = Completed { output: "x".repeat(tokens * 4).into(), cleared, ..Completed::default() };
             assistant(Some(Finish::ToolCalls), vec![call("c", tool, json!({}), CallState::Completed(done))])
         };
         let turn = |messages: Vec<Message>| {

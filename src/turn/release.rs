@@ -5,6 +5,8 @@
 //!
 //! What was let go of must never be written again: it would be lost.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::view::places;
@@ -72,7 +74,7 @@ pub fn release(history: &mut History) {
 fn result(call: &mut Call) {
     match &mut call.state {
         CallState::Completed(done) => {
-            done.output = String::new();
+            done.output = Arc::default();
             done.display = None;
             done.changes = Vec::new();
             done.attachments = Vec::new();
@@ -135,7 +137,7 @@ mod tests {
 
     fn printed(id: &str, cleared: Option<u64>, completed: u64) -> Message {
         let done = Completed {
-            output: "x".repeat(4_000),
+            output: "x".repeat(4_000).into(),
             display: Some("y".repeat(4_000)),
             metadata: Map::from_iter([("exit".to_owned(), json!(0))]),
             cleared: cleared.map(Timestamp),

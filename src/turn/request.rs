@@ -154,11 +154,11 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
 }
 
 fn result(call: &Call, frame: &Frame) -> CallResult {
-    let (text, failed, files): (&str, bool, &[File]) = match &call.state {
-        CallState::Pending | CallState::Running => (INTERRUPTED, true, &[]),
-        CallState::Completed(done) if done.cleared.is_some() => (CLEARED, false, &[]),
-        CallState::Completed(done) => (&done.output, false, &done.attachments),
-        CallState::Failed { error, .. } => (error, true, &[]),
+    let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
+        CallState::Pending | CallState::Running => (INTERRUPTED.into(), true, &[]),
+        CallState::Completed(done) if done.cleared.is_some() => (CLEARED.into(), false, &[]),
+        CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
+        CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),
     };
     let blind = files.iter().filter(|file| attachment(file, frame).is_none());
     let blind: String =
@@ -167,7 +167,7 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         id: call.call.to_string(),
         provider_id: call.provider_id.clone(),
         name: call.tool.clone(),
-        text: format!("{text}{blind}"),
+        text: if blind.is_empty() { text } else { format!("{text}{blind}").into() },
         failed,
         attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
     }

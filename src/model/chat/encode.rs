@@ -225,7 +225,7 @@ impl Messages<'_> {
             let content = if marked && i == last {
                 Content::Parts(vec![Piece::text(&result.text, !result.text.is_empty())])
             } else {
-                Content::Text(result.text.as_str().into())
+                Content::Text((&*result.text).into())
             };
             list.serialize_element(&ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content })?;
         }

@@ -229,7 +229,7 @@ fn play_on(project: &mut Project, before: Vec<Message>, prompt: &str, tools: &[&
                 provider_id: None,
                 name: name.clone(),
                 failed: outcome.is_err(),
-                text: outcome.unwrap_or_else(|e| e),
+                text: outcome.unwrap_or_else(|e| e).into(),
                 attachments: vec![],
             });
             let arguments = arguments.clone();
@@ -791,7 +791,7 @@ proptest! {
                     id: id(at), provider_id: None, name: name.clone(), arguments: arguments.clone(), provider: Default::default(),
                 };
                 let answered = |(at, (name, _)): (usize, &(String, Value))| CallResult {
-                    id: id(at), provider_id: None, name: name.clone(), text: result.clone(), failed, attachments: vec![],
+                    id: id(at), provider_id: None, name: name.clone(), text: result.as_str().into(), failed, attachments: vec![],
                 };
                 let outputs = calls.iter().enumerate().map(output).collect();
                 let results = calls.iter().enumerate().map(answered).collect();

@@ -101,7 +101,7 @@ fn steps(messages: &[Message]) -> Vec<Vec<Done>> {
             step.push(Done {
                 name: name.clone(),
                 arguments: arguments.clone(),
-                text: result.map_or_else(|| "There is no result.".to_owned(), |result| result.text.clone()),
+                text: result.map_or_else(|| "There is no result.".to_owned(), |result| result.text.to_string()),
                 failed: result.is_none_or(|result| result.failed),
                 missing: false,
             });

@@ -185,7 +185,7 @@ impl Items<'_> {
         let output = if files.is_empty() {
             Outcome::Text(&result.text)
         } else {
-            let words = (!result.text.is_empty()).then(|| Piece::Text(result.text.as_str().into()));
+            let words = (!result.text.is_empty()).then(|| Piece::Text((&*result.text).into()));
             Outcome::Pieces(words.into_iter().chain(files).collect())
         };
         Resulted { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
