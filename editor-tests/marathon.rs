@@ -37,6 +37,8 @@ pub struct Report {
     pub steps: Vec<Request>,
     /// What the process took on the way.
     pub looks: Vec<Look>,
+    /// Processor time it had used when the first step was done, the second …
+    pub used: Vec<Duration>,
     /// Lines about compactions.
     pub compactions: usize,
     /// What another process finds when it opens the session.
@@ -124,7 +126,7 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
     talk.prompt(2, &session);
     let pid = talk.editor.pid();
     let (mut done, mut compactions) = (0, 0);
-    let mut looks = Vec::new();
+    let (mut looks, mut used) = (Vec::new(), Vec::new());
     let end = loop {
         let message = talk.hear();
         if message["id"] == 2 {
@@ -135,6 +137,7 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
         compactions += usize::from(text.starts_with("Compacted the conversation"));
         if update["status"] == "completed" {
             done += 1;
+            used.push(processor(pid));
             if done == 10 || done % every == 0 {
                 looks.push(look(pid, done));
             }
@@ -144,7 +147,7 @@ pub fn run(shape: Shape, watched: bool, every: usize) -> Report {
     let steps = model.came().into_iter().filter(|request| request.tools && !request.named).collect();
     drop(talk.editor.finish());
     let (kept, damage) = kept(&project, &session);
-    Report { end, steps, looks, compactions, kept, damage, problems: model.problems() }
+    Report { end, steps, looks, used, compactions, kept, damage, problems: model.problems() }
 }
 
 /// What was kept of a session and its subagents', and what is wrong with it.
@@ -191,6 +194,7 @@ pub fn shortened() {
     let largest = report.steps.iter().map(|step| step.bytes).max().unwrap_or_default();
     let slowest = report.steps.iter().map(|step| step.gap).max();
     assert!(largest < 1_000_000, "a request of {largest} bytes; the slowest step took {slowest:?}");
+    assert_eq!(report.used.len(), shape.steps);
     assert!(report.looks.iter().all(|look| look.share <= look.resident && look.steps <= shape.steps));
     let (first, last) = (report.looks[0], report.looks[report.looks.len() - 1]);
     assert!(last.files <= first.files + 2 && last.threads <= first.threads + 2, "{:?}", report.looks);
@@ -241,6 +245,16 @@ impl Talk {
 
 pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(what)
+}
+
+/// Processor time of all threads of a process, in nanoseconds as the scheduler counts them.
+pub fn processor(pid: i32) -> Duration {
+    let threads = std::fs::read_dir(proc(pid, "task")).into_iter().flatten().flatten();
+    let used = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(used.sum())
 }
 
 fn look(pid: i32, steps: usize) -> Look {

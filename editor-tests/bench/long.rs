@@ -29,13 +29,17 @@ fn main() {
     println!("  ended {}, {} summaries told, damage {:?}", report.end, report.compactions, report.damage);
     println!("  {:?}", report.kept);
     // From the end of the model's answer to the next request: the tool, the store, the request.
-    println!("  a step, from the model's last word to the next request; the median of twenty:");
+    println!("  a step, from the model's last word to the next request, and its processor time; medians of twenty:");
+    let median = |mut took: Vec<Duration>| {
+        took.sort_unstable();
+        took[took.len() / 2]
+    };
     for at in [10, 100, 160, 180, 500, 840, 900, 990] {
         let around = &report.steps[at - 10..at + 10];
-        let mut gaps: Vec<Duration> = around.iter().map(|step| step.gap).collect();
-        gaps.sort_unstable();
+        let gap = median(around.iter().map(|step| step.gap).collect());
+        let used = median(report.used[at - 10..at + 10].windows(2).map(|pair| pair[1] - pair[0]).collect());
         let bytes = around.iter().map(|step| step.bytes).sum::<usize>() / around.len();
-        println!("    around step {at:4}: {:7.2?}, requests of {:5} KiB", gaps[gaps.len() / 2], bytes >> 10);
+        println!("    around step {at:4}: {gap:7.2?}, {used:7.2?} used, requests of {:5} KiB", bytes >> 10);
     }
     for look in &report.looks {
         println!(
@@ -47,12 +51,8 @@ fn main() {
             look.threads
         );
     }
-    let median = |mut took: Vec<Duration>| {
-        took.sort_unstable();
-        (took[took.len() / 2], took[took.len() - 1])
-    };
-    let (usual, worst) = median((0..5).map(|_| cancel_in_a_flood()).collect());
-    println!("cancel of one session while seven are flooded: {usual:.1?}, at worst {worst:.1?} of 5");
+    let cancels: Vec<Duration> = (0..5).map(|_| cancel_in_a_flood()).collect();
+    println!("cancel of one session while seven are flooded: {cancels:.1?}");
     let mut runs: Vec<(Duration, Duration)> = (0..3).map(|_| eight_sessions()).collect();
     runs.sort_by_key(|(one, eight)| one.as_micros() * 1_000 / eight.as_micros().max(1));
     for (one, eight) in runs {
@@ -63,7 +63,7 @@ fn main() {
 
 /// How long the cancel of one session takes while seven others are flooded with words.
 fn cancel_in_a_flood() -> Duration {
-    let flood = format!("text: {}\n", "the same words over and over again, ".repeat(28)).repeat(5_000);
+    let flood = format!("text: {}\n", "the same words over and over again, ".repeat(8)).repeat(20_000);
     let script = format!("text: Waiting.\nhang\n---\n{}", vec![flood; 7].join("---\n"));
     let model = Model::unwatched(model::script(&script).unwrap());
     let project = Shape { steps: 1, compactions: 0, subagents: 0, bytes: 160 }.project(&model);
@@ -74,13 +74,9 @@ fn cancel_in_a_flood() -> Duration {
     for (n, session) in sessions.iter().enumerate().skip(1) {
         talk.prompt(100 + n as u64, session);
     }
-    // In the middle of it: all seven have begun.
-    let mut heard = std::collections::HashSet::new();
-    while heard.len() < 7 {
-        let line = talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
-        if line.contains("agent_message_chunk") {
-            heard.extend(sessions[1..].iter().find(|session| line.contains(session.as_str())));
-        }
+    // In the middle of it.
+    for _ in 0..50 {
+        talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
     }
     let start = Instant::now();
     let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": sessions[0] } });
@@ -98,7 +94,7 @@ fn cancel_in_a_flood() -> Duration {
             None => {}
         }
     };
-    assert!(over < 7, "the flood was over before the cancel was heard");
+    assert!(over < 4, "the flood was over before the cancel was heard");
     while over < 7 {
         over += usize::from(next().is_some());
     }
@@ -124,15 +120,7 @@ fn together(sessions: usize) -> Duration {
     while left > 0 {
         left -= usize::from(talk.hear()["id"].as_u64().is_some_and(|id| id >= 100));
     }
-    let used = processor(talk.editor.pid());
+    let used = marathon::processor(talk.editor.pid());
     drop(talk.editor.finish());
     used
-}
-
-/// User and system time, in hundredths of a second as the kernel counts them.
-fn processor(pid: i32) -> Duration {
-    let stat = std::fs::read_to_string(marathon::proc(pid, "stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 10)
 }
