@@ -17,6 +17,7 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     HashMap::from([
         ("session/update", validator::<v1::SessionNotification>()),
         ("session/request_permission", validator::<v1::RequestPermissionRequest>()),
+        ("elicitation/create", validator::<v1::CreateElicitationRequest>()),
         ("fs/read_text_file", validator::<v1::ReadTextFileRequest>()),
         ("fs/write_text_file", validator::<v1::WriteTextFileRequest>()),
         ("$/cancel_request", validator::<v1::CancelRequestNotification>()),
@@ -137,13 +138,16 @@ impl Laws {
         match method {
             "session/update" => self.update(&session, &params["update"], line),
             "session/request_permission" => self.permission(&session, params, line),
+            "elicitation/create" if self.capabilities["elicitation"]["form"].is_null() => {
+                self.wrong(format!("the editor did not offer forms: {line}"));
+            }
             "fs/read_text_file" if self.capabilities["fs"]["readTextFile"] != true => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));
             }
             "fs/write_text_file" if self.capabilities["fs"]["writeTextFile"] != true => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));
             }
-            "fs/read_text_file" | "fs/write_text_file" | "$/cancel_request" => {}
+            "fs/read_text_file" | "fs/write_text_file" | "elicitation/create" | "$/cancel_request" => {}
             _ => self.wrong(format!("{method} is not something this editor offers: {line}")),
         }
     }

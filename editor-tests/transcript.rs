@@ -25,6 +25,7 @@
 //!
 //! An editor that offers files (`# open a session with fs`) answers requests about them by itself: with
 //! what is on the disk, or with what a `# hold path "text"` has put on its screen.
+//! One that has forms (`# open a session with forms`) fills them in when told to (`# answer form {…}`).
 //!
 //! `BLESS=1` writes what came out into the `agent` blocks; lines that still match stay as they are.
 
@@ -503,7 +504,10 @@ impl Run {
         let before = self.heard.len();
         let files = how.contains("with fs");
         let fs = json!({ "readTextFile": files, "writeTextFile": files });
-        let capabilities = json!({ "fs": fs });
+        let mut capabilities = json!({ "fs": fs });
+        if how.contains("with forms") {
+            capabilities["elicitation"] = json!({ "form": {} });
+        }
         let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": { "name": "page", "version": "1" } });
         let initialize = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params });
         let connect = how.starts_with("a connection");
@@ -530,7 +534,12 @@ impl Run {
 
     /// Answers the agent's oldest open request of a kind.
     fn answer(&mut self, method: &str, answer: &str) -> Result<(), String> {
-        let name = if method == "permission" { "session/request_permission" } else { method }.to_owned();
+        let name = match method {
+            "permission" => "session/request_permission",
+            "form" => "elicitation/create",
+            method => method,
+        };
+        let name = name.to_owned();
         self.until(&format!("a request {name}"), |run| run.asks.iter().any(|(method, _)| *method == name))?;
         let at = self.asks.iter().position(|(method, _)| *method == name).unwrap_or_default();
         let Some((_, id)) = self.asks.remove(at) else { return Err("no such request".into()) };

@@ -8,6 +8,7 @@ mod agents;
 mod auth;
 mod config;
 mod doctor;
+mod form;
 mod log;
 mod models;
 mod permissions;

@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod content;
 pub mod error;
 pub mod files;
+pub mod form;
 pub mod initialize;
 pub mod modes;
 pub mod options;

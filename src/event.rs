@@ -33,6 +33,8 @@ pub enum Up {
     Write(WriteFile),
     /// A question about the session.
     Choose(Box<Choose>),
+    /// Questions of the model's.
+    Inquire(Box<Inquiry>),
 }
 
 /// What a running turn asks of its session. Answered there; the editor hears of it by events.
@@ -381,6 +383,51 @@ pub struct Choose {
     /// Where the answer goes. Dropping it means that there was none; dropping the receiver withdraws
     /// the question.
     pub reply: oneshot::Sender<bool>,
+}
+
+/// Questions that the model has for the user.
+#[derive(Debug)]
+pub struct Inquiry {
+    /// The call that waits for the answers.
+    pub call: CallId,
+    /// In order.
+    pub questions: Vec<Question>,
+    /// Where the answers go. Dropping it means that there is no way to show them; dropping the receiver
+    /// withdraws them.
+    pub reply: oneshot::Sender<Said>,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// What it is about, a few words.
+    pub header: String,
+    /// The question.
+    pub text: String,
+    /// Answers to choose from, if any. The user may always answer in other words.
+    pub options: Vec<Offer>,
+    /// Several may be chosen.
+    pub multiple: bool,
+}
+
+/// An answer to choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// A few words; no other option has the same.
+    pub label: String,
+    /// What follows from it; may be empty.
+    pub description: String,
+}
+
+/// What the user said to questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// To each of them: labels, words of their own, or nothing.
+    Answers(Vec<Vec<String>>),
+    /// Nothing: they do not want to be asked.
+    Dismissed,
+    /// They did not see them: their editor cannot show them.
+    Unshown,
 }
 
 /// A file to be read through the editor, with what is unsaved in it.

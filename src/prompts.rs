@@ -15,6 +15,7 @@ pub fn tool(name: &str) -> &'static str {
         "multiedit" => include_str!("../prompts/tool/multiedit.md"),
         "plan_enter" => include_str!("../prompts/tool/plan_enter.md"),
         "plan_exit" => include_str!("../prompts/tool/plan_exit.md"),
+        "question" => include_str!("../prompts/tool/question.md"),
         "read" => include_str!("../prompts/tool/read.md"),
         "skill" => include_str!("../prompts/tool/skill.md"),
         "structured_output" => include_str!("../prompts/tool/structured_output.md"),

@@ -20,6 +20,7 @@ pub mod list;
 pub mod multiedit;
 pub mod plan_enter;
 pub mod plan_exit;
+pub mod question;
 pub mod read;
 pub mod skill;
 pub mod structured_output;

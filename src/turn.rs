@@ -147,6 +147,8 @@ pub struct Scope {
     pub files: tool::Files,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
+    /// Somebody is there to answer questions.
+    pub attended: bool,
     /// Keeps what becomes of the files, where the settings want it.
     pub snapshots: Option<Arc<Tracker>>,
     /// Keeps what happens.

@@ -45,8 +45,14 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let shared = Shared::new(environment, CancellationToken::new());
     bencher.bench_local(|| {
-        let place =
-            Place { cwd: project.clone(), extra: vec![], files: Files::default(), exposed: false, notices: vec![] };
+        let place = Place {
+            cwd: project.clone(),
+            extra: vec![],
+            files: Files::default(),
+            exposed: false,
+            attended: false,
+            notices: vec![],
+        };
         runtime.block_on(shared.create(place)).is_ok()
     });
     runtime.block_on(shared.finish());

@@ -45,6 +45,7 @@ bind! {
 
     "session/update" v1::SessionNotification => ();
     "session/request_permission" v1::RequestPermissionRequest => v1::RequestPermissionResponse;
+    "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse;
     "fs/read_text_file" v1::ReadTextFileRequest => v1::ReadTextFileResponse;
     "fs/write_text_file" v1::WriteTextFileRequest => v1::WriteTextFileResponse;
 }
@@ -204,7 +205,7 @@ pub const METHODS: &[(&str, bool, Support)] = &[
         false,
         Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
     ),
-    ("elicitation/*", false, Support::NotYet),
+    ("elicitation/create", false, Support::Called),
     ("$/cancel_request", false, Support::Called),
 ];
 

@@ -20,7 +20,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::form;
 use crate::editor::ask::YES;
+use crate::editor::initialize::ALONE;
 use crate::editor::prompt::{SCHEMA, STRUCTURED, WORDS, of_ours, own};
 use crate::editor::server::Server;
 use crate::editor::table::table;
@@ -102,7 +104,8 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     // Our side.
     let peer = Peer::new(Outbox::start(to_agent));
     let client = Arc::new(Client::new(&args));
-    let routes = Table::new(client.clone()).notification(Client::update).request(Client::permit);
+    let routes =
+        Table::new(client.clone()).notification(Client::update).request(Client::permit).request(Client::inquire);
     let lines = tee(lines::read(from_agent), args.format == Format::Json);
     let done = CancellationToken::new();
     let reading = tokio::spawn({
@@ -150,11 +153,17 @@ async fn converse(
     prompt: String,
     schema: Option<Value>,
 ) -> anyhow::Result<u8> {
+    let person = client.person();
+    let mut offers = v1::ClientCapabilities::new();
+    offers = match person {
+        true => offers.elicitation(v1::ElicitationCapabilities::new().form(v1::ElicitationFormCapabilities::new())),
+        false => offers.meta(own(ALONE, Value::Bool(true))),
+    };
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
     let hello = v1::InitializeRequest::new(ProtocolVersion::V1)
-        .client_capabilities(v1::ClientCapabilities::new().session(session))
+        .client_capabilities(offers.session(session))
         .client_info(v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION")));
     peer.call(&hello, None).await.map_err(said)?;
     let session = peer.call(&NewSession(v1::NewSessionRequest::new(cwd)), None).await.map_err(said)?.session_id;
@@ -286,6 +295,11 @@ impl Client {
         }
     }
 
+    /// Whether somebody is there who can be asked.
+    fn person(&self) -> bool {
+        self.format == Format::Text && !self.allow && !self.deny && io::stdin().is_terminal()
+    }
+
     fn screen(&self) -> MutexGuard<'_, Screen> {
         self.screen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -415,11 +429,48 @@ impl Client {
         })
     }
 
+    /// elicitation/create.
+    fn inquire(
+        client: &Arc<Self>,
+        cx: Cx,
+        request: v1::CreateElicitationRequest,
+    ) -> Reply<v1::CreateElicitationResponse> {
+        let client = client.clone();
+        Reply::later(async move {
+            let asking = tokio::task::spawn_blocking(move || form::ask(&request, &mut |text| client.typed(text)));
+            let cancelled = || v1::CreateElicitationResponse::new(v1::ElicitationAction::Cancel);
+            Ok(tokio::select! {
+                answer = asking => answer.unwrap_or_else(|_| cancelled()),
+                () = cx.cancelled.cancelled() => cancelled(),
+            })
+        })
+    }
+
+    /// Shows a text and waits for a line; none at the end of the input.
+    fn typed(&self, text: &str) -> Option<String> {
+        // Not held while the user thinks: updates go on.
+        let spinner = self.screen().spinner.clone();
+        if let Some(spinner) = &spinner {
+            spinner.disable_steady_tick();
+        }
+        let answer = || -> io::Result<String> {
+            let mut stderr = io::stderr().lock();
+            write!(stderr, "{text}> ")?;
+            stderr.flush()?;
+            let mut line = String::new();
+            io::stdin().read_line(&mut line)?;
+            Ok(line)
+        };
+        let line = answer();
+        if let Some(spinner) = &spinner {
+            spinner.enable_steady_tick(TICK);
+        }
+        line.ok().filter(|line| !line.is_empty())
+    }
+
     /// Asks at the terminal. Beside a no may stand what the user said instead.
     fn ask(&self, request: &v1::RequestPermissionRequest) -> Option<(v1::PermissionOptionKind, Option<String>)> {
         use v1::PermissionOptionKind as Kind;
-        // Not held while the user thinks: updates go on.
-        let spinner = self.screen().spinner.clone();
         let title = request.tool_call.fields.title.clone().unwrap_or_default();
         let mut text = format!("\n? {title}\n");
         for content in request.tool_call.fields.content.iter().flatten() {
@@ -451,22 +502,7 @@ impl Client {
         if once {
             text += "  or what to do instead\n";
         }
-        let answer = || -> io::Result<String> {
-            let mut stderr = io::stderr().lock();
-            write!(stderr, "{text}> ")?;
-            stderr.flush()?;
-            let mut line = String::new();
-            io::stdin().read_line(&mut line)?;
-            Ok(line)
-        };
-        if let Some(spinner) = &spinner {
-            spinner.disable_steady_tick();
-        }
-        let line = answer();
-        if let Some(spinner) = &spinner {
-            spinner.enable_steady_tick(TICK);
-        }
-        Some(match line.ok()?.trim() {
+        Some(match self.typed(&text)?.trim() {
             "y" | "yes" => (yes, None),
             "a" | "always" => (Kind::AllowAlways, None),
             "" | "n" | "no" => (Kind::RejectOnce, None),

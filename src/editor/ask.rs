@@ -73,7 +73,7 @@ pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: Ask) {
 }
 
 /// What the user says beside a no: the protocol has no place for it, so it comes in our `_meta`.
-fn words(chosen: &v1::SelectedPermissionOutcome) -> Option<String> {
+pub(super) fn words(chosen: &v1::SelectedPermissionOutcome) -> Option<String> {
     let words = of_ours(chosen.meta.as_ref(), WORDS)?.as_str()?.trim();
     (!words.is_empty()).then(|| words.to_owned())
 }

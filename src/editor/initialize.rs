@@ -6,10 +6,14 @@ use protocol::acp::{ProtocolVersion, v1};
 use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
+use super::prompt::of_ours;
 use super::server::{Capabilities, Server};
 use super::update::Shows;
 use crate::model::auth::Auth;
 use crate::tool::Files;
+
+/// What a client of ours says where nobody is there to answer questions.
+pub const ALONE: &str = "alone";
 
 /// The one way to log in that every editor may offer: there is nothing to do in it. Keys come from
 /// the environment and the configuration.
@@ -24,6 +28,8 @@ pub fn initialize(server: &Arc<Server>, _: Cx, request: v1::InitializeRequest) -
     let legacy = !terminal && said("terminal-auth") == Some(true);
     server.shake_hands(Capabilities {
         runs_logins: legacy,
+        forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         files: Files { read: client.fs.read_text_file, write: client.fs.write_text_file },
         shows: Shows {
             terminals: said("terminal_output") == Some(true),

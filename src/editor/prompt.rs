@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::error::Refusal;
 use super::server::Server;
 use super::update::{self, Seen};
-use super::{ask, content, files, options};
+use super::{ask, content, files, form, options};
 use crate::event::{Event, Up};
 use crate::id::SessionId;
 use crate::message::{Content, FaultKind, Text};
@@ -217,6 +217,10 @@ impl<'a> Door<'a> {
                 Up::Choose(question) => {
                     let request = ask::choice(&self.session.id, &question, &self.seen);
                     self.calls.push(Box::pin(ask::choose(&self.server.peer, request, *question)));
+                }
+                Up::Inquire(inquiry) => {
+                    let way = form::way(&self.session.id, &inquiry, self.server.capabilities().forms, &self.seen);
+                    self.calls.push(Box::pin(form::inquire(&self.server.peer, way, *inquiry)));
                 }
                 Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
                 Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),

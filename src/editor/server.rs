@@ -82,6 +82,10 @@ pub struct Capabilities {
     pub files: Files,
     /// What it can show.
     pub shows: Shows,
+    /// It shows forms, and brings back what was filled in.
+    pub forms: bool,
+    /// Nobody is there to answer questions.
+    pub alone: bool,
     /// Runs logins in a terminal in the way of before the protocol knew of it.
     pub runs_logins: bool,
 }

@@ -301,8 +301,8 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
             details: None,
         });
     }
-    let Capabilities { files, shows, .. } = server.capabilities();
-    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, notices })
+    let Capabilities { files, shows, alone, .. } = server.capabilities();
+    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, notices })
 }
 
 fn name(server: &v1::McpServer) -> &str {

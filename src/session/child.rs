@@ -457,7 +457,7 @@ impl<'a> News<'a> {
             // The child's own: its words come back as the result, its plan and its context are its own.
             Up::Event(_) => {}
             Up::Ask(ask) => self.ask(*ask).await,
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) => {
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
                 self.parent.outlet.send(up).await;
             }
         }
@@ -481,7 +481,7 @@ impl<'a> News<'a> {
                 ask.agent.get_or_insert_with(|| self.agent.to_owned());
                 self.parent.outlet.send(Up::Ask(ask)).await;
             }
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) => {
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
                 self.parent.outlet.send(up).await;
             }
         }

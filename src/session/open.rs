@@ -123,6 +123,8 @@ pub struct Place {
     pub files: tool::Files,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
+    /// Somebody is there to answer questions.
+    pub attended: bool,
     /// Things the user should hear at the first turn.
     pub notices: Vec<Event>,
 }
@@ -387,6 +389,7 @@ impl Shared {
             jobs: Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history))),
             files: place.files,
             exposed: place.exposed,
+            attended: place.attended,
             snapshots: Some(snapshots),
             record: Recorder::new(self.store.clone(), record.id.clone()),
             cancelled: self.ended.child_token(),

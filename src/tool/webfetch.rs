@@ -48,17 +48,15 @@ pub struct Webfetch {
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The whole address
     pub url: String,
-    /// What to make of a page; markdown if left out
     #[serde(default)]
     #[schemars(with = "Format")]
     pub format: Option<Format>,
-    /// How many seconds it may take: 30 if left out, 120 at most
+    /// Seconds, 120 at most
     pub timeout: Option<u32>,
 }
 
-/// What is made of a page.
+// What is made of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {

@@ -9,6 +9,7 @@ use crate::agent::Agent;
 use crate::message::{Fault, FaultKind, Message, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
+use crate::tool::question::Question;
 use crate::tool::skill::Skill;
 use crate::tool::structured_output::StructuredOutput;
 use crate::tool::task::Task;
@@ -112,7 +113,11 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
     let tools = if model.tools {
         let task = delegates(scope, &agent, &model.id, named).map(erase);
         let skill = Skill::new(&scope.background.skills, &agent.rules).map(erase);
-        scope.tools.visible(&agent.rules, &model, task.into_iter().chain(skill).collect())
+        let mut tools = scope.tools.visible(&agent.rules, &model, task.into_iter().chain(skill).collect());
+        // A subagent's questions are for whoever sent it.
+        let asks = scope.attended && scope.depth == 0;
+        tools.retain(|tool| asks || tool.name() != Question::NAME);
+        tools
     } else {
         Vec::new()
     };

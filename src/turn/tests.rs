@@ -202,6 +202,7 @@ impl Stage {
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             jobs: Arc::default(),
+            attended: true,
             files: tool::Files::default(),
             exposed: false,
             snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),

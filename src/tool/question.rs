@@ -1,0 +1,239 @@
+//! `question`: asks the user something and waits for the answer. Nothing needs to be allowed for it:
+//! the question is what the user is asked. Whoever cannot be asked (no editor, a subagent) is not
+//! offered it.
+
+use std::collections::HashSet;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+
+use super::{Context, Description, Failure, Output, Tool};
+use crate::event::{self, Inquiry, Kind, Said, Up};
+use crate::permission::Need;
+use crate::text;
+
+/// How many questions are asked at once.
+const QUESTIONS: usize = 5;
+
+/// How many answers one can offer.
+const OPTIONS: usize = 12;
+
+/// The longest header, in characters.
+const HEADER: usize = 30;
+
+/// The longest label, in characters.
+const LABEL: usize = 100;
+
+/// See the module.
+pub struct Question;
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Input {
+    pub questions: Vec<Item>,
+}
+
+// What stands in a schema is paid for with every request: names that say enough have no words here.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Item {
+    pub question: String,
+    /// Two or three words
+    pub header: String,
+    /// None if it is answered in words
+    #[serde(default)]
+    #[schemars(with = "Vec<Choice>")]
+    pub options: Option<Vec<Choice>>,
+    /// Whether several may be chosen
+    pub multiple: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct Choice {
+    pub label: String,
+    /// What follows from it
+    #[serde(default)]
+    #[schemars(with = "String")]
+    pub description: Option<String>,
+}
+
+impl Tool for Question {
+    const NAME: &'static str = "question";
+    const KIND: Kind = Kind::Other;
+    // Two forms at once would be answered in the wrong order.
+    const CONCURRENT: bool = false;
+    type Input = Input;
+    type Ready = Vec<event::Question>;
+
+    fn describe(input: &Input, _: &Context) -> Description {
+        let title = match input.questions.as_slice() {
+            [one] => text::title(&one.question),
+            many => text::title(&many.iter().map(|item| item.header.trim()).collect::<Vec<_>>().join(", ")),
+        };
+        Description { title, locations: Vec::new() }
+    }
+
+    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Vec<event::Question>), Failure> {
+        if input.questions.is_empty() || input.questions.len() > QUESTIONS {
+            return Err(Failure::Tell(format!("Ask one to {QUESTIONS} questions, not {}.", input.questions.len())));
+        }
+        let questions = input.questions.into_iter().map(checked).collect::<Result<_, _>>();
+        Ok((Vec::new(), questions.map_err(Failure::Tell)?))
+    }
+
+    async fn run(&self, questions: Vec<event::Question>, context: Context) -> Result<Output, Failure> {
+        let (reply, said) = oneshot::channel();
+        let inquiry = Inquiry { call: context.call.clone(), questions: questions.clone(), reply };
+        if !context.outlet.send(Up::Inquire(Box::new(inquiry))).await {
+            return Err(Failure::Cancelled);
+        }
+        let said = tokio::select! {
+            said = said => said,
+            () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+        };
+        match said {
+            Ok(Said::Answers(answers)) => Ok(output(&questions, &answers)),
+            Ok(Said::Dismissed) => Err(Failure::Stopped(
+                "The user dismissed the question. Do not ask it again; wait for what they say.".into(),
+            )),
+            // Nobody took it: there is no way to show it.
+            Ok(Said::Unshown) | Err(_) => Err(Failure::tell(
+                "The user's editor cannot show this question. Ask it in your answer, the options as a numbered list, and end your turn there.",
+            )),
+        }
+    }
+}
+
+/// A question as it is shown, or what is wrong with it.
+fn checked(item: Item) -> Result<event::Question, String> {
+    let words = text::escaped(item.question.trim()).replace("\\n", "\n");
+    if words.is_empty() {
+        return Err("A question has no words.".into());
+    }
+    let header = match item.header.trim() {
+        "" => text::cut_chars(&text::title(&words), HEADER),
+        header => text::cut_chars(&text::title(header), HEADER),
+    };
+    let options = item.options.unwrap_or_default();
+    if options.len() > OPTIONS {
+        return Err(format!("\"{header}\" has {} options; {OPTIONS} can be shown.", options.len()));
+    }
+    let mut labels = HashSet::new();
+    let mut shown = Vec::with_capacity(options.len());
+    for option in options {
+        let label = text::cut_chars(&text::escaped(option.label.trim()), LABEL);
+        if label.is_empty() {
+            return Err(format!("An option of \"{header}\" has no label."));
+        }
+        if !labels.insert(label.clone()) {
+            return Err(format!("\"{header}\" has the option \"{label}\" twice."));
+        }
+        let description = text::escaped(option.description.as_deref().unwrap_or_default().trim());
+        shown.push(event::Offer { label, description });
+    }
+    let multiple = item.multiple == Some(true) && shown.len() > 1;
+    Ok(event::Question { header, text: words, options: shown, multiple })
+}
+
+/// The answers, for the model and for people.
+fn output(questions: &[event::Question], answers: &[Vec<String>]) -> Output {
+    let none = Vec::new();
+    let answer = |at: usize| answers.get(at).unwrap_or(&none);
+    let joined = |at: usize| match answer(at).join(", ") {
+        words if words.is_empty() => "(no answer)".to_owned(),
+        words => words,
+    };
+    let told = questions.iter().enumerate().map(|(at, question)| match answer(at).as_slice() {
+        [] => format!("\"{}\": no answer", question.text),
+        given => {
+            let given: Vec<String> = given.iter().map(|words| format!("\"{words}\"")).collect();
+            format!("\"{}\": {}", question.text, given.join(", "))
+        }
+    });
+    let told: Vec<String> = told.collect();
+    let display: Vec<String> =
+        questions.iter().enumerate().map(|(at, question)| format!("{}: {}", question.header, joined(at))).collect();
+    let all: Vec<Value> = (0..questions.len()).map(|at| json!(answer(at))).collect();
+    Output {
+        display: Some(display.join("\n")),
+        metadata: Map::from_iter([("answers".to_owned(), Value::Array(all))]),
+        ..Output::text(format!("The user has answered.\n\n{}", told.join("\n")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::erase;
+    use super::super::test::Stage;
+    use super::*;
+
+    async fn ask(input: Value, said: Option<Said>) -> Result<Output, String> {
+        let stage = Stage::new();
+        let (context, mut up) = stage.listened();
+        let tool = erase(Question);
+        let prepared = tool.prepare(input, &context).await.map_err(|e| e.to_string())?;
+        assert!(prepared.needs.is_empty());
+        let answering = async {
+            let Some(Up::Inquire(inquiry)) = up.recv().await else { panic!("nothing was asked") };
+            if let Some(said) = said {
+                inquiry.reply.send(said).unwrap();
+            }
+        };
+        let (output, ()) = tokio::join!((prepared.run)(context), answering);
+        output.map_err(|e| format!("{}{e}", if matches!(e, Failure::Stopped(_)) { "stopped: " } else { "" }))
+    }
+
+    fn which() -> Value {
+        json!({ "questions": [
+            { "question": "Which one?", "header": "Kind", "options": [{ "label": "A", "description": "first" }, { "label": "B" }] },
+            { "question": "Why?", "header": "" },
+        ]})
+    }
+
+    #[tokio::test]
+    async fn answers_come_back() {
+        let answers = Said::Answers(vec![vec!["B".into()], vec![]]);
+        let output = ask(which(), Some(answers)).await.unwrap();
+        assert_eq!(output.text, "The user has answered.\n\n\"Which one?\": \"B\"\n\"Why?\": no answer");
+        assert_eq!(output.display.unwrap(), "Kind: B\nWhy?: (no answer)");
+        assert_eq!(output.metadata["answers"], json!([["B"], []]));
+        assert!(ask(which(), Some(Said::Dismissed)).await.unwrap_err().starts_with("stopped: The user dismissed"));
+        for unshown in [Some(Said::Unshown), None] {
+            assert!(ask(which(), unshown).await.unwrap_err().contains("cannot show this question"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_asked() {
+        let one = |question: Value| json!({ "questions": [question] });
+        let label = |label: &str| json!({ "label": label });
+        let table = [
+            (json!({ "questions": [] }), "Ask one to 5 questions, not 0."),
+            (
+                json!({ "questions": vec![json!({ "question": "a", "header": "b" }); 6] }),
+                "Ask one to 5 questions, not 6.",
+            ),
+            (one(json!({ "question": " ", "header": "b" })), "A question has no words."),
+            (
+                one(json!({ "question": "a", "header": "b", "options": [label("x"), label("x")] })),
+                "\"b\" has the option \"x\" twice.",
+            ),
+            (
+                one(json!({ "question": "a", "header": "b", "options": [label("")] })),
+                "An option of \"b\" has no label.",
+            ),
+            (
+                one(
+                    json!({ "question": "a", "header": "b", "options": (0..13).map(|n| label(&n.to_string())).collect::<Vec<_>>() }),
+                ),
+                "\"b\" has 13 options; 12 can be shown.",
+            ),
+            (one(json!({ "header": "b" })), "questions[0].question is missing"),
+        ];
+        for (input, expected) in table {
+            let said = ask(input, None).await.unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}
