@@ -348,6 +348,15 @@ pub struct Call {
     pub provider: Map<String, Value>,
 }
 
+impl Call {
+    /// Takes out what came of it, where only that it was done matters any more.
+    pub fn forget_result(&mut self) {
+        if let CallState::Completed(done) = &mut self.state {
+            *done = Completed { cleared: done.cleared, ..Completed::default() };
+        }
+    }
+}
+
 /// How far a call is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]

@@ -13,6 +13,7 @@ mod copy;
 mod index;
 mod lock;
 mod migrate;
+mod pack;
 mod peek;
 mod salvage;
 mod search;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::environment::Timestamp;
-use crate::id::{MessageId, SessionId};
+use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{FileChange, Message, ModelRef, Part, Todo};
 
 pub use copy::{forked, renamed};
@@ -362,7 +363,26 @@ impl Store {
     /// Any of [`Error`].
     pub async fn load(&self, session: &SessionId) -> Result<Stored, Error> {
         let session = session.clone();
-        self.ask(|reply| thread::Job::Load { session, reply }).await
+        self.ask(|reply| thread::Job::Load { session, lean: false, reply }).await.map(|(stored, _)| stored)
+    }
+
+    /// As [`Store::load`], but results of calls that no model will see are left in the file: those from
+    /// before what the last summary kept. Gives back how many messages that are, from the beginning.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn load_lean(&self, session: &SessionId) -> Result<(Stored, usize), Error> {
+        let session = session.clone();
+        self.ask(|reply| thread::Job::Load { session, lean: true, reply }).await
+    }
+
+    /// Reads some parts of a session whole. What cannot be read is left out.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn parts(&self, session: &SessionId, ids: Vec<PartId>) -> Result<Vec<Part>, Error> {
+        let session = session.clone();
+        self.ask(|reply| thread::Job::Parts { session, ids, reply }).await
     }
 
     /// Reads a session as it is now, whoever has it open, and leaves it alone.

@@ -92,6 +92,8 @@ pub struct History {
     pub messages: Vec<Message>,
     /// What was spent on turns that are not among them any more, in US dollars.
     pub undone_cost: Option<f64>,
+    /// So many at the beginning lack the results of their calls: no model sees those any more.
+    pub cold: usize,
 }
 
 /// What the system prompt says about the session, whoever speaks. Read once, so that the prompt does
@@ -198,7 +200,7 @@ pub fn cost(messages: &[Message]) -> Option<f64> {
 
 impl From<Vec<Message>> for History {
     fn from(messages: Vec<Message>) -> Self {
-        Self { messages, undone_cost: None }
+        Self { messages, undone_cost: None, cold: 0 }
     }
 }
 

@@ -58,16 +58,18 @@ pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::Loa
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let opened = reopen(&server, &request.session_id.0, place?, "load").await?;
-        let session = opened.handle;
+        let Opened { handle: session, mut replay } = reopen(&server, &request.session_id.0, place?, "load").await?;
         let mut door = Door::new(&server, &session);
-        for event in opened.replay {
+        while let Some(event) = replay.next().await {
             if cx.cancelled.is_cancelled() {
+                drop(replay);
                 session.close().await;
                 return Err(Refusal::Cancelled.into());
             }
             door.event(event).await;
         }
+        // From here on the session has its history.
+        drop(replay);
         let response = v1::LoadSessionResponse::new()
             .modes(modes::modes(&session))
             .config_options(options::options(&session, None, None));

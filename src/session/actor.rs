@@ -19,7 +19,7 @@ use crate::message::{Content, Message, ModelRef, Role, User};
 use crate::store::{Record, Titled};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
-use crate::turn::{jobs, next, remind};
+use crate::turn::{jobs, next, release, remind};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -31,6 +31,8 @@ pub(super) struct Actor {
     /// What the files say.
     pub(super) present: Present,
     pub(super) history: History,
+    /// Where the history comes from, once it was shown.
+    pub(super) coming: oneshot::Receiver<History>,
     pub(super) record: Record,
     pub(super) shared: Arc<Shared>,
     pub(super) claim: Claim,
@@ -66,7 +68,18 @@ impl Actor {
     /// Serves the mailbox until the session is closed, or nobody holds its address any more.
     pub(super) async fn run(mut self) {
         let mut closing: Option<oneshot::Sender<()>> = None;
-        while closing.is_none() {
+        // Without it there is nothing to go on from.
+        let came = tokio::select! {
+            history = &mut self.coming => history.ok(),
+            () = self.ended.cancelled() => None,
+        };
+        let ready = came.is_some();
+        if let Some(history) = came {
+            self.history = history;
+            // The editor has shown it.
+            release::release(&mut self.history);
+        }
+        while ready && closing.is_none() {
             let prompt = match self.waiting.pop_front() {
                 Some(prompt) => prompt,
                 None => {

@@ -232,7 +232,7 @@ impl Task<'_> {
 
     /// A child session of this parent, as it was left.
     async fn earlier(&self, id: &SessionId) -> Result<(Record, History), String> {
-        let stored = match self.shared.store.load(id).await {
+        let (stored, cold) = match self.shared.store.load_lean(id).await {
             Ok(stored) => stored,
             Err(crate::store::Error::NotFound(_)) => return Err(missing(id)),
             Err(e) => return Err(format!("The task cannot be gone on with: {e}.")),
@@ -242,7 +242,7 @@ impl Task<'_> {
             return Err(missing(id));
         }
         let mut record = stored.record;
-        let mut history = History { messages: stored.messages, undone_cost: record.undone_cost };
+        let mut history = History { messages: stored.messages, undone_cost: record.undone_cost, cold };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
         for message in run::mend(&mut history) {
             recorder.whole(&message).await;

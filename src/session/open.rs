@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, broadcast, mpsc, watch};
+use tokio::sync::{OnceCell, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,8 +15,8 @@ use super::actor::Actor;
 use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
-use super::replay::Asked;
-use super::{child, fetch, interrupted, models, replay};
+use super::replay::Replay;
+use super::{child, fetch, interrupted, models};
 use crate::config::Settings;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
@@ -133,8 +133,8 @@ pub struct Place {
 pub struct Opened {
     /// Its address.
     pub handle: Handle,
-    /// Its history as events; empty for a new one.
-    pub replay: Vec<Event>,
+    /// Its history as events; empty for a new one. The session waits until it is dropped.
+    pub replay: Replay,
 }
 
 impl Shared {
@@ -226,7 +226,7 @@ impl Shared {
             return Err(store::Error::NotFound(id.clone()).into());
         }
         let claim = self.claim(id).ok_or_else(|| OpenError::Held(id.clone()))?;
-        let stored = match self.store.load(id).await {
+        let (stored, cold) = match self.store.load_lean(id).await {
             Err(store::Error::Locked { id, holder }) if take => self.take_over(id, holder).await,
             stored => stored,
         }?;
@@ -245,7 +245,7 @@ impl Shared {
                 details: Some(crate::text::cut_chars(&stored.damage.join(" "), 1_000)),
             });
         }
-        let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost };
+        let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
         for message in turn::run::mend(&mut history) {
             self.store.message(id, &message).await;
             for part in &message.parts {
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Asks another process for its session, and waits until it has let go, but not for long.
-    async fn take_over(&self, id: SessionId, holder: Holder) -> Result<Stored, store::Error> {
+    async fn take_over(&self, id: SessionId, holder: Holder) -> Result<(Stored, usize), store::Error> {
         const GRACE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_millis(20);
         if !store::takeover::ask(self.store.dir(), &holder, &id) {
@@ -288,7 +288,7 @@ impl Shared {
         }
         let taken = async {
             loop {
-                match self.store.load(&id).await {
+                match self.store.load_lean(&id).await {
                     Err(store::Error::Locked { .. }) => tokio::time::sleep(PAUSE).await, // its turn is being cancelled
                     taken => return taken,
                 }
@@ -417,22 +417,12 @@ impl Shared {
             said: Arc::default(),
         };
         let end = store::visible(&history.messages, &record.undone);
-        let asked = replay::asked(&self.store, &history).await;
-        let replay = match history.messages.get(..end) {
-            Some(shown) if end < history.messages.len() => {
-                // What is hidden was paid for all the same.
-                let undone_cost = turn::sum(history.undone_cost, turn::cost(&history.messages[end..]));
-                let shown = History { messages: shown.to_vec(), undone_cost };
-                self.replay(&scope, &shown, &record.todos, &asked)
-            }
-            _ => self.replay(&scope, &history, &record.todos, &asked),
-        };
-        let mut history = history;
-        turn::release::release(&mut history);
+        let (replay, coming) = self.replay(&scope, history, end, &record.todos);
         let actor = Actor {
             scope,
             present,
-            history,
+            history: History::default(),
+            coming,
             record,
             shared: self.clone(),
             claim,
@@ -526,10 +516,17 @@ impl Shared {
         });
     }
 
-    fn replay(&self, scope: &Scope, history: &History, todos: &[Todo], asked: &Asked) -> Vec<Event> {
+    /// A history as it will be shown, and where it comes from when it was.
+    fn replay(
+        &self,
+        scope: &Scope,
+        history: History,
+        end: usize,
+        todos: &[Todo],
+    ) -> (Replay, oneshot::Receiver<History>) {
         let last: Option<ModelRef> = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()));
         let window = last.and_then(|last| scope.models.find(&last).ok()).and_then(|(model, _)| model.context);
-        replay::events(history, todos, window, asked)
+        Replay::new(history, (self.store.clone(), scope.session.clone()), end, todos, window)
     }
 
     async fn grants(&self, project: &str) -> Arc<Grants> {

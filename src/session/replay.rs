@@ -1,33 +1,23 @@
 //! A stored history as events, the same that were sent while it happened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::event::{self, CallUpdate, Event, Exit, Facts, Progress, UserPiece};
-use crate::id::{CallId, PartId, SessionId};
+use crate::id::{PartId, SessionId};
 use crate::message::{Call, CallState, Compaction, Content, Message, Part, Role, Todo};
 use crate::model::Model;
 use crate::store::Store;
 use crate::turn::{History, size};
 
-/// Calls of subagents that the user was asked about, by the call that set the subagent to work: the
-/// editor has seen them beside it.
-pub type Asked = HashMap<CallId, Vec<Event>>;
+/// How many results are read from the file at once.
+const BATCH: usize = 32;
 
-/// Finds them in the histories of the children.
-pub async fn asked(store: &Store, history: &History) -> Asked {
-    let mut found = Asked::new();
-    for call in history.messages.iter().flat_map(Message::calls) {
-        let events = beside(store, call).await;
-        if !events.is_empty() {
-            found.insert(call.call.clone(), events);
-        }
-    }
-    found
-}
-
+/// Calls of a subagent that the user was asked about: the editor has seen them beside the call that set it
+/// to work.
 fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
         let metadata = match &call.state {
@@ -57,18 +47,93 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
     })
 }
 
-/// The events of a history, oldest first; at the end the plan and how full the context is.
-pub fn events(history: &History, todos: &[Todo], window: Option<u64>, asked: &Asked) -> Vec<Event> {
-    let mut out = Vec::new();
-    for message in &history.messages {
-        if message.assistant().is_some_and(|a| a.summary) {
-            out.extend(summarised(history, message));
-            continue;
+/// The events of a history on their way, oldest first; at the end the plan and how full the context is.
+/// They are made one message after the other, because all of them would be the history once more. The
+/// history goes to its session when this is dropped.
+pub struct Replay {
+    history: History,
+    store: Store,
+    session: SessionId,
+    /// The next message, and the end of what is visible.
+    at: usize,
+    end: usize,
+    waiting: VecDeque<Event>,
+    /// What comes after the last message.
+    last: Vec<Event>,
+    /// Results that were left in the file, of the next messages.
+    results: HashMap<PartId, Part>,
+    back: Option<oneshot::Sender<History>>,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            // A session that has ended has no use for it.
+            back.send(std::mem::take(&mut self.history)).ok();
         }
+    }
+}
+
+impl Replay {
+    /// The first `end` messages of a history, and where it goes then.
+    pub fn new(
+        mut history: History,
+        (store, session): (Store, SessionId),
+        end: usize,
+        todos: &[Todo],
+        window: Option<u64>,
+    ) -> (Self, oneshot::Receiver<History>) {
+        let mut last = Vec::new();
+        if !todos.is_empty() {
+            last.push(Event::Plan(todos.to_vec()));
+        }
+        // What is hidden was paid for all the same; it fills no window.
+        let cost = history.cost();
+        let hidden = history.messages.split_off(end.min(history.messages.len()));
+        if let Some(used) = size::used(&history) {
+            last.push(Event::Usage { used, size: window.unwrap_or(Model::ASSUMED_CONTEXT), cost });
+        }
+        history.messages.extend(hidden);
+        let (back, received) = oneshot::channel();
+        let (waiting, results) = (VecDeque::new(), HashMap::new());
+        (Self { history, store, session, at: 0, end, waiting, last, results, back: Some(back) }, received)
+    }
+
+    /// The next event.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            if self.at >= self.end {
+                self.waiting.extend(self.last.drain(..));
+                self.end = 0;
+                return self.waiting.pop_front();
+            }
+            if self.at < self.history.cold {
+                self.fetch().await;
+            }
+            let message = &self.history.messages[self.at];
+            let events = self.events(message).await;
+            for part in &message.parts {
+                self.results.remove(&part.id);
+            }
+            self.waiting.extend(events);
+            self.at += 1;
+        }
+    }
+
+    /// The events of a message. Results that were left in the file are shown as they are there.
+    async fn events(&self, message: &Message) -> Vec<Event> {
+        if message.assistant().is_some_and(|a| a.summary) {
+            return summarised(&self.history, message).into_iter().collect();
+        }
+        let mut out = Vec::new();
         for part in &message.parts {
+            let part = self.results.get(&part.id).unwrap_or(part);
             out.extend(event(message, part));
             if let Content::Tool(call) = &part.content {
-                out.extend(asked.get(&call.call).into_iter().flatten().cloned());
+                out.extend(beside(&self.store, call).await);
             }
         }
         if let Role::Assistant(assistant) = &message.role
@@ -77,15 +142,26 @@ pub fn events(history: &History, todos: &[Todo], window: Option<u64>, asked: &As
             let part = PartId::new(format!("{}-fault", message.id));
             out.push(Event::Text { part, delta: format!("({})", fault.message) });
         }
+        out
     }
-    if !todos.is_empty() {
-        out.push(Event::Plan(todos.to_vec()));
+
+    /// Reads the results of the next message, and of some that follow.
+    async fn fetch(&mut self) {
+        let wanted = |messages: &[Message]| {
+            let parts = messages.iter().flat_map(|message| &message.parts);
+            let done =
+                |part: &&Part| matches!(&part.content, Content::Tool(Call { state: CallState::Completed(_), .. }));
+            parts.filter(done).take(BATCH).map(|part| part.id.clone()).collect::<Vec<_>>()
+        };
+        let here = wanted(&self.history.messages[self.at..=self.at]);
+        if here.iter().all(|id| self.results.contains_key(id)) {
+            return;
+        }
+        match self.store.parts(&self.session, wanted(&self.history.messages[self.at..self.history.cold])).await {
+            Ok(parts) => self.results = parts.into_iter().map(|part| (part.id.clone(), part)).collect(),
+            Err(e) => tracing::warn!("earlier results cannot be shown: {e}"),
+        }
     }
-    let cost = history.cost();
-    if let Some(used) = size::used(history) {
-        out.push(Event::Usage { used, size: window.unwrap_or(Model::ASSUMED_CONTEXT), cost });
-    }
-    out
 }
 
 /// A compaction as it ended.

@@ -166,7 +166,8 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             for n in 0..1_250 {
                 let mut bytes = whole.clone();
-                let at = random.usize(..bytes.len());
+                // An empty file is a session that nobody has spoken in.
+                let at = random.usize(1..bytes.len());
                 let end = (at + random.usize(1..5000)).min(bytes.len());
                 match n % 5 {
                     0 => bytes[at] ^= 1 << random.u8(..8),
@@ -234,7 +235,7 @@ async fn fd09_foreign_files_are_left_alone() {
     fs::write(at(5), "null").unwrap();
     fs::write(at(6), "{\"adjutant\":1}".repeat(1000)).unwrap();
     sql(&at(7), "CREATE TABLE other (x); INSERT INTO other VALUES (1);");
-    sql(&at(8), "CREATE TABLE session (x); PRAGMA user_version = 3;");
+    sql(&at(8), "CREATE TABLE session (x); PRAGMA user_version = 4;");
     sql(&at(9), "CREATE TABLE session (x); CREATE TABLE strange (x); PRAGMA user_version = 1;");
     sql(&at(10), "CREATE TABLE session (x); PRAGMA user_version = -1;");
     fs::write(at(11), fs::read(sessions.join("ses_good0000.db")).unwrap().split_at(100).0).unwrap();

@@ -22,11 +22,13 @@ pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
          UPDATE message SET crc = -1;
          UPDATE part SET crc = -1;",
     );
-    Migrations::new(vec![first, checksums])
+    // Long entries are packed from here on, which an older adjutant could not read.
+    let packed = M::up("SELECT 1;");
+    Migrations::new(vec![first, checksums, packed])
 });
 
 /// The newest session format.
-pub(super) const SESSION_FORMAT: i64 = 2;
+pub(super) const SESSION_FORMAT: i64 = 3;
 
 /// The newest index format.
 pub(super) const INDEX_FORMAT: i64 = 1;

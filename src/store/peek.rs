@@ -65,8 +65,9 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<Stored> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
     let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
-    let rows = (format == migrate::SESSION_FORMAT).then(|| Rows::read(&db))?.ok()?;
-    let stored = (rows.altered == 0).then(|| rows.assemble(known))??;
+    let read = (format == migrate::SESSION_FORMAT).then(|| Rows::stored(&db, known, false))?;
+    let (stored, _, altered) = read.ok()?;
+    let stored = stored.filter(|_| altered == 0)?;
     (state() == Some(before)).then_some(stored)
 }
 

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use super::lock::Holder;
-use super::{Entry, Error, Record, Stored, migrate};
-use crate::id::SessionId;
-use crate::message::{Message, Part};
+use super::{Entry, Error, Record, Stored, migrate, pack};
+use crate::id::{PartId, SessionId};
+use crate::message::{Content, Message, Part};
 
 /// An open session file. Holding it keeps other processes out.
 pub(super) struct File {
@@ -38,8 +39,13 @@ impl File {
 
     /// Opens a file. On a network's file system there is no write-ahead log.
     pub(super) fn open_at(path: PathBuf, id: &SessionId, network: bool) -> Result<Self, Error> {
-        if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
-            return Err(damaged(id, &path, "it is no regular file".into()));
+        match std::fs::symlink_metadata(&path) {
+            // SQLite takes a single byte for nothing at all.
+            Ok(meta) if meta.is_file() && meta.len() == 1 => {
+                return Err(damaged(id, &path, "one byte is left of it".into()));
+            }
+            Ok(meta) if meta.is_file() => {}
+            _ => return Err(damaged(id, &path, "it is no regular file".into())),
         }
         #[cfg(unix)]
         if let Ok(file) = std::fs::File::open(&path) {
@@ -106,14 +112,14 @@ impl File {
                         "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
                          ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
                     )?
-                    .execute(params![id, json, crc(&[id, json])])?;
+                    .execute(params![id, stored(json), crc(&[id, json])])?;
                 }
                 Entry::Part { id, message, json } => {
                     tx.prepare_cached(
                         "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
                          ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
                     )?
-                    .execute(params![id, message, json, crc(&[id, message, json])])?;
+                    .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
                 }
                 Entry::Cut { from } => {
                     const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
@@ -130,22 +136,41 @@ impl File {
         tx.commit()
     }
 
-    /// Reads everything.
+    /// Reads everything, as [`File::read`].
+    pub(super) fn load(&self, fallback: Option<Record>) -> Result<Stored, Error> {
+        self.read(fallback, false).map(|(stored, _)| stored)
+    }
+
+    /// Reads everything; where `lean` says so, without the results of calls that no model will see.
+    /// Gives back how many messages at the beginning those are missing from.
     ///
     /// # Errors
     /// [`Error::Damaged`] where anything at all is not as it was written.
-    pub(super) fn load(&self, fallback: Option<Record>) -> Result<Stored, Error> {
+    pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(Stored, usize), Error> {
         let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
         let check: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
         if check != "ok" {
             return Err(damaged(check));
         }
-        let rows = Rows::read(&self.db).map_err(explain)?;
-        if rows.altered > 0 {
-            return Err(damaged(format!("{} of its entries do not match their checksums", rows.altered)));
+        let (stored, cold, altered) = Rows::stored(&self.db, fallback, lean).map_err(explain)?;
+        if altered > 0 {
+            return Err(damaged(format!("{altered} of its entries do not match their checksums")));
         }
-        rows.assemble(fallback).ok_or_else(|| Error::NotFound(self.id.clone()))
+        Ok((stored.ok_or_else(|| Error::NotFound(self.id.clone()))?, cold))
+    }
+
+    /// Reads some parts whole. One that is gone, or not as it was written, is left out.
+    pub(super) fn parts(&self, ids: &[PartId]) -> Result<Vec<Part>, Error> {
+        let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
+        let sql = "SELECT seq, id, message, data, crc FROM part WHERE id = ?1";
+        let mut query = self.db.prepare_cached(sql).map_err(explain)?;
+        let mut parts = Vec::with_capacity(ids.len());
+        for id in ids {
+            let row = query.query_row([id.as_str()], |row| Ok(part(row))).optional().map_err(explain)?;
+            parts.extend(row.flatten().and_then(|(_, _, json)| serde_json::from_str(&json).ok()));
+        }
+        Ok(parts)
     }
 }
 
@@ -162,8 +187,14 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads all of them; fails at the first that cannot be read.
-    pub(super) fn read(db: &Connection) -> rusqlite::Result<Self> {
+    /// Reads all of them, as [`File::read`]; fails at the first that cannot be read. Parts become what they
+    /// are one by one: a session holds many, and needs no second copy of them. Gives back how many are not
+    /// as they were written as well.
+    pub(super) fn stored(
+        db: &Connection,
+        fallback: Option<Record>,
+        lean: bool,
+    ) -> rusqlite::Result<(Option<Stored>, usize, usize)> {
         let mut rows = Self::default();
         let mut query = db.prepare("SELECT data, crc FROM session")?;
         let mut found = query.query([])?;
@@ -175,17 +206,23 @@ impl Rows {
         while let Some(row) = found.next()? {
             rows.take_message(row);
         }
+        let mut altered = rows.altered;
+        let Some(mut assembly) = rows.begin(fallback) else { return Ok((None, 0, altered)) };
+        let cold = if lean { assembly.cold(db)? } else { 0 };
         let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
         let mut found = query.query([])?;
         while let Some(row) = found.next()? {
-            rows.take_part(row);
+            match part(row) {
+                Some((id, message, json)) => assembly.part(&id, &message, &json, cold),
+                None => altered += 1,
+            }
         }
-        Ok(rows)
+        Ok((Some(assembly.end()), cold, altered))
     }
 
     pub(super) fn take_record(&mut self, row: &Row<'_>) {
         let read = || {
-            let data: String = row.get(0).ok()?;
+            let data = text(row, 0)?;
             genuine(row.get(1).ok()?, &[&data]).then_some(data)
         };
         match read() {
@@ -196,7 +233,7 @@ impl Rows {
 
     pub(super) fn take_message(&mut self, row: &Row<'_>) {
         let read = || {
-            let (id, data): (String, String) = (row.get(1).ok()?, row.get(2).ok()?);
+            let (id, data) = (text(row, 1)?, text(row, 2)?);
             genuine(row.get(3).ok()?, &[&id, &data]).then_some((id, data))
         };
         match read() {
@@ -206,11 +243,7 @@ impl Rows {
     }
 
     pub(super) fn take_part(&mut self, row: &Row<'_>) {
-        let read = || {
-            let (id, message, data): (String, String, String) = (row.get(1).ok()?, row.get(2).ok()?, row.get(3).ok()?);
-            genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
-        };
-        match read() {
+        match part(row) {
             Some(part) => self.parts.push(part),
             None => self.altered += 1,
         }
@@ -218,7 +251,16 @@ impl Rows {
 
     /// The session these entries are. What an older or newer adjutant would read differently is left
     /// out and said. None where nobody knows what session it is.
-    pub(super) fn assemble(self, fallback: Option<Record>) -> Option<Stored> {
+    pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<Stored> {
+        let parts = std::mem::take(&mut self.parts);
+        let mut assembly = self.begin(fallback)?;
+        for (id, message, json) in parts {
+            assembly.part(&id, &message, &json, 0);
+        }
+        Some(assembly.end())
+    }
+
+    fn begin(self, fallback: Option<Record>) -> Option<Assembly> {
         let mut damage = Vec::new();
         let record = self.record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
         let mut messages: Vec<Message> = Vec::with_capacity(self.messages.len());
@@ -232,14 +274,83 @@ impl Rows {
                 Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
             }
         }
-        for (id, message, json) in self.parts {
-            match (serde_json::from_str::<Part>(&json), places.get(&message)) {
-                (Ok(part), Some(place)) => messages[*place].parts.push(part),
-                (Ok(_), None) => damage.push(format!("part {id} belongs to no message")),
-                (Err(e), _) => damage.push(format!("part {id} cannot be read: {e}")),
+        Some(Assembly { stored: Stored { record, messages, damage }, places, last: 0 })
+    }
+}
+
+/// A session that is being put together.
+struct Assembly {
+    stored: Stored,
+    /// Where each message stands.
+    places: HashMap<String, usize>,
+    /// Which one got the last part.
+    last: usize,
+}
+
+impl Assembly {
+    /// How many messages are from before what the last summary kept: no model sees them any more.
+    fn cold(&self, db: &Connection) -> rusqlite::Result<usize> {
+        let messages = &self.stored.messages;
+        let Some(summary) = messages.iter().rfind(|message| message.is_summary()) else { return Ok(0) };
+        let Some(parent) = summary.assistant().map(|summary| &summary.parent) else { return Ok(0) };
+        let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
+        let mut found = query.query([parent.as_str()])?;
+        while let Some(row) = found.next()? {
+            let part = part(row).and_then(|(_, _, json)| serde_json::from_str::<Part>(&json).ok());
+            if let Some(Part { content: Content::Compaction(asked), .. }) = part {
+                let first = asked.tail.as_ref().and_then(|tail| self.places.get(tail.as_str()));
+                return Ok(first.or_else(|| self.places.get(parent.as_str())).copied().unwrap_or(0));
             }
         }
-        Some(Stored { record, messages, damage })
+        Ok(0)
+    }
+
+    fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
+        match (serde_json::from_str::<Part>(json), self.places.get(message)) {
+            (Ok(mut part), Some(place)) => {
+                if let Content::Tool(call) = &mut part.content
+                    && *place < cold
+                {
+                    call.forget_result();
+                }
+                let messages = &mut self.stored.messages;
+                if *place != self.last {
+                    // Most messages have one part or two; there are thousands of messages.
+                    messages[self.last].parts.shrink_to_fit();
+                    self.last = *place;
+                }
+                messages[*place].parts.push(part);
+            }
+            (Ok(_), None) => self.stored.damage.push(format!("part {id} belongs to no message")),
+            (Err(e), _) => self.stored.damage.push(format!("part {id} cannot be read: {e}")),
+        }
+    }
+
+    fn end(self) -> Stored {
+        self.stored
+    }
+}
+
+/// The row of a part, if it is as it was written.
+fn part(row: &Row<'_>) -> Option<(String, String, String)> {
+    let (id, message, data) = (text(row, 1)?, text(row, 2)?, text(row, 3)?);
+    genuine(row.get(4).ok()?, &[&id, &message, &data]).then_some((id, message, data))
+}
+
+/// What stands in the file for a text: itself, or its bytes packed.
+fn stored(text: &str) -> ToSqlOutput<'_> {
+    match pack::pack(text) {
+        Some(packed) => ToSqlOutput::Owned(Value::Blob(packed)),
+        None => ToSqlOutput::Borrowed(ValueRef::Text(text.as_bytes())),
+    }
+}
+
+/// A text of a row, packed or not.
+fn text(row: &Row<'_>, column: usize) -> Option<String> {
+    match row.get_ref(column).ok()? {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().map(str::to_owned),
+        ValueRef::Blob(packed) => pack::unpack(packed),
+        _ => None,
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
 
 pub(super) fn message(id: &str, words: &[&str]) -> Message {
     let parts = words.iter().enumerate().map(|(n, words)| Part {
-        id: crate::id::PartId::new(format!("{id}-{n}")),
+        id: PartId::new(format!("{id}-{n}")),
         content: Content::Text(Text { text: (*words).into(), ..Text::default() }),
     });
     let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
@@ -241,8 +241,8 @@ async fn damage_is_salvaged_and_said() {
     let path = file(dir.path(), "ses_00000001");
     let whole = std::fs::read(&path).unwrap();
     // The first page, one in the middle, one flipped letter.
-    let flipped = whole.windows(8).position(|w| w == b"word150 ").unwrap();
-    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 190), (flipped, 1, 199)] {
+    let flipped = whole.windows(6).position(|w| w == b"\"m150\"").unwrap() + 1;
+    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 150), (flipped, 1, 199)] {
         let mut bytes = whole.clone();
         bytes[at..at + length].iter_mut().for_each(|byte| *byte ^= 0x55);
         std::fs::write(&path, &bytes).unwrap();

@@ -10,7 +10,8 @@ use super::index::Index;
 use super::lock::{Lock, Refused};
 use super::session::{self, File};
 use super::{Cursor, Entry, Error, Grant, Page, Record, Stored, Titled, peek, salvage, takeover};
-use crate::id::SessionId;
+use crate::id::{PartId, SessionId};
+use crate::message::Part;
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -18,7 +19,8 @@ pub(super) enum Job {
     Create { record: Box<Record>, reply: Reply<()> },
     Write { session: SessionId, entry: Entry },
     Flush { session: SessionId, reply: Reply<()> },
-    Load { session: SessionId, reply: Reply<Stored> },
+    Load { session: SessionId, lean: bool, reply: Reply<(Stored, usize)> },
+    Parts { session: SessionId, ids: Vec<PartId>, reply: Reply<Vec<Part>> },
     Peek { session: SessionId, reply: Reply<Stored> },
     Import { stored: Box<Stored>, reply: Reply<()> },
     Rename { session: SessionId, title: String, reply: Reply<Record> },
@@ -216,12 +218,15 @@ impl Thread {
         // A reply that nobody waits for any more is dropped.
         match job {
             Job::Create { record, reply } => drop(reply.send(self.create(&record))),
-            Job::Load { session, reply } => {
-                let loaded = self.load(&session);
+            Job::Load { session, lean, reply } => {
+                let loaded = self.load(&session, lean);
                 if loaded.is_err() && !self.unwritten.contains_key(&session) {
                     self.release(&session);
                 }
                 drop(reply.send(loaded));
+            }
+            Job::Parts { session, ids, reply } => {
+                drop(reply.send(self.file(&session, false).and_then(|file| file.parts(&ids))));
             }
             Job::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             Job::Import { stored, reply } => drop(reply.send(self.import(&stored))),
@@ -257,7 +262,7 @@ impl Thread {
         })
     }
 
-    fn load(&mut self, session: &SessionId) -> Result<Stored, Error> {
+    fn load(&mut self, session: &SessionId, lean: bool) -> Result<(Stored, usize), Error> {
         let known = self.known(session);
         let path = session::path(&self.dir, session);
         let empty = match std::fs::symlink_metadata(&path) {
@@ -268,16 +273,16 @@ impl Thread {
         if empty {
             let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
             self.hold(session)?;
-            return Ok(Stored { record, messages: Vec::new(), damage: Vec::new() });
+            return Ok((Stored { record, messages: Vec::new(), damage: Vec::new() }, 0));
         }
         self.hold(session)?;
         let torn = if self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
         let fallback = known.clone();
-        let read = self.file(session, false).and_then(|file| file.load(fallback));
-        let mut stored = match read {
+        let read = self.file(session, false).and_then(|file| file.read(fallback, lean));
+        let (mut stored, cold) = match read {
             Err(damaged @ Error::Damaged { .. }) => {
                 self.open.remove(session);
-                salvage::salvage(&self.dir, session, known.clone(), damaged)?
+                (salvage::salvage(&self.dir, session, known.clone(), damaged)?, 0)
             }
             read => read?,
         };
@@ -287,7 +292,7 @@ impl Thread {
         {
             tracing::warn!("the index does not know the latest of {session}: {e}");
         }
-        Ok(stored)
+        Ok((stored, cold))
     }
 
     /// Reads a session that may be open elsewhere, and stays closed here.
@@ -322,7 +327,7 @@ impl Thread {
 
     fn rename(&mut self, session: &SessionId, title: String) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
-        let renamed = self.load(session).and_then(|stored| {
+        let renamed = self.load(session, true).and_then(|(stored, _)| {
             let record = Record { title: Some(title), titled: Titled::User, ..stored.record };
             if self.open.contains_key(session) {
                 self.file(session, false)?.write(&[Entry::Record(Box::new(record.clone()))], true)?;

@@ -110,6 +110,7 @@ pub async fn again(history: &mut History, keep: &super::record::Recorder) {
     match keep.kept().await {
         Ok(stored) if known(&stored.messages) => {
             history.messages = stored.messages;
+            history.cold = 0;
             run::mend(history);
         }
         Ok(stored) => tracing::error!("{} messages are kept, not {}", stored.messages.len(), history.messages.len()),
