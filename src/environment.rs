@@ -185,13 +185,29 @@ fn writable(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's, where it cannot be made.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(dir)?;
+    let mut make = std::fs::DirBuilder::new();
+    // Those on the way to it too, as the XDG specification wants it.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
+    make.recursive(true).create(dir)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+/// Writes a small file that is readable by its owner alone from its first byte.
+///
+/// # Errors
+/// The system's.
+pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).write(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    io::Write::write_all(&mut options.open(path)?, bytes)
 }
 
 #[cfg(test)]

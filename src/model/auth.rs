@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::config::settings::{Login, Secret};
-use crate::environment::{Environment, private_dir};
+use crate::environment::{Environment, private_dir, private_note};
 
 /// What is kept for a provider.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,7 +168,9 @@ impl Auth {
     fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;
-        let lock = std::fs::File::create(dir.join("auth.lock"))?;
+        let lock = dir.join("auth.lock");
+        private_note(&lock, b"")?;
+        let lock = std::fs::File::open(lock)?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
         let mut map: Map<String, Value> = match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text).map_err(io::Error::other)?,

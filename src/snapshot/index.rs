@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::objects::Objects;
 use super::{LARGEST, MOST_BYTES, MOST_FILES, Off, objects, stopped};
+use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};
 
 /// How many changed files make it worth to write the index at once, rather than at the end.
@@ -422,7 +423,7 @@ impl Index {
             let entries = self.dirs.values().flat_map(|dir| dir.files.values());
             let wanted: HashSet<&str> = entries.filter_map(|entry| Some(entry.state.as_ref()?.hash.as_str())).collect();
             objects.clean(now.checked_sub(KEEP).unwrap_or(UNIX_EPOCH), |hash| wanted.contains(hash));
-            fs::write(&note, b"").ok();
+            private_note(&note, b"").ok();
         }
     }
 }
@@ -438,7 +439,7 @@ type Listing = HashMap<String, (Vec<String>, Vec<String>)>;
 /// What time the file system thinks it is.
 fn tick(own: &Path) -> io::Result<i128> {
     let path = own.join("tick");
-    fs::write(&path, b".")?;
+    private_note(&path, b".")?;
     stat(&path).map(|print| print.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }
 

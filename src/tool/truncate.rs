@@ -185,8 +185,11 @@ pub const EVERY: Duration = Duration::from_secs(60 * 60);
 pub fn clean(environment: &Environment) {
     let path = environment.dirs.data.join(STAMP);
     let mut options = std::fs::File::options();
+    options.create(true).write(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     // Where there is no such directory there is nothing in it.
-    let Ok(stamp) = options.create(true).write(true).truncate(false).open(&path) else {
+    let Ok(stamp) = options.open(&path) else {
         return;
     };
     // Held until the file is closed. Whoever does not get it has nothing to do.
