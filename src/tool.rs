@@ -44,6 +44,8 @@ pub mod todos;
 
 pub mod confinement;
 
+#[cfg(test)]
+mod faults;
 mod indent;
 mod input;
 mod printed;

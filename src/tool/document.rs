@@ -81,7 +81,14 @@ impl Document {
     pub fn check_seen(&self, context: &Context) -> Result<(), Failure> {
         let shown = &self.place.shown;
         match context.seen.known(&self.place.real) {
-            _ if !self.exists => Ok(()),
+            Some(_) if !self.exists => {
+                // Who writes it again has been told.
+                context.seen.forget(&self.place.real);
+                Err(Failure::Tell(format!(
+                    "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
+                )))
+            }
+            None if !self.exists => Ok(()),
             None => Err(Failure::Tell(format!(
                 "{shown} has not been read in this session. Read it with the read tool first, then write the edit against what it contains."
             ))),

@@ -579,9 +579,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::test_runner::Config { cases: 4_000, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
 
-        /// Against a naive reference: an exact single match is replaced, several are refused.
+        /// FW06. Against a naive reference: an exact single match is replaced, several are refused.
         #[test]
         fn as_a_naive_search_would(file in "[ab \n]{0,40}", old in "[ab\n]{1,4}", new in "[abc]{0,3}") {
             let places = (0..file.len()).filter(|at| file[*at..].starts_with(&old)).count();

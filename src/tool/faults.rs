@@ -1,0 +1,379 @@
+//! What files go through that are edited: rows of the fault catalogue, for every tool that changes files.
+//! Those that need processes are run from outside, in `editor-tests/faults/`.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::test::{Stage, call};
+use super::{AnyTool, Context, apply_patch, edit, erase, multiedit, read, write};
+
+/// The tools that change files, each with how it makes `old` into `new` in the file `f`.
+fn tools() -> [(Arc<dyn AnyTool>, Value); 4] {
+    let one = json!({ "oldString": "old", "newString": "new" });
+    let patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n-old\n+new\n b\n*** End Patch\n";
+    [
+        (erase(edit::Edit), json!({ "filePath": "f", "oldString": "old", "newString": "new" })),
+        (erase(multiedit::Multiedit), json!({ "filePath": "f", "edits": [one] })),
+        (erase(write::Write), json!({ "filePath": "f", "content": "a\nnew\nb\n" })),
+        (erase(apply_patch::ApplyPatch), json!({ "patchText": patch })),
+    ]
+}
+
+async fn look(context: &Context) {
+    call(&erase(read::Read), json!({ "filePath": "f" }), context).await.ok();
+}
+
+/// What somebody else does to a file meanwhile, and whether that is in the way of an edit.
+const MEANWHILE: [(&str, bool); 12] = [
+    ("writes something else", true),
+    ("appends", true),
+    ("empties it", true),
+    ("removes it", true),
+    ("puts a directory in its place", true),
+    ("puts a link to the same words in its place", true),
+    ("puts a link to other words in its place", true),
+    ("writes the same again", false),
+    ("touches it", false),
+    ("puts the same file in its place", false),
+    ("makes it executable", false),
+    // Those are kept, so it is not lost either way.
+    ("makes other line ends", false),
+];
+
+fn meanwhile(what: &str, stage: &Stage) {
+    let (f, other) = (stage.cwd().join("f"), stage.outside().join("other"));
+    let same = fs::read(&f).unwrap();
+    match what {
+        "writes something else" => stage.write("f", "somebody's\nold\n"),
+        "appends" => {
+            stage.write("f", [&same[..], b"more\n"].concat().iter().map(|b| char::from(*b)).collect::<String>())
+        }
+        "empties it" => stage.write("f", ""),
+        "removes it" => fs::remove_file(&f).unwrap(),
+        "makes other line ends" => stage.write("f", "a\r\nold\r\nb\r\n"),
+        "puts a directory in its place" => {
+            fs::remove_file(&f).unwrap();
+            fs::create_dir(&f).unwrap();
+        }
+        "puts a link to the same words in its place" | "puts a link to other words in its place" => {
+            fs::write(&other, if what.contains("same") { &same[..] } else { b"other\nold\n" }).unwrap();
+            fs::remove_file(&f).unwrap();
+            symlink(&other, &f).unwrap();
+        }
+        "writes the same again" => fs::write(&f, &same).unwrap(),
+        "touches it" => fs::File::open(&f).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap(),
+        "puts the same file in its place" => {
+            fs::write(stage.cwd().join("fresh"), &same).unwrap();
+            fs::rename(stage.cwd().join("fresh"), &f).unwrap();
+        }
+        "makes it executable" => fs::set_permissions(&f, Permissions::from_mode(0o755)).unwrap(),
+        what => panic!("who {what}?"),
+    }
+}
+
+/// What is at a path: everything a user could miss.
+fn state(path: &Path) -> String {
+    let Ok(data) = fs::symlink_metadata(path) else { return "nothing".into() };
+    match (data.is_symlink(), data.is_dir()) {
+        (true, _) => format!("link to {:?}: {:?}", fs::read_link(path).unwrap(), fs::read(path).ok()),
+        (_, true) => "directory".into(),
+        _ => format!("{:o} {:?}", data.mode() & 0o7777, fs::read(path).unwrap()),
+    }
+}
+
+/// FW03: a file changes between being read and being edited, and between being asked about and being
+/// written. What others did is never lost.
+#[tokio::test]
+async fn fw03_what_others_did_meanwhile_is_never_lost() {
+    for (number, (tool, input)) in tools().into_iter().enumerate() {
+        for (what, in_the_way) in MEANWHILE {
+            for asked in [false, true] {
+                let case = format!("tool {number}, somebody {what}, {}", if asked { "while asked" } else { "before" });
+                let stage = Stage::new();
+                stage.write("f", "a\nold\nb\n");
+                let context = stage.context();
+                look(&context).await;
+                let path = stage.cwd().join("f");
+                let result = if asked {
+                    let prepared = tool.prepare(input.clone(), &context).await.unwrap();
+                    meanwhile(what, &stage);
+                    let found = state(&path);
+                    ((prepared.run)(context.clone()).await, found)
+                } else {
+                    meanwhile(what, &stage);
+                    let found = state(&path);
+                    (call(&tool, input.clone(), &context).await.map(|(_, output)| output), found)
+                };
+                match result {
+                    (Ok(_), _) => {
+                        assert!(!in_the_way, "{case}: it was written over");
+                        let mode = if what.contains("executable") {
+                            0o755
+                        } else {
+                            fs::metadata(&path).unwrap().mode() & 0o777
+                        };
+                        let new: &[u8] = if what.contains("line ends") { b"a\r\nnew\r\nb\r\n" } else { b"a\nnew\nb\n" };
+                        assert_eq!(state(&path), format!("{mode:o} {new:?}"), "{case}");
+                    }
+                    (Err(failure), found) => {
+                        assert!(in_the_way || (asked && what.contains("line ends")), "{case}: {failure}");
+                        assert_eq!(state(&path), found, "{case}");
+                        let said = failure.to_string();
+                        let reasons = [
+                            "changed since it was read",
+                            "was removed since it was read",
+                            "changed while you were being asked",
+                            "another place",
+                            "has not been read",
+                            "not found",
+                            "directory",
+                        ];
+                        assert!(reasons.iter().any(|reason| said.contains(reason)), "{case}: {said}");
+                    }
+                }
+                assert!(
+                    fs::read(stage.outside().join("other"))
+                        .is_ok_and(|other| other.ends_with(b"old\n") || other.ends_with(b"b\n"))
+                        || !what.contains("link")
+                );
+            }
+        }
+    }
+}
+
+/// FW04: line ends of every kind. Every byte outside of what is edited stays.
+#[tokio::test]
+async fn fw04_no_line_end_changes_but_those_that_are_edited() {
+    const LINES: [&str; 5] = ["first line", "the old word here", "middle", "another", "the last one"];
+    const ENDS: [&[&str]; 8] = [
+        &["\n"],
+        &["\r\n"],
+        &["\r"],
+        &["\n", "\r\n"],
+        &["\r\n", "\r"],
+        &["\n", "\n", "\r\n"],
+        &["\r\n", "\r\n", "\n"],
+        &["\n", "\r", "\r\n"],
+    ];
+    const EDITS: [(&str, &str); 6] = [
+        ("old", "new"),
+        ("first", "1st"),
+        ("last one", "end"),
+        (" here", ""),
+        ("middle", "mid\ndle"),
+        ("the old word here\nmiddle", "one line"),
+    ];
+    let mut made = 0;
+    for ends in ENDS {
+        for end in ["", ends[0], "\r\n"] {
+            let lines = LINES.iter().enumerate().map(|(n, line)| {
+                let end = if n + 1 == LINES.len() { end } else { ends[n % ends.len()] };
+                format!("{line}{end}")
+            });
+            let before: String = lines.collect();
+            for (old, new) in EDITS {
+                let stage = Stage::new();
+                stage.write("f", &before);
+                let context = stage.context();
+                look(&context).await;
+                let input = json!({ "filePath": "f", "oldString": old, "newString": new });
+                let done = call(&erase(edit::Edit), input, &context).await;
+                let after = String::from_utf8(stage.read("f")).unwrap();
+                let (first, last) = (old.lines().next().unwrap(), old.lines().last().unwrap());
+                let from = before.find(first).unwrap();
+                let to = before.find(last).unwrap() + last.len();
+                match done {
+                    Ok(_) => {
+                        let inside =
+                            after.strip_prefix(&before[..from]).and_then(|rest| rest.strip_suffix(&before[to..]));
+                        let inside = inside.unwrap_or_else(|| panic!("{before:?} became {after:?} by {old:?}"));
+                        assert_eq!(inside.replace("\r\n", "\n").replace('\r', "\n"), new, "{before:?}, {old:?}");
+                        made += 1;
+                    }
+                    // A search over several lines may not find ends that are no line ends to it.
+                    Err(failure) => {
+                        assert!(old.contains('\n') && before.contains('\r'), "{before:?}, {old:?}: {failure}");
+                        assert_eq!(after, before);
+                    }
+                }
+            }
+        }
+    }
+    assert!(made >= 24 * 5, "{made}");
+}
+
+/// FW05: encodings. UTF-8 stays what it was, mark and all; what is not UTF-8 is refused by the name of
+/// what it looks like, and stays.
+#[tokio::test]
+async fn fw05_no_character_is_lost_to_an_encoding() {
+    const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
+    let utf16 = |text: &str, big: bool| {
+        let units = text.encode_utf16().chain([]);
+        let bytes = units.flat_map(|unit| if big { unit.to_be_bytes() } else { unit.to_le_bytes() });
+        let mark: [u8; 2] = if big { [0xfe, 0xff] } else { [0xff, 0xfe] };
+        mark.into_iter().chain(bytes).collect::<Vec<u8>>()
+    };
+    let fixtures: [(Vec<u8>, bool); 15] = [
+        (b"a\nold\nb\n".to_vec(), true),
+        ("\u{feff}a\nold\nb\n".into(), true),
+        ("\u{feff}a\r\nold\r\nb\r\n".into(), true),
+        ("a\nold\nb\nü 🎉 \u{1f468}\u{200d}\u{1f469}\n".into(), true),
+        ("a\nold\nb\ne\u{301} and é\n".into(), true),
+        ("a\nold\nb\n\u{2028}\n".into(), true),
+        (utf16("a\nold\nb\n", false), false),
+        (utf16("a\nold\nb\n", true), false),
+        (b"a\nold\nb\ncaf\xe9\n".to_vec(), false),
+        (b"a\nold\nb\n\xfc\xdf\n".to_vec(), false),
+        (b"a\nold\nb\n\x82\xb1\x82\xf1\x82\xc9\x82\xbf\x82\xcd\n".to_vec(), false),
+        (b"a\nold\nb\n\xc4\xe3\xba\xc3\n".to_vec(), false),
+        (b"a\nold\nb\n\xff\n".to_vec(), false),
+        (b"a\nold\nb\n\xed\xa0\x80\n".to_vec(), false),
+        (b"a\nold\nb\n\xf0\x9f\x8e".to_vec(), false),
+    ];
+    let umlaut = |tool: &str| match tool {
+        "edit" => json!({ "filePath": "f", "oldString": "old", "newString": "öld" }),
+        _ => json!({ "filePath": "f", "oldString": "old", "newString": "new", "replaceAll": true }),
+    };
+    for (before, is_text) in &fixtures {
+        let more = [(erase(edit::Edit), umlaut("edit")), (erase(edit::Edit), umlaut("all"))];
+        for (tool, input) in tools().into_iter().chain(more) {
+            let stage = Stage::new();
+            stage.write_bytes("f", before);
+            let context = stage.context();
+            look(&context).await;
+            let case = format!("{} {input}", String::from_utf8_lossy(before));
+            let done = call(&tool, input, &context).await;
+            let after = stage.read("f");
+            assert!(!after.windows(3).any(|bytes| bytes == REPLACEMENT), "{case}");
+            match done {
+                Ok(_) => {
+                    assert!(is_text, "{case}");
+                    let mark = "\u{feff}".as_bytes();
+                    assert_eq!(after.starts_with(mark), before.starts_with(mark), "{case}");
+                    assert!(after != *before && std::str::from_utf8(&after).is_ok(), "{case}");
+                }
+                Err(failure) => {
+                    assert!(!is_text, "{case}: {failure}");
+                    assert_eq!(after, *before, "{case}");
+                    let said = failure.to_string();
+                    assert!(said.contains("is not UTF-8 (it looks like ") || said.contains("binary"), "{case}: {said}");
+                }
+            }
+        }
+    }
+}
+
+/// FW07: files that are more than their words.
+#[tokio::test]
+async fn fw07_what_a_file_is_besides_its_words_stays() {
+    let (tool, input) = {
+        let [first, ..] = tools();
+        first
+    };
+    let stage = Stage::new();
+    let f = stage.cwd().join("f");
+    let inside = stage.cwd().join("inside");
+    let outside = stage.outside().join("target");
+    for what in [
+        "executable",
+        "setgid",
+        "read-only",
+        "link inside",
+        "link outside",
+        "link to nothing",
+        "link to a directory",
+        "second name",
+        "attributes",
+        "sparse",
+        "2 GiB",
+        "pipe",
+    ] {
+        for path in [&f, &inside, &outside, &stage.cwd().join("twin")] {
+            fs::remove_file(path).ok();
+        }
+        stage.write("f", "a\nold\nb\n");
+        match what {
+            "executable" => fs::set_permissions(&f, Permissions::from_mode(0o751)).unwrap(),
+            "setgid" => fs::set_permissions(&f, Permissions::from_mode(0o2640)).unwrap(),
+            "read-only" => fs::set_permissions(&f, Permissions::from_mode(0o444)).unwrap(),
+            "link inside" | "link outside" => {
+                let target = if what == "link inside" { &inside } else { &outside };
+                fs::rename(&f, target).unwrap();
+                symlink(target, &f).unwrap();
+            }
+            "link to nothing" | "link to a directory" => {
+                fs::remove_file(&f).unwrap();
+                symlink(if what.ends_with("nothing") { "nowhere" } else { ".git" }, &f).unwrap();
+            }
+            "second name" => fs::hard_link(&f, stage.cwd().join("twin")).unwrap(),
+            "attributes" => {
+                let file = fs::File::open(&f).unwrap();
+                let kept = rustix::fs::fsetxattr(&file, "user.adjutant", b"kept", rustix::fs::XattrFlags::empty());
+                if kept.is_err() {
+                    continue; // a file system without them
+                }
+            }
+            "sparse" | "2 GiB" => {
+                let size = if what == "sparse" { 1 << 20 } else { 2 << 30 };
+                fs::File::options().write(true).open(&f).unwrap().set_len(size).unwrap();
+            }
+            "pipe" => {
+                fs::remove_file(&f).unwrap();
+                rustix::fs::mkfifoat(rustix::fs::CWD, &f, rustix::fs::Mode::from_raw_mode(0o644)).unwrap();
+            }
+            what => panic!("{what}?"),
+        }
+        let context = stage.context();
+        look(&context).await;
+        let before = fs::symlink_metadata(&f).unwrap();
+        let done = call(&tool, input.clone(), &context).await;
+        let after = fs::symlink_metadata(&f).unwrap();
+        let refusal = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        match what {
+            "executable" | "setgid" | "attributes" | "second name" => {
+                done.unwrap();
+                assert_eq!(stage.read("f"), b"a\nnew\nb\n", "{what}");
+                assert_eq!(before.mode(), after.mode(), "{what}");
+                if what == "second name" {
+                    // A file is replaced, so its other name keeps the old words, whole.
+                    assert_eq!(stage.read("twin"), b"a\nold\nb\n");
+                }
+                if what == "attributes" {
+                    let mut value = [0_u8; 8];
+                    let size = rustix::fs::getxattr(&f, "user.adjutant", &mut value[..]).unwrap();
+                    assert_eq!(&value[..size], b"kept");
+                }
+            }
+            "link inside" | "link outside" => {
+                let (needs, _) = done.unwrap();
+                let asked = needs.iter().any(|need| need.permission == "external_directory");
+                assert_eq!(asked, what == "link outside");
+                assert!(after.is_symlink(), "{what}");
+                let target = if what == "link inside" { &inside } else { &outside };
+                assert_eq!(fs::read(target).unwrap(), b"a\nnew\nb\n", "{what}");
+            }
+            _ => {
+                assert!(done.is_err(), "{what} was edited");
+                assert_eq!(
+                    (before.ino(), before.mode(), before.len()),
+                    (after.ino(), after.mode(), after.len()),
+                    "{what}"
+                );
+                let why = match what {
+                    "read-only" => "read-only",
+                    "2 GiB" => "64 MiB",
+                    "sparse" => "binary",
+                    "pipe" => "not a regular file",
+                    "link to a directory" => "directory",
+                    _ => "not found",
+                };
+                assert!(refusal.contains(why), "{what}: {refusal}");
+            }
+        }
+        fs::set_permissions(&f, Permissions::from_mode(0o644)).ok();
+    }
+}
