@@ -56,10 +56,28 @@ impl Editor {
 
     /// Starts it with a limit on how large a file may become, in KiB: the disk is full, more or less.
     pub fn start_with_small_files(project: &Project, kib: u64) -> Self {
+        Self::start_through(project, &format!("trap '' XFSZ; ulimit -f {}", kib * 2))
+    }
+
+    /// Starts it after a shell has done something to itself.
+    pub fn start_through(project: &Project, line: &str) -> Self {
         let mut command = project.command("/bin/sh");
-        let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" acp", kib * 2);
+        let script = format!("{line}; exec \"$0\" acp");
         command.arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_adjutant")).current_dir(project.cwd());
         Self::run(command)
+    }
+
+    /// Whether it ends within a time, though its input stays open.
+    pub fn ends_by_itself(&mut self, within: Duration) -> bool {
+        let start = Instant::now();
+        let ended = self.exit.recv_timeout(within).ok();
+        if let Some(status) = ended {
+            // Told again to whoever says farewell.
+            let (leave, exit) = channel();
+            leave.send(status).ok();
+            self.exit = exit;
+        }
+        ended.is_some() && start.elapsed() <= within
     }
 
     fn run(mut command: Command) -> Self {

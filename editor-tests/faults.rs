@@ -1,7 +1,28 @@
 //! Rows of the fault catalogue that need processes: writers that are killed in the middle, disks that
-//! fill up, editors that vanish. What needs only files is in `src/store/faults.rs`.
+//! fill up, editors that vanish.
 //!
-//! The killed writers are this same program, started again with [`WRITER`] set.
+//! The killed writers are this same program, started again with [`WRITER`] set. Rows that kill hundreds
+//! of agents run in a shorter form, unless `ADJUTANT_FAULTS=all` is set, as `.ci/run` does.
+//!
+//! | row | what | where |
+//! |---|---|---|
+//! | FD01, FD03, FD10, FD17 | killed writers, agents and migrations, two writers | here |
+//! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
+//! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
+//! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
+//! | FD02, FD04, FD08, FD09, FD11, FD12, FD15 | prefixes, power cuts, damage, foreign files, networks, clocks, readers | `src/store/faults.rs` |
+//! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
+//! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
+//! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |
+//! | FW06 | a naive reference | `src/tool/replace.rs` |
+//! | FW09 | undone twice, after a restart, without what was kept | `src/session/revert/tests.rs`, `sessions/undo-restart.md` |
+//! | FC01, FC02, FC03 | vanished editors, signals, closed outputs | here, `faults/ends.rs` |
+//! | FC04, FC05 | lines of noise, files of JSON | `wire.rs` |
+//! | FC06 | a panic in a handler | `protocol/src/table.rs` |
+
+mod edits;
+mod ends;
+mod large;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,6 +38,9 @@ use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Content, Message, ModelRef, Part, Role, Text, User};
 use adjutant::store::{Error, Record, Store};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 use serde_json::{Value, json};
 
 use crate::editor::PATIENCE;
@@ -25,14 +49,26 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 8] = [
+pub const ALL: [(&str, fn()); 20] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
+    ("FD05 no flush works any more", large::failing_flushes),
     ("FD06 the disk is full after every so many bytes", full_disks),
+    ("FD06 a small disk is full", large::small_disk),
     ("FD10 two writers", two_writers),
+    ("FD13 a long session", large::long_session),
+    ("FD14 a command prints much", large::much_output),
+    ("FD16 everything is the owner's alone", large::owners_alone),
     ("FD17 a migration is killed", killed_migrations),
+    ("FW01 an edit is killed", edits::killed_edits),
+    ("FW01 the agent is killed while it edits", edits::killed_editors),
+    ("FW02 a write is refused", edits::refused_writes),
+    ("FW08 an undo beside a user", edits::undone_beside_a_user),
+    ("FW10 an undo is killed", edits::killed_undos),
     ("FC01 the editor vanishes", vanished_editors),
+    ("FC02 signals in every state", ends::signals),
+    ("FC03 nobody reads any more", ends::closed_outputs),
     ("FM05 nothing is left running", orphans),
 ];
 
@@ -45,6 +81,14 @@ pub fn write_if_asked() {
     let (what, rest) = task.split_once(' ').unwrap();
     let (id, dir) = rest.split_once(' ').unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match what {
+        "overwrite" => edits::overwrite(Path::new(dir)),
+        "write-without" => {
+            edits::write_without(id, Path::new(dir));
+            std::process::exit(0);
+        }
+        _ => {}
+    }
     runtime.block_on(async {
         let store = Store::start(Path::new(dir));
         let id = SessionId::new(id);
@@ -58,6 +102,11 @@ pub fn write_if_asked() {
                 tell(if loaded.is_ok() { "loaded" } else { "failed" });
             }
             "until-full" => until_full(&store, &id).await,
+            "fill-disk" => large::fill_disk(&store, &id, Path::new(dir)).await,
+            what if what.starts_with("flushless-") => {
+                let after = what.trim_start_matches("flushless-").parse().unwrap();
+                large::append_without_flushes(&store, &id, after).await;
+            }
             _ => panic!("a writer that {what}s?"),
         }
         store.stop().await;
@@ -415,37 +464,43 @@ fn killed_migrations() {
 /// Idle, in a turn, while a question waits, while a session is loaded: the editor goes, and so do we.
 fn vanished_editors() {
     four(40, |number| {
-        let state = number % 4;
-        let script = match state {
-            1 => "text: Once\nhang\n",
-            2 => "call bash {\"command\":\"rm -r x\"}\n---\ntext: Done.\n",
-            _ => "text: Hello.\n",
-        };
-        let model = Model::start(model::script(script).unwrap());
-        let project = Arc::new(Project::new());
-        project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
-        let mut talk = Talk::new(project.clone());
-        let session = talk.open();
-        match state {
-            0 => {}
-            1 => {
-                talk.prompt(2, &session, "Tell me a story.");
-                while talk.hear()["params"]["update"]["content"]["text"] != "Once" {}
-            }
-            2 => {
-                talk.prompt(2, &session, "Remove it.");
-                while talk.hear()["method"] != "session/request_permission" {}
-            }
-            _ => {
-                let cwd = project.cwd();
-                talk.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
-            }
-        }
-        let gone = talk.editor.finish();
-        assert_eq!(gone.problems(0), Vec::<String>::new(), "state {state}");
-        assert_eq!(project.leftovers(), Vec::<String>::new(), "state {state}");
-        assert!(!project.path("~/.local/share/adjutant/sessions").join(format!("{session}.lock")).exists());
+        let state = ends::STATES[number % 4];
+        let mut stage = ends::Stage::new(state);
+        let gone = stage.talk.editor.finish();
+        assert_eq!(gone.problems(0), Vec::<String>::new(), "{state:?}");
+        assert!(stage.is_left_clean(), "{state:?}: {:?}", stage.project.leftovers());
     });
+}
+
+/// How often a row is run: as often as it says where all is asked for.
+fn count(all: usize, short: usize) -> usize {
+    if std::env::var_os("ADJUTANT_FAULTS").is_some_and(|value| value == "all") { all } else { short }
+}
+
+/// Takes calls of the system from this process: they fail with an error from now on, where an argument
+/// has certain bits, if one is named.
+fn forbid(calls: &[(i64, Option<(u8, u64)>)], errno: i32) {
+    let having = |(argument, bits): &(u8, u64)| {
+        let masked = SeccompCmpOp::MaskedEq(*bits);
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, masked, *bits).unwrap()
+    };
+    let rule = |having: SeccompCondition| SeccompRule::new(vec![having]).unwrap();
+    let rules = calls.iter().map(|(call, bits)| (*call, bits.iter().map(having).map(rule).collect()));
+    refuse(rules.collect(), errno);
+}
+
+/// The same, where the first argument is above a number.
+fn forbid_above(call: i64, number: u64, errno: i32) {
+    let above = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, number).unwrap();
+    refuse([(call, vec![SeccompRule::new(vec![above]).unwrap()])].into(), errno);
+}
+
+fn refuse(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) {
+    let machine = std::env::consts::ARCH.try_into().unwrap();
+    let error = SeccompAction::Errno(errno.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, error, machine).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter_all_threads(&program).unwrap();
 }
 
 /// Children that fork, hide in sessions of their own and ignore signals; the agent ends in five ways.

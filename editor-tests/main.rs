@@ -18,6 +18,7 @@ mod conversations;
 mod editor;
 mod faults;
 mod files;
+mod history;
 mod laws;
 mod marathon;
 mod model;

@@ -23,6 +23,11 @@ impl Talk {
     pub fn new(project: impl Into<Arc<Project>>) -> Self {
         let project = project.into();
         let editor = Editor::start(&project);
+        Self::of(project, editor)
+    }
+
+    /// Shakes hands with an agent that was started.
+    pub fn of(project: Arc<Project>, editor: Editor) -> Self {
         let mut talk = Self { project, editor, laws: Laws::default() };
         talk.request(0, "initialize", &json!({ "protocolVersion": 1 }));
         talk.answer(0);

@@ -10,6 +10,8 @@ mod config;
 mod editor;
 #[path = "../model.rs"]
 mod fake;
+#[path = "../history.rs"]
+mod history;
 mod model;
 mod permissions;
 #[path = "../project.rs"]

@@ -151,6 +151,47 @@ pub fn figures() {
         drop(editor.finish());
     }
     growth();
+    large();
+}
+
+/// Ten thousand messages with 200 MB of output, nearly all of them summarised.
+fn large() {
+    let project = Project::new();
+    project.settings(&json!({ "model": "replay:nothing" }));
+    let data = project.path("~/.local/share/adjutant");
+    crate::history::long(&data, &project.cwd(), &id(1), 10_000, 20_000);
+    let file = std::fs::metadata(data.join("sessions").join(format!("{}.db", id(1)))).map_or(0, |data| data.len());
+    println!("10,000 messages with 200 MB of output: {:.0} MiB on the disk", mib(file));
+    for method in ["session/resume", "session/load"] {
+        let mut editor = agent(&project);
+        let before = status(editor.pid(), "VmHWM:");
+        let start = Instant::now();
+        let lines = reload(&mut editor, &project, method);
+        let (took, most) = (start.elapsed(), status(editor.pid(), "VmHWM:"));
+        println!("  {method}: {took:.0?}, {lines} lines; RSS grew by {:.1} MiB at most", mib(most - before));
+        drop(editor.finish());
+    }
+    let store = Store::start(&data);
+    block_on(store.load_lean(&id(1))).unwrap();
+    let mut times: Vec<Duration> = (20_000..20_500)
+        .map(|number| {
+            let message = message(number, &"word ".repeat(200));
+            let start = Instant::now();
+            block_on(async {
+                write(&store, &id(1), &message).await;
+                store.handed_over().await;
+            });
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    println!("  appending to it: {:.1?} median, {:.1?} p99", times[250], times[495]);
+    let start = Instant::now();
+    block_on(store.list(None, None, 100)).unwrap();
+    println!("  listing it: {:.1?}", start.elapsed());
+    let start = Instant::now();
+    block_on(store.delete(&id(1))).unwrap();
+    println!("  deleting it: {:.1?}", start.elapsed());
 }
 
 /// What a hundred turns with a call each leave on the disk, against the text that is in them.

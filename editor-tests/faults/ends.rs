@@ -1,0 +1,195 @@
+//! How the agent ends: signals in every state, and outputs that nobody reads any more.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::four;
+use crate::editor::{FAREWELL, PATIENCE};
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// What an agent may be doing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum State {
+    Idle,
+    InATurn,
+    Asking,
+    Loading,
+}
+
+pub(super) const STATES: [State; 4] = [State::Idle, State::InATurn, State::Asking, State::Loading];
+
+/// An agent in a state.
+pub(super) struct Stage {
+    pub(super) talk: Talk,
+    pub(super) project: Arc<Project>,
+    pub(super) session: String,
+    _model: Model,
+}
+
+impl Stage {
+    pub(super) fn new(state: State) -> Self {
+        let script = match state {
+            State::InATurn => "text: Once\nhang\n",
+            State::Asking => "call bash {\"command\":\"rm -r x\"}\n---\ntext: Done.\n",
+            State::Idle | State::Loading => "text: Hello.\n",
+        };
+        let model = Model::start(model::script(script).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        match state {
+            State::Idle => {}
+            State::InATurn => {
+                talk.prompt(2, &session, "Tell me a story.");
+                while talk.hear()["params"]["update"]["content"]["text"] != "Once" {}
+            }
+            State::Asking => {
+                talk.prompt(2, &session, "Remove it.");
+                while talk.hear()["method"] != "session/request_permission" {}
+            }
+            State::Loading => {
+                let cwd = project.cwd();
+                talk.request(2, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+            }
+        }
+        Self { talk, project, session, _model: model }
+    }
+
+    /// Nothing runs any more, and nobody is kept out of the session.
+    pub(super) fn is_left_clean(&self) -> bool {
+        let lock = self.project.path("~/.local/share/adjutant/sessions").join(format!("{}.lock", self.session));
+        self.project.leftovers().is_empty() && !lock.exists()
+    }
+}
+
+/// FC02: four signals in four states, five times each.
+pub(super) fn signals() {
+    const SIGNALS: [(Signal, i32); 4] =
+        [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130), (Signal::PIPE, 0)];
+    four(SIGNALS.len() * STATES.len() * 5, |number| {
+        let (signal, code) = SIGNALS[number % 4];
+        let state = STATES[number / 4 % 4];
+        let mut stage = Stage::new(state);
+        stage.talk.editor.signal(signal);
+        if signal == Signal::PIPE {
+            // Ignored: whoever closes a pipe is told by the write that fails.
+            stage.talk.request(9, "session/list", &json!({}));
+            assert!(stage.talk.answer(9).0.get("result").is_some(), "{state:?}");
+        } else {
+            // The input stays open: it is the signal that ends it.
+            assert!(stage.talk.editor.ends_by_itself(FAREWELL), "{signal:?}, {state:?}: it stays");
+        }
+        let gone = stage.talk.editor.finish();
+        assert_eq!(gone.problems(code), Vec::<String>::new(), "{signal:?}, {state:?}");
+        assert!(stage.is_left_clean(), "{signal:?}, {state:?}: {:?}", stage.project.leftovers());
+    });
+}
+
+/// An agent whose pipes can be closed one by one.
+struct Bare {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Bare {
+    fn start(project: &Project) -> Self {
+        let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+        command.arg("acp").current_dir(project.cwd());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn ask(&mut self, id: u64, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        // Whether it is still read is the question.
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").ok();
+    }
+
+    fn until(&mut self, words: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "it says nothing any more");
+            if line.contains(words) {
+                return serde_json::from_str(&line).unwrap();
+            }
+        }
+    }
+
+    fn open(&mut self, project: &Project) -> String {
+        self.ask(0, "initialize", &json!({ "protocolVersion": 1 }));
+        self.until("\"id\":0,");
+        self.ask(1, "session/new", &json!({ "cwd": project.cwd(), "mcpServers": [] }));
+        self.until("\"id\":1,")["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+}
+
+/// FC03: nobody reads the one output any more, or the other. The agent ends, or works on, and never
+/// panics.
+pub(super) fn closed_outputs() {
+    four(20, |number| {
+        let flood = format!("text: Once\n{}", "text: and upon a time, and again, and on\n".repeat(400));
+        let model = Model::start(model::script(&format!("{flood}---\ntext: Well.\n")).unwrap());
+        let project = Project::new();
+        project.provider(&model.base(), &Value::Null);
+        let mut agent = Bare::start(&project);
+        let session = agent.open(&project);
+        let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Tell me a story." }] });
+        let of_stdout = number % 2 == 0;
+        let mut complaints = agent.child.stderr.take().unwrap();
+        if of_stdout {
+            let (say, said) = channel();
+            thread::spawn(move || {
+                let mut text = String::new();
+                complaints.read_to_string(&mut text).ok();
+                say.send(text).ok();
+            });
+            if number % 4 == 0 {
+                agent.ask(2, "session/prompt", &prompt);
+                agent.until("Once");
+            }
+            let Bare { mut child, lines } = agent;
+            drop(lines);
+            // Something is to be said to nobody.
+            let line = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/list", "params": {} });
+            writeln!(child.stdin.as_mut().unwrap(), "{line}").ok();
+            let start = Instant::now();
+            let status = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status;
+                }
+                assert!(start.elapsed() < PATIENCE, "it stays, though nobody hears it");
+                thread::sleep(Duration::from_millis(2));
+            };
+            assert!(start.elapsed() < FAREWELL + Duration::from_secs(1), "{:?}", start.elapsed());
+            let text = said.recv_timeout(PATIENCE).unwrap();
+            assert!(!text.contains("panicked"), "{status}: {text}");
+            assert!(status.code().is_some(), "{status}");
+        } else {
+            drop(complaints);
+            agent.ask(2, "session/prompt", &prompt);
+            assert_eq!(agent.until("\"id\":2,")["result"]["stopReason"], "end_turn");
+            drop(agent.child.stdin.take());
+            let (say, gone) = channel();
+            let pid = Pid::from_child(&agent.child);
+            thread::spawn(move || say.send(agent.child.wait()).ok());
+            let status = gone.recv_timeout(PATIENCE);
+            if status.is_err() {
+                kill_process(pid, Signal::KILL).ok();
+            }
+            assert_eq!(status.unwrap().unwrap().code(), Some(0));
+        }
+        assert_eq!(project.leftovers(), Vec::<String>::new());
+    });
+}

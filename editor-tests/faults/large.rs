@@ -1,0 +1,243 @@
+//! Much of everything, and little room: long sessions, long outputs, small disks, loose permissions.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use adjutant::id::SessionId;
+use adjutant::store::Store;
+use serde_json::{Value, json};
+
+use super::{Writer, acknowledged, append, block_on, four, keep, kept, room, tell};
+use crate::editor::Editor;
+use crate::marathon::proc;
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// Appends messages, and from the n-th flush on every flush fails.
+pub(super) async fn append_without_flushes(store: &Store, id: &SessionId, after: usize) {
+    append(store, id, after).await;
+    super::forbid(&[(libc::SYS_fdatasync, None), (libc::SYS_fsync, None)], libc::EIO);
+    for number in after..after + 6 {
+        match keep(store, id, number).await {
+            Ok(()) => tell(&format!("{number}")),
+            Err(e) => tell(&format!("lost {number}: {e}")),
+        }
+    }
+}
+
+/// FD05: from the n-th on every flush fails. Nothing is said to be safe that is not, the process lives, and
+/// what was safe before is there.
+pub(super) fn failing_flushes() {
+    four(40, |after| {
+        let dir = room();
+        let mut writer = Writer::start(&format!("flushless-{after}"), "ses_00000001", dir.path());
+        let text = writer.rest();
+        let safe = acknowledged(&text);
+        assert_eq!(safe, after.checked_sub(1), "after {after} flushes: {text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("lost ")).count(), 6, "{text}");
+        assert!(kept(dir.path(), "ses_00000001") >= after, "after {after} flushes: {text}");
+    });
+}
+
+/// Fills a small disk with a session, then makes room, and looks at what is there.
+pub(super) async fn fill_disk(store: &Store, id: &SessionId, dir: &Path) {
+    fs::write(dir.join("filler"), vec![0_u8; 160 << 10]).unwrap();
+    append(store, id, 60).await;
+    fs::remove_file(dir.join("filler")).unwrap();
+    match keep(store, id, 60).await {
+        Ok(()) => tell("recovered"),
+        Err(e) => tell(&format!("not recovered: {e}")),
+    }
+    store.stop().await;
+    // Nobody outside sees this disk.
+    let stored = Store::start(dir).load(id).await.unwrap();
+    tell(&format!("kept {} {:?}", stored.messages.len(), stored.damage));
+}
+
+/// FD06, the real one: a disk of 448 KiB in memory is filled. (In 64 KiB there would be no room for the
+/// empty databases.)
+pub(super) fn small_disk() {
+    let dir = room();
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=448k none \"$1\" && exec \"$0\"";
+    command.args(["-Urm", "/bin/sh", "-c", script]).arg(std::env::current_exe().unwrap()).arg(dir.path());
+    let tried = Command::new("unshare").args(["-Urm", "/bin/sh", "-c", "mount -t tmpfs none /mnt"]).output();
+    if !tried.is_ok_and(|output| output.status.success()) {
+        return; // no rights to make a disk here
+    }
+    let text = Writer::run(command, "fill-disk", "ses_00000001", dir.path()).rest();
+    let lost = text.lines().filter(|line| line.starts_with("lost ")).count();
+    assert!(lost > 0, "the disk was never full: {text}");
+    assert!(text.contains("recovered") && !text.contains("not recovered"), "{text}");
+    assert!(text.contains("kept 61 "), "{text}");
+}
+
+/// FD14: a command prints 100 MB: on one line, in a million lines, in no letters at all.
+pub(super) fn much_output() {
+    const MUCH: u64 = 100_000_000;
+    let ways = [
+        ("one line", format!("head -c {MUCH} /dev/zero | tr '\\0' x")),
+        (
+            "lines",
+            format!(
+                "yes 'a line with an umlaut: \u{fc}, and some more words to make it one hundred bytes long, all in all, here' | head -c {MUCH}"
+            ),
+        ),
+        (
+            "binary",
+            format!(
+                "openssl enc -aes-128-ctr -nosalt -K 0 -iv 0 -in /dev/zero 2>/dev/null | head -c {MUCH} || head -c {MUCH} /dev/urandom"
+            ),
+        ),
+    ];
+    for (what, line) in ways {
+        let call = json!({ "command": line, "timeout": 120_000 });
+        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.\n")).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+        let mut talk = Talk::new(project.clone());
+        let session = talk.open();
+        let before = most(talk.editor.pid());
+        let start = Instant::now();
+        talk.prompt(2, &session, "Print it.");
+        let (answer, updates) = talk.answer(2);
+        let took = start.elapsed();
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{what}: {answer}");
+        let grown = most(talk.editor.pid()).saturating_sub(before) >> 20;
+        assert!(grown <= 64, "{what}: grown by {grown} MiB");
+        let news = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update").count();
+        let most_news = 8 + usize::try_from(took.as_millis()).unwrap() / 50;
+        assert!(news <= most_news, "{what}: {news} updates in {took:?}");
+        let done = updates.iter().rfind(|update| update["status"] == "completed").unwrap();
+        let shown = done["content"][0]["content"]["text"].as_str().unwrap();
+        // All of it was heard, and little of it is shown; where the rest is, and how much that is, is said.
+        assert!(shown.len() < 200_000, "{what}: {} bytes are shown", shown.len());
+        assert!(shown.contains("truncated") || shown.contains("left out"), "{what}: {shown}");
+        let filed =
+            fs::read_dir(project.path("~/.local/share/adjutant/tool-output")).unwrap().flatten().next().unwrap();
+        assert!(filed.metadata().unwrap().len() >= 1 << 20, "{what}");
+        talk.leave();
+        assert_eq!(model.problems(), Vec::<String>::new());
+    }
+}
+
+/// The most memory a process had at any time.
+fn most(pid: i32) -> u64 {
+    let status = fs::read_to_string(proc(pid, "status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or_default() << 10
+}
+
+/// FD16: whatever the umask, and whatever was there before, nobody else can read anything.
+pub(super) fn owners_alone() {
+    for case in ["umask 000", "umask 022", "loose before"] {
+        let script = "call read {\"filePath\":\"a.txt\"}\n---\ncall bash {\"command\":\"seq 100000; touch made\"}\n---\ntext: Done.\n---\ntext: Again.\n";
+        let model = Model::start(model::script(script).unwrap());
+        let project = Arc::new(Project::new());
+        project.provider(&model.base(), &json!({ "permission": { "bash": "allow" } }));
+        project.write("a.txt", "a\n");
+        let umask = if case == "umask 000" { "000" } else { "022" };
+        let login = || {
+            let mut login = project.command("/bin/sh");
+            let line = format!("umask {umask}; echo a-secret-key | exec \"$0\" auth login mistral");
+            login.args(["-c", &line]).arg(env!("CARGO_BIN_EXE_adjutant"));
+            assert!(login.output().unwrap().status.success());
+        };
+        login();
+        let start = || Talk::of(project.clone(), Editor::start_through(&project, &format!("umask {umask}")));
+        let mut talk = start();
+        let session = talk.open();
+        talk.prompt(2, &session, "Do it.");
+        assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+        let data = project.path("~/.local/share/adjutant");
+        let mut warned = true;
+        if case == "loose before" {
+            talk.leave();
+            each(&data, &mut |path, is_dir| {
+                fs::set_permissions(path, fs::Permissions::from_mode(if is_dir { 0o755 } else { 0o644 })).unwrap();
+            });
+            login();
+            talk = start();
+            let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
+            talk.request(2, "session/load", &load);
+            assert!(talk.answer(2).0.get("result").is_some());
+            talk.prompt(3, &session, "Again.");
+            talk.answer(3);
+            let logs = fs::read_dir(project.path("~/.local/state/adjutant/log")).into_iter().flatten().flatten();
+            warned =
+                logs.flat_map(|log| fs::read_to_string(log.path())).any(|log| log.contains("could be read by others"));
+        }
+        assert!(warned, "nobody was told");
+        let mut seen = 0;
+        each(&data, &mut |path, is_dir| {
+            let mode = fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            let wanted = if is_dir { 0o700 } else { 0o600 };
+            // What lies below a directory of the owner's alone is out of reach, whatever its mode.
+            let reachable = path
+                .ancestors()
+                .skip(1)
+                .take_while(|dir| dir.starts_with(&data))
+                .all(|dir| fs::metadata(dir).unwrap().permissions().mode() & 0o077 != 0);
+            let ours = case != "loose before" || reachable || path.ends_with("auth.json");
+            assert!(mode == wanted || !ours, "{case}: {} is {mode:o}", path.display());
+            assert!(mode & 0o077 == 0 || !reachable, "{case}: {} can be read", path.display());
+            seen += 1;
+        });
+        assert!(seen > 8, "{case}: {seen}");
+        talk.leave();
+    }
+}
+
+fn each(dir: &Path, work: &mut dyn FnMut(&Path, bool)) {
+    work(dir, true);
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            each(&entry.path(), work);
+        } else {
+            work(&entry.path(), false);
+        }
+    }
+}
+
+/// FD13: ten thousand messages with 200 MB of output. How long anything takes is a benchmark's question;
+/// here it is how much is held, and that a list reads none of it.
+pub(super) fn long_session() {
+    let project = Arc::new(Project::new());
+    project.settings(&Value::Null);
+    let data = project.path("~/.local/share/adjutant");
+    let id = SessionId::new("ses_00000001");
+    crate::history::long(&data, &project.cwd(), &id, 10_000, 20_000);
+    let mut talk = Talk::new(project.clone());
+    talk.open();
+    let before = most(talk.editor.pid());
+    let load = |method: &str, number: u64, talk: &mut Talk| {
+        let params = json!({ "sessionId": id.as_str(), "cwd": project.cwd(), "mcpServers": [] });
+        talk.request(number, method, &params);
+        let mut calls = 0;
+        loop {
+            let heard = talk.hear();
+            calls += usize::from(heard["params"]["update"]["sessionUpdate"] == "tool_call");
+            if heard["id"] == number {
+                assert!(heard.get("result").is_some(), "{heard}");
+                return calls;
+            }
+        }
+    };
+    assert_eq!(load("session/resume", 2, &mut talk), 0);
+    let resumed = most(talk.editor.pid()).saturating_sub(before) >> 20;
+    assert!(resumed <= 100, "resumed: grown by {resumed} MiB");
+    assert_eq!(load("session/load", 3, &mut talk), 4_999);
+    let loaded = most(talk.editor.pid()).saturating_sub(before) >> 20;
+    assert!(loaded <= 100, "loaded: grown by {loaded} MiB");
+    talk.leave();
+    // A list needs none of it.
+    let file = data.join("sessions").join(format!("{id}.db"));
+    fs::rename(&file, data.join("elsewhere")).unwrap();
+    let page = block_on(async { Store::start(&data).list(None, None, 100).await }).unwrap();
+    assert!(page.sessions.iter().any(|record| record.id == id));
+}
