@@ -152,7 +152,8 @@ impl Environment {
         self.clock.fixed.store(now.0, Ordering::Relaxed);
     }
 
-    /// The text of a fresh id; see [`crate::id`]. Unique and growing whatever the clock does.
+    /// Where ids are made, of sessions and of all else: the text of a fresh one, unique and growing
+    /// whatever the clock does; see [`crate::id`].
     pub fn fresh(&self, prefix: &str) -> String {
         let earliest = self.now().0 << 16;
         let next = |last: u64| Some(earliest.max(last + 1));
@@ -185,11 +186,11 @@ fn writable(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's, where it cannot be made.
 pub fn private_dir(dir: &Path) -> io::Result<()> {
-    let mut make = std::fs::DirBuilder::new();
+    let mut builder = std::fs::DirBuilder::new();
     // Those on the way to it too, as the XDG specification wants it.
     #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700);
-    make.recursive(true).create(dir)?;
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(dir)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
