@@ -26,6 +26,7 @@ mod names;
 mod project;
 mod providers;
 mod replay;
+mod repositories;
 mod result;
 mod sandbox;
 mod sessions;
@@ -66,6 +67,9 @@ fn main() -> ExitCode {
     }
     for (name, run) in replay::ALL {
         trials.push(test(format!("sessions/{name}"), run));
+    }
+    for (name, run) in repositories::ALL {
+        trials.push(test(format!("sessions/undone in {name}"), run));
     }
     for (name, run) in sessions::ALL {
         trials.push(test(format!("sessions/{name}"), run));

@@ -134,6 +134,14 @@ impl Project {
         }
     }
 
+    /// Lets a shell do something in the project. Gives back what it prints.
+    pub fn shell(&self, line: &str) -> String {
+        let mut shell = self.command("bash");
+        let output = shell.args(["--norc", "-ec", line]).current_dir(self.cwd()).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     /// Writes the user's own OpenCode settings. Commands run without a sandbox: what a system can
     /// forbid differs from machine to machine. `sandbox.rs` is about those that do not.
     pub fn settings(&self, more: &Value) {

@@ -15,7 +15,7 @@ use crate::talk::Talk;
 pub const ALL: [(&str, fn()); 1] = [("live and replayed end in the same state", same_state)];
 
 /// Histories per seed.
-const HISTORIES: usize = 12;
+const HISTORIES: usize = 8;
 
 /// What an editor holds of a session.
 #[derive(Debug, Clone, Default, PartialEq)]

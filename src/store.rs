@@ -77,12 +77,26 @@ pub struct Record {
     /// US dollars so far; none while no price was known.
     #[serde(default)]
     pub cost: Option<f64>,
+    /// What it changed in the files; none while nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Changed>,
     /// What was spent on turns that were undone for good, in US dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone_cost: Option<f64>,
     /// What was undone and can be redone, the latest last. Messages from there on are hidden.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<Undone>,
+}
+
+/// What a session changed in the files, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Files.
+    pub files: usize,
+    /// Lines that are new.
+    pub additions: usize,
+    /// Lines that are gone.
+    pub deletions: usize,
 }
 
 /// Something that was undone.
@@ -125,6 +139,7 @@ impl Record {
             model: None,
             todos: Vec::new(),
             cost: None,
+            changed: None,
             undone_cost: None,
             undone: Vec::new(),
         }

@@ -212,19 +212,6 @@ fn tree(root: &Path, of_git: bool) -> BTreeMap<String, String> {
     found
 }
 
-fn shell(project: &Project, line: &str) {
-    let mut shell = project.command("bash");
-    shell.args(["--norc", "-c", line]).current_dir(project.cwd());
-    for (name, value) in [("GIT_AUTHOR_NAME", "A"), ("GIT_COMMITTER_NAME", "A")] {
-        shell.env(name, value);
-    }
-    for name in ["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"] {
-        shell.env(name, "a@example.org");
-    }
-    let output = shell.output().unwrap();
-    assert!(output.status.success(), "{line}: {output:?}");
-}
-
 /// FW08: the agent has changed files, by edits or by a command; the user does something; the turn is
 /// undone. What is still as the agent left it is as it was before, all else is as the user left it, and
 /// the repository is untouched, byte by byte. The redo brings back exactly what the undo took.
@@ -246,7 +233,12 @@ pub(super) fn undone_beside_a_user() {
             format!("{}---\n{edits}---\n", reads.concat())
         };
         let model = Model::start(model::script(&format!("{calls}text: Done.\n")).unwrap());
-        let project = Arc::new(Project::new());
+        let mut project = Project::new();
+        for who in ["AUTHOR", "COMMITTER"] {
+            project.set(&format!("GIT_{who}_NAME"), Some("A"));
+            project.set(&format!("GIT_{who}_EMAIL"), Some("a@example.org"));
+        }
+        let project = Arc::new(project);
         project.provider(&model.base(), &json!({ "permission": { "bash": "allow", "edit": "allow" } }));
         for name in ["a.txt", "b.txt", "d.txt", "o.txt"] {
             project.write(name, "a\nold\nb\n");
@@ -260,7 +252,7 @@ pub(super) fn undone_beside_a_user() {
         assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
         let left = tree(&project.cwd(), false);
         assert_eq!(left.len(), before.len() + usize::from(!by_command), "{case}: {left:?}");
-        shell(&project, user);
+        project.shell(user);
         let (users, repository) = (tree(&project.cwd(), false), tree(&project.path(".git"), true));
         talk.prompt(3, &session, "/undo");
         let said = talk.answer(3).1.iter().map(ToString::to_string).collect::<String>();

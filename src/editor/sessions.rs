@@ -9,10 +9,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use protocol::acp::{LoadSession, NewSession, v1};
 use protocol::rpc;
 use protocol::table::{Cx, Reply};
+use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
-use super::prompt::Door;
+use super::prompt::{Door, own};
 use super::server::{Capabilities, Server};
 use super::{modes, options};
 use crate::environment::Timestamp;
@@ -22,7 +23,7 @@ use crate::message::Content;
 use crate::session::handle::Work;
 use crate::session::open::{OpenError, Opened, Place, same_directory};
 use crate::session::{Handle, title};
-use crate::store::{self, Cursor, Record};
+use crate::store::{self, Changed, Cursor, Record};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -221,10 +222,15 @@ pub fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Re
 }
 
 fn info(record: &Record) -> v1::SessionInfo {
+    let changed = record.changed.map(|changed| {
+        let Changed { files, additions, deletions } = changed;
+        own("changed", json!({ "files": files, "additions": additions, "deletions": deletions }))
+    });
     v1::SessionInfo::new(record.id.share(), record.cwd.clone())
         .additional_directories(record.extra.clone())
         .title(record.title.clone())
         .updated_at(record.updated.iso())
+        .meta(changed)
 }
 
 fn cursor(text: &str) -> Result<Cursor, Refusal> {

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
 use super::chart::{self, Step};
 use super::markdown;
 use crate::environment::Timestamp;
-use crate::message::{Assistant, Call, CallState, Change, Content, File, Kind, Message, Part, Role};
+use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Kind, Message, Part, Role};
 use crate::store::Stored;
 
 /// The longest output of a call, in bytes; the page is for people.
@@ -259,11 +260,11 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     let (state, output, changes, attachments): (_, _, &[Change], &[File]) = match &call.state {
         CallState::Completed(done) => {
             let output = done.display.as_deref().unwrap_or(&done.output);
-            ("", output, &done.changes, &done.attachments)
+            (exit(done), output, &done.changes, &done.attachments)
         }
-        CallState::Failed { error, .. } => ("failed", error.as_str(), &[], &[]),
-        CallState::Running => ("interrupted", "", &[], &[]),
-        CallState::Pending => ("not begun", "", &[], &[]),
+        CallState::Failed { error, .. } => ("failed".to_owned(), error.as_str(), &[], &[]),
+        CallState::Running => ("interrupted".to_owned(), "", &[], &[]),
+        CallState::Pending => ("not begun".to_owned(), "", &[], &[]),
     };
     // A change is what people look for; everything else opens when asked.
     let open = if changes.is_empty() { "" } else { " open" };
@@ -303,16 +304,14 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
 /// The arguments, as a person would write them.
 fn input(call: &Call) -> String {
     match &call.input {
-        serde_json::Value::String(raw) => raw.clone(),
-        serde_json::Value::Object(input) => {
-            if let Some(serde_json::Value::String(command)) =
-                input.get("command").filter(|_| call.kind == Kind::Execute)
-            {
+        Value::String(raw) => raw.clone(),
+        Value::Object(input) => {
+            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == Kind::Execute) {
                 return format!("$ {command}");
             }
-            let line = |(key, value): (&String, &serde_json::Value)| match value {
-                serde_json::Value::String(text) if text.contains('\n') => format!("{key}:\n{text}"),
-                serde_json::Value::String(text) => format!("{key}: {text}"),
+            let line = |(key, value): (&String, &Value)| match value {
+                Value::String(text) if text.contains('\n') => format!("{key}:\n{text}"),
+                Value::String(text) => format!("{key}: {text}"),
                 value => format!("{key}: {value}"),
             };
             input.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -333,12 +332,19 @@ fn class(call: &Call) -> String {
         Kind::Fetch => "fetch",
         Kind::SwitchMode | Kind::Other => "other",
     };
-    let state = match call.state {
-        CallState::Completed(_) => "",
+    let state = match &call.state {
+        CallState::Completed(done) if exit(done).is_empty() => "",
+        CallState::Completed(_) => " failed",
         CallState::Failed { .. } => " failed",
         CallState::Running | CallState::Pending => " open",
     };
     format!("{kind}{state}")
+}
+
+/// How a command ended, where that was not well.
+fn exit(done: &Completed) -> String {
+    let code = done.metadata.get("exit").and_then(Value::as_i64);
+    code.filter(|code| *code != 0).map(|code| format!("exit {code}")).unwrap_or_default()
 }
 
 fn title(call: &Call) -> String {

@@ -13,10 +13,10 @@ use super::handle::{Cancel, Ended, Mail, Prompt, Work};
 use super::open::{Claim, Shared};
 use super::order::{self, Desk};
 use super::recent::Recent;
-use super::{child, mention, revert, title};
+use super::{changes, child, diff, mention, revert, title};
 use crate::event::{Event, Outlet, Severity};
-use crate::message::{Content, Message, ModelRef, Role, User};
-use crate::store::{Record, Titled};
+use crate::message::{Content, FileChange, Message, ModelRef, Role, User};
+use crate::store::{Record, Titled, visible};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
 use crate::turn::{jobs, next, release, remind};
@@ -60,6 +60,8 @@ pub(super) struct Actor {
     pub(super) naming: Option<JoinHandle<Option<String>>>,
     /// It was asked already.
     pub(super) named: bool,
+    /// The changes of the files as they were counted last.
+    pub(super) counted: Vec<FileChange>,
     /// Ends when another process has asked for the session.
     pub(super) taken: CancellationToken,
 }
@@ -273,7 +275,29 @@ impl Actor {
             _ = told => {}
             () = self.ended.cancelled() => {}
         }
+        self.count().await;
         closing
+    }
+
+    /// Counts what the session changed in the files, where that is something else than before. Nobody
+    /// waits for it.
+    async fn count(&mut self) {
+        /// What is more takes too long for a number in a list.
+        const FILES: usize = 500;
+        let messages = &self.history.messages;
+        let seen = messages.get(..visible(messages, &self.record.undone)).unwrap_or_default();
+        let runs = changes::runs(seen);
+        let Some(tracker) = self.scope.snapshots.clone().filter(|_| runs != self.counted && runs.len() <= FILES) else {
+            return;
+        };
+        self.counted.clone_from(&runs);
+        let worktree = self.scope.worktree.clone();
+        let counted = tokio::task::spawn_blocking(move || diff::count(&diff::diffs(&runs, &tracker, &worktree)));
+        let changed = counted.await.unwrap_or_default();
+        if changed != self.record.changed {
+            self.record.changed = changed;
+            self.shared.store.record(&self.record).await;
+        }
     }
 
     /// Whether a prompt was cancelled before it began.

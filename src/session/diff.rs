@@ -1,9 +1,11 @@
 //! What a session changed in the files, as people read it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::message::{FileChange, FileKind, FileState};
 use crate::snapshot::Tracker;
+use crate::store::Changed;
 use crate::text;
 use crate::worktree::Worktree;
 
@@ -72,13 +74,19 @@ fn mode(change: &FileChange, path: &str) -> String {
     }
 }
 
+/// The same in numbers; none where nothing changed.
+pub fn count(diffs: &[Diff]) -> Option<Changed> {
+    let files: BTreeSet<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
+    let sum = |lines: fn(&Diff) -> usize| diffs.iter().map(lines).sum();
+    let (additions, deletions) = (sum(|diff| diff.additions), sum(|diff| diff.deletions));
+    (!files.is_empty()).then_some(Changed { files: files.len(), additions, deletions })
+}
+
 /// How many files, and lines: `2 files, +3 −1`.
 pub fn sum(diffs: &[Diff]) -> String {
-    let mut names: Vec<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let (more, less) = diffs.iter().fold((0, 0), |(more, less), diff| (more + diff.additions, less + diff.deletions));
-    format!("{}, +{more} −{less}", text::count(names.len(), "file"))
+    let Changed { files, additions, deletions } =
+        count(diffs).unwrap_or(Changed { files: 0, additions: 0, deletions: 0 });
+    format!("{}, +{additions} −{deletions}", text::count(files, "file"))
 }
 
 /// The same as Markdown, for the conversation.

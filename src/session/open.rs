@@ -440,6 +440,7 @@ impl Shared {
             asides,
             naming: None,
             named: false,
+            counted: Vec::new(),
             taken,
         };
         self.tasks.spawn(actor.run());

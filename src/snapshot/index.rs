@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ignore::WalkBuilder;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
@@ -160,7 +161,7 @@ impl Index {
     pub(super) fn refresh(&mut self, own: &Path, objects: &Objects, stop: &AtomicBool) -> Result<Vec<FileChange>, Off> {
         let failed = |e: io::Error| Off::Failed(format!("{}: {e}", own.display()));
         let at = tick(own).map_err(failed)?;
-        let excluded = stat(&self.root.join(".git/info/exclude"));
+        let excluded = stat(&excluding(&self.root));
         let first = self.is_new();
         let everything = first || excluded != self.excluded;
         let mut tasks = self.walk(everything, at, stop)?;
@@ -342,11 +343,21 @@ impl Index {
         // Where nobody said what is to be ignored, this is.
         let bare = !self.root.join(".git").exists();
         let data = self.data.clone();
+        // Where the directory of git is somewhere else, as that of a submodule, nobody but us looks there.
+        let mut own = GitignoreBuilder::new(&self.root);
+        if self.root.join(".git").is_file() {
+            // A file that is not there excludes nothing.
+            drop(own.add(excluding(&self.root)));
+        }
+        let own = own.build().unwrap_or_else(|_| Gitignore::empty());
         let mut walker = WalkBuilder::new(&top);
         walker.hidden(false).require_git(false).max_depth(depth).filter_entry(move |entry| {
             let name = entry.file_name().to_str().unwrap_or_default();
             entry.depth() == 0
-                || !(REPOSITORIES.contains(&name) || bare && name == "node_modules" || entry.path() == data)
+                || !(REPOSITORIES.contains(&name)
+                    || bare && name == "node_modules"
+                    || entry.path() == data
+                    || own.matched(entry.path(), entry.file_type().is_some_and(|kind| kind.is_dir())).is_ignore())
         });
         let mut listing = Listing::default();
         listing.insert(rel.to_owned(), (Vec::new(), Vec::new()));
@@ -426,6 +437,18 @@ impl Index {
             private_note(&note, b"").ok();
         }
     }
+}
+
+/// Where it says what is ignored in this work tree and is written down nowhere in it.
+fn excluding(root: &Path) -> PathBuf {
+    let git = root.join(".git");
+    let elsewhere = fs::read_to_string(&git).ok().and_then(|text| {
+        let own = root.join(text.strip_prefix("gitdir:")?.trim());
+        // A linked work tree shares it with the main one.
+        let shared = fs::read_to_string(own.join("commondir")).ok();
+        Some(shared.map_or_else(|| own.clone(), |shared| own.join(shared.trim())))
+    });
+    elsewhere.unwrap_or(git).join("info/exclude")
 }
 
 /// How many threads look and read.
