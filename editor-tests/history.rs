@@ -73,7 +73,7 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             kind: Kind::Read,
             title: "Read a.txt".into(),
             locations: Vec::new(),
-            state: CallState::Completed(Completed { output, ..Completed::default() }),
+            state: CallState::Completed(Completed { output: output.into(), ..Completed::default() }),
             provider: Map::new(),
         };
         let said = part(1, text(format!("In message {number} there is nothing new.")));
