@@ -193,8 +193,11 @@ fn same_state() {
                 let id = 10 + number as u64;
                 talk.prompt(id, &session, &words);
                 let (answer, updates) = talk.answer(id);
-                assert_eq!(answer["result"]["stopReason"], "end_turn", "{case}: {answer}");
+                // A short conversation is no shorter as a summary; then nothing changes, and that is said.
+                let in_vain = *act == Act::Compact && answer.to_string().contains("would take no less room");
+                assert!(in_vain || answer["result"]["stopReason"] == "end_turn", "{case}: {answer}");
                 match act {
+                    Act::Compact if in_vain => hidden.clear(),
                     Act::Say => {
                         hidden.clear();
                         visible.push(updates);
