@@ -155,7 +155,9 @@ fn script(random: &mut fastrand::Rng, acts: &[Act]) -> String {
             }
             script.push_str("---\n");
         }
-        writeln!(script, "text: Turn {turn} is over.\n---").unwrap();
+        // Long enough for any summary to be shorter.
+        let words = "It went well. ".repeat(200);
+        writeln!(script, "text: {words}\ntext: Turn {turn} is over.\n---").unwrap();
     }
     script.trim_end().trim_end_matches("---").to_owned()
 }
