@@ -46,8 +46,8 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 9] =
-    ["first-words", "turns", "tasks", "long", "background", "permissions", "sessions", "config", "failures"];
+const FOLDERS: [&str; 10] =
+    ["first-words", "turns", "tasks", "long", "background", "permissions", "sessions", "config", "failures", "servers"];
 
 fn main() -> ExitCode {
     faults::write_if_asked();

@@ -10,6 +10,8 @@ pub mod editor;
 pub mod session;
 pub mod turn;
 
+pub mod mcp;
+
 pub mod system;
 pub mod tool;
 

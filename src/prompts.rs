@@ -107,6 +107,7 @@ pub fn reminder(name: &str) -> &'static str {
         "summary" => include_str!("../prompts/reminder/summary.md"),
         "todos" => include_str!("../prompts/reminder/todos.md"),
         "background" => include_str!("../prompts/reminder/background.md"),
+        "server-failed" => include_str!("../prompts/reminder/server-failed.md"),
         "running" => include_str!("../prompts/reminder/running.md"),
         "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
         _ => "",

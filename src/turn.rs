@@ -44,6 +44,7 @@ use crate::environment::{Environment, Timestamp};
 use crate::event::{Errands, Outlet};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
+use crate::mcp::Servers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
 use crate::permission::grants::Grants;
@@ -131,6 +132,8 @@ pub struct Scope {
     pub models: models::Models,
     /// What the system can forbid commands, and whether the user was told.
     pub confinement: tool::confinement::Confinement,
+    /// The session's MCP servers.
+    pub servers: Arc<Servers>,
     /// What models can do.
     pub tools: Arc<tool::registry::Registry>,
     /// What the user granted.

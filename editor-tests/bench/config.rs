@@ -51,6 +51,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             files: Files::default(),
             exposed: false,
             attended: false,
+            servers: vec![],
             notices: vec![],
         };
         runtime.block_on(shared.create(place)).is_ok()

@@ -16,6 +16,7 @@ use super::error::Refusal;
 use super::prompt::{Door, own};
 use super::server::{Capabilities, Server};
 use super::{modes, options};
+use crate::config::settings::{Mcp, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
@@ -301,24 +302,37 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
         directory("additionalDirectories", dir)?;
     }
     let mut notices = Vec::new();
-    if !mcp.is_empty() {
-        let names: Vec<&str> = mcp.iter().map(name).collect();
+    let (servers, others): (Vec<_>, Vec<_>) = mcp.iter().map(given).partition(Result::is_ok);
+    let others: Vec<String> = others.into_iter().filter_map(Result::err).collect();
+    if !others.is_empty() {
         notices.push(Event::Notice {
             severity: Severity::Warning,
-            title: format!("MCP servers are not supported yet; {} will not be used.", names.join(", ")),
+            title: format!("MCP servers at an address are not supported yet; {} will not be used.", others.join(", ")),
             details: None,
         });
     }
+    let servers = servers.into_iter().filter_map(Result::ok).collect();
     let Capabilities { files, shows, alone, .. } = server.capabilities();
-    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, notices })
+    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
 }
 
-fn name(server: &v1::McpServer) -> &str {
+/// A server as the settings would have it, or its name where it is of a kind that was not offered.
+fn given(server: &v1::McpServer) -> Result<Mcp, String> {
     match server {
-        v1::McpServer::Http(server) => &server.name,
-        v1::McpServer::Sse(server) => &server.name,
-        v1::McpServer::Stdio(server) => &server.name,
-        _ => "one of an unknown kind",
+        v1::McpServer::Stdio(server) => Ok(Mcp {
+            name: server.name.clone(),
+            enabled: true,
+            timeout: Duration::from_secs(30),
+            transport: Transport::Local {
+                command: std::iter::once(server.command.display().to_string()).chain(server.args.clone()).collect(),
+                cwd: None,
+                environment: server.env.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
+            },
+            source: "the editor".into(),
+        }),
+        v1::McpServer::Http(server) => Err(server.name.clone()),
+        v1::McpServer::Sse(server) => Err(server.name.clone()),
+        _ => Err("one of an unknown kind".into()),
     }
 }
 

@@ -133,6 +133,7 @@ impl Actor {
         // Answered in order, after the turn that ran.
         self.waiting.into_iter().for_each(forget);
         self.scope.jobs.end().await;
+        self.scope.servers.end().await;
         jobs::settle(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.
@@ -177,6 +178,7 @@ impl Actor {
                 match work {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
+                        scope.servers.greet(&scope.settings.mcp, &scope.outlet, &scope.cancelled).await;
                         let (content, once) = present.commands().typed(content, &mut scope).await;
                         let mut content = match scope.depth < scope.settings.subagent_depth {
                             true => mention::named(content, &scope.agents),

@@ -18,9 +18,11 @@ use super::recent::Recent;
 use super::replay::Replay;
 use super::{child, fetch, interrupted, models};
 use crate::config::Settings;
+use crate::config::settings::Mcp;
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
+use crate::mcp::Servers;
 use crate::message::{ModelRef, Todo};
 use crate::model::registry::Registry;
 use crate::permission::grants::Grants;
@@ -125,6 +127,8 @@ pub struct Place {
     pub exposed: bool,
     /// Somebody is there to answer questions.
     pub attended: bool,
+    /// The MCP servers the editor gives it.
+    pub servers: Vec<Mcp>,
     /// Things the user should hear at the first turn.
     pub notices: Vec<Event>,
 }
@@ -370,6 +374,9 @@ impl Shared {
         for (message, part) in settled {
             self.store.part(&record.id, &message, &part).await;
         }
+        let limit = base.settings.experimental.mcp_timeout;
+        let servers = Arc::new(Servers::new(&place.cwd, environment, limit, place.servers));
+        servers.lay(&base.settings.mcp);
         let scope = Scope {
             session: record.id.clone(),
             environment: environment.clone(),
@@ -379,6 +386,7 @@ impl Shared {
             settings: base.settings,
             agents: base.agents,
             models: base.models,
+            servers,
             tools: self.tools.clone(),
             confinement: tool::confinement::Confinement::new(&self.sandbox),
             grants,

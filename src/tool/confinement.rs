@@ -76,6 +76,11 @@ impl Confinement {
         Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
     }
 
+    /// Whether the agent is one that only reads.
+    pub fn reads_only(&self) -> bool {
+        self.level == Level::ReadOnly
+    }
+
     /// Finds out what holds for the next command, and tells the user when it is the first. The first
     /// call of a process tries it out.
     ///

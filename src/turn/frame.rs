@@ -113,7 +113,10 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
     let tools = if model.tools {
         let task = delegates(scope, &agent, &model.id, named).map(erase);
         let skill = Skill::new(&scope.background.skills, &agent.rules).map(erase);
-        let mut tools = scope.tools.visible(&agent.rules, &model, task.into_iter().chain(skill).collect());
+        let servers =
+            scope.servers.tools(&agent.rules).into_iter().filter(|tool| scope.tools.find(tool.name()).is_none());
+        let made = task.into_iter().chain(skill).chain(servers).collect();
+        let mut tools = scope.tools.visible(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
         let asks = scope.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != Question::NAME);
@@ -130,7 +133,7 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
         surroundings: &scope.background.surroundings,
         references: &scope.background.references,
         instructions: &scope.background.instructions,
-        servers: &[],
+        servers: &scope.servers.words(&names),
         skills: &skills,
         extra: None,
     });

@@ -189,6 +189,7 @@ impl Stage {
             settings: settings.clone(),
             agents: Arc::new(agents),
             models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
+            servers: Arc::new(crate::mcp::Servers::new(&cwd, &environment, Duration::from_secs(60), Vec::new())),
             tools: Arc::new(tool::registry::Registry::built_in()),
             confinement: tool::confinement::Confinement::none(&environment),
             grants: Grants::open("project", &environment, &store).await,
