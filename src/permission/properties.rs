@@ -446,6 +446,29 @@ fn padding_lifts_no_deny() {
     }
 }
 
+/// So it is with what no rule can allow.
+#[test]
+fn padding_lifts_no_catastrophe() {
+    let place = place();
+    let free = with(&place, &[("*", Action::Allow)]);
+    let paddings = ["true;".repeat(2_000), "true;".repeat(30_000), "# a note, but a long one\n".repeat(8_000)];
+    let lost = [
+        "rm -rf /",
+        "sudo rm -rf --no-preserve-root /",
+        "dd if=x of=/dev/sda",
+        "mkfs.ext4 /dev/sda1",
+        "sh -c 'rm -rf /*'",
+    ];
+    for padding in &paddings {
+        for command in lost {
+            for line in [format!("{padding}{command}"), format!("{command}\n{padding}")] {
+                assert_eq!(judge(&free, &line, &place).action, Action::Deny, "{command}");
+            }
+        }
+        assert_eq!(judge(&free, &format!("{padding}rm -rf src/x"), &place).action, Action::Ask);
+    }
+}
+
 /// What may not be changed stays so behind more paths than are looked up.
 #[test]
 fn paths_lift_no_deny() {

@@ -156,15 +156,36 @@ pub fn analyse(command: &str, place: &Place) -> Line {
         return refuse("the command holds a NUL byte, which no shell takes");
     }
     if command.len() > LONGEST {
-        let line = refuse("the command is longer than 128 KiB");
-        return Line { unread: vec![command.into()], ..line };
+        let (line, unread) = (refuse("the command is longer than 128 KiB"), vec![command.to_owned()]);
+        return Line { units: catastrophes(&unread, place), unread, ..line };
     }
     let mut line = walk::walk(command, place);
+    let lost = catastrophes(&line.unread, place);
+    line.units.extend(lost);
     let unseen = |c: char| super::paths::invisible(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(unseen) {
         line.opaque.get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
     }
     line
+}
+
+/// What would be denied under any rules in texts that are too long to be taken apart: of their
+/// commands, those that begin like one are.
+fn catastrophes(texts: &[String], place: &Place) -> Vec<Unit> {
+    const LOOKED_AT: usize = 32;
+    const LONGEST: usize = 4 << 10;
+    const NAMES: [&str; 12] =
+        ["rm", "dd", "wipefs", "shred", "chmod", "chown", "chgrp", "find", "mv", "cp", "tee", "fdisk"];
+    let names = |segment: &str| {
+        segment.split_ascii_whitespace().any(|word| {
+            let name = word.rsplit('/').next().unwrap_or(word).trim_matches(['\'', '"', '\\']);
+            NAMES.contains(&name) || name.starts_with("mkfs")
+        })
+    };
+    let commands = texts.iter().flat_map(|text| super::unread::commands(text));
+    let like = commands.filter(|text| text.len() <= LONGEST && text.contains(['/', '~']) && names(text));
+    let units = like.take(LOOKED_AT).flat_map(|text| walk::walk(text, place).units);
+    units.filter(|unit| unit.floor.as_ref().is_some_and(|(least, _)| *least == Action::Deny)).collect()
 }
 
 /// What "always" would grant: for one plain command the words that name what it does and ` *`, or

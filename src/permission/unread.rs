@@ -49,6 +49,12 @@ pub(super) fn begins_at(rule: &Rule, words: &[String], fits: &dyn Fn(&str) -> bo
     None
 }
 
+/// What may be commands in a text, quotes not read.
+pub(super) fn commands(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
+    text.split(ends).map(str::trim).filter(|command| !command.is_empty())
+}
+
 /// A deny that speaks about a command in a text, and that command. Quotes are not read but left out,
 /// so what stands in one may look like a command; a program that runs others may run any of its
 /// words.
@@ -61,8 +67,7 @@ pub(super) fn denied<'r>(
     let lower = |c: char| c.to_lowercase().next().unwrap_or(c);
     let letters: Vec<char> = beginnings.iter().filter_map(|first| first.chars().next()).map(lower).collect();
     let open = beginnings.iter().any(|first| first.is_empty());
-    let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
-    for segment in text.split(ends).map(str::trim).filter(|segment| !segment.is_empty()) {
+    for segment in commands(text) {
         if open {
             let wild = denies.iter().zip(&beginnings).filter(|(_, first)| first.is_empty());
             let found = wild.map(|(rule, _)| *rule).find(|rule| speaks(rule, segment) && stands(rule, segment));

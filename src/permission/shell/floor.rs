@@ -28,7 +28,7 @@ pub(super) fn device(text: &str, unit: &mut Unit) {
     ];
     if disks.iter().any(|disk| name.starts_with(disk)) {
         unit.floor(Action::Deny, &format!("{text} is a disk: writing to it destroys what is on it"));
-    } else if !name.starts_with("pts/") && !name.starts_with("shm/") {
+    } else {
         unit.floor(Action::Ask, &format!("{text} is a device"));
     }
 }

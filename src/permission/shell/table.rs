@@ -304,7 +304,7 @@ pub(super) const READERS: [Program; 31] = [
     },
     Program { turns: &["-i", "--inplace", "-s", "--split-exp"], ..reader(&["yq"], Use::TextThenRead, "opI") },
     reader(&["nm", "objdump", "readelf", "size", "ldd", "otool"], Use::Read, "jMmD"),
-    Program { turns: &["-e", "e", "E", "--environment"], ..reader(&["ps"], Use::Nothing, "pCGgotuU") },
+    Program { turns: &["-E", "e", "E", "--environment"], ..reader(&["ps"], Use::Nothing, "pCGgotuU") },
     reader(&["cloc", "tokei", "scc", "wcc"], Use::List, ""),
     reader(&["zipinfo", "lsof"], Use::List, ""),
     Program {

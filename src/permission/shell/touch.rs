@@ -51,9 +51,26 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether a path that is written to is a device, however it is spelled. What lies in the memory
+    /// that looks like a directory of devices is a file like any other.
+    fn device(&self, text: &str, unit: &mut Unit, state: &State) -> bool {
+        if !text.contains("dev") && state.cwd.iter().all(|cwd| !cwd.starts_with("/dev")) {
+            return false;
+        }
+        let from = state.cwd.first().map_or(Path::new("/"), PathBuf::as_path);
+        let plain = crate::worktree::normal(&from.join(text)).display().to_string();
+        let device = plain.starts_with("/dev/") && !plain.starts_with("/dev/shm/");
+        if device {
+            super::floor::device(&plain, unit);
+        }
+        device
+    }
+
     fn unknown_path(&self, access: Access, arg: &Arg, unit: &mut Unit) {
         unit.plans_only = false;
         match access {
+            // `~somebody`: a place outside, wherever it is.
+            Access::List if arg.literal => unit.floor(Action::Ask, &format!("where {} lies is not known", arg.raw)),
             Access::List => {}
             Access::Read => unit.floor(Action::Ask, &format!("which file it reads as {} is not known", arg.raw)),
             Access::Edit => unit.floor(Action::Ask, &format!("which file it changes as {} is not known", arg.raw)),
@@ -79,8 +96,7 @@ impl Walk<'_> {
             self.unseen(access, text, unit);
             return;
         }
-        if text.starts_with("/dev/") && access == Access::Edit {
-            super::floor::device(text, unit);
+        if access == Access::Edit && self.device(text, unit, state) {
             return;
         }
         let absolute = Path::new(text).is_absolute() || text.starts_with("~");
