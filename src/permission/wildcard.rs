@@ -20,40 +20,55 @@ pub fn matches_folded(pattern: &str, text: &str) -> bool {
 /// aside.
 pub fn may_match(pattern: &str, text: &str) -> bool {
     let fold = |c: char| slash(c).to_lowercase().next().unwrap_or(c);
+    // What is certain on both sides: most texts differ there, and need not be looked at further.
+    let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?')).map(fold);
+    if certain.zip(text.chars().take_while(|c| *c != UNKNOWN).map(fold)).any(|(p, t)| p != t) {
+        return false;
+    }
     let text: Vec<char> = text.chars().map(fold).collect();
     either(pattern, |pattern| {
-        let pattern: Vec<char> = pattern.chars().map(fold).collect();
         // One row per pattern character: which beginnings of the text it can have consumed. The last
-        // place stays reachable while the text may still grow at an unknown.
+        // place stays reachable while the text may still grow at an unknown. Only what lies before the
+        // farthest of them is looked at: most patterns are done after a letter or two.
         let mut reach = vec![false; text.len() + 1];
         reach[0] = true;
-        spread(&mut reach, &text);
-        for c in pattern {
-            let mut next = vec![false; text.len() + 1];
-            for at in 0..=text.len() {
-                if c == '*' {
-                    next[at] = reach[at] || (at > 0 && next[at - 1]);
+        let mut far = spread(&mut reach, &text, 0);
+        let mut next = vec![false; text.len() + 1];
+        for c in pattern.chars().map(fold) {
+            let last = if c == '*' { text.len() } else { (far + 1).min(text.len()) };
+            let mut any = None;
+            for at in 0..=last {
+                next[at] = if c == '*' {
+                    reach[at] || (at > 0 && next[at - 1])
                 } else {
                     let here = at > 0 && reach[at - 1] && (text[at - 1] == c || c == '?');
                     // The unknown run may hold this character and go on.
                     let within = at < text.len() && text[at] == UNKNOWN && reach[at];
-                    next[at] = here || within;
-                }
+                    here || within
+                };
+                any = if next[at] { Some(at) } else { any };
             }
-            spread(&mut next, &text);
-            reach = next;
+            let Some(farthest) = any else { return false };
+            std::mem::swap(&mut reach, &mut next);
+            next[..=last].fill(false);
+            far = spread(&mut reach, &text, farthest);
         }
         reach[text.len()]
     })
 }
 
-/// An unknown run may be empty: what reaches it reaches what follows it.
-fn spread(reach: &mut [bool], text: &[char]) {
-    for (at, c) in text.iter().enumerate() {
-        if *c == UNKNOWN && reach[at] {
+/// An unknown run may be empty: what reaches it reaches what follows it. `far` is the farthest place
+/// that is reached; what comes back is the new one.
+fn spread(reach: &mut [bool], text: &[char], mut far: usize) -> usize {
+    let mut at = 0;
+    while at <= far && at < text.len() {
+        if text[at] == UNKNOWN && reach[at] {
             reach[at + 1] = true;
+            far = far.max(at + 1);
         }
+        at += 1;
     }
+    far
 }
 
 /// Whether every text that matches `narrow` matches `broad` too. May say no where the answer is yes,

@@ -203,8 +203,11 @@ impl Walk<'_> {
             }
             return;
         }
-        let many = self.made >= MADE && parts.iter().any(|part| matches!(part, Part::Brace(_)));
-        match Some(&parts).filter(|_| !many).and_then(|parts| braces(parts)) {
+        if !parts.iter().any(|part| matches!(part, Part::Brace(_))) {
+            args.push(Arg { raw: raw.to_owned(), values: values(&parts), literal });
+            return;
+        }
+        match Some(&parts).filter(|_| self.made < MADE).and_then(|parts| braces(parts)) {
             Some(words) => {
                 self.made += words.len() - 1;
                 let many = words.len() > 1;
