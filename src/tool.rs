@@ -388,7 +388,6 @@ pub fn schema<T: JsonSchema>() -> Value {
     input::simplify(&mut schema);
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("description");
-        schema.insert("additionalProperties".into(), Value::Bool(false));
         schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     }
     schema

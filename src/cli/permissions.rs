@@ -83,7 +83,8 @@ fn policy(agent: &str, environment: &Environment) -> anyhow::Result<Policy> {
         bail!("there is no agent \"{agent}\"; there are: {}", names.join(", "));
     };
     let place = Place::new(environment, &here.worktree, &here.cwd);
-    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), place })
+    let private = here.loaded.settings.webfetch_private.clone();
+    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), private, place })
 }
 
 fn check(policy: &Policy) -> anyhow::Result<u8> {

@@ -91,7 +91,7 @@ fn judge(rules: &Rules, key: &str, text: &str, place: &Place) -> (Action, String
     let need = match key {
         "bash" => command_need(text, place),
         "webfetch" => {
-            return match judge_url(rules, text, &[]) {
+            return match judge_url(rules, text, &[], &[]) {
                 UrlVerdict::Judged(action, reason) => (action, format!(": {reason}")),
                 UrlVerdict::Refused(reason) => (Action::Deny, format!(": {reason}")),
             };

@@ -14,6 +14,8 @@ pub struct Policy {
     pub rules: Rules,
     /// What was granted before.
     pub grants: Rules,
+    /// Hosts of this machine and network that may be fetched from.
+    pub private: Vec<String>,
     /// Where it is judged; a line may name another cwd.
     pub place: Place,
 }
@@ -75,7 +77,7 @@ pub fn check_line(policy: &Policy, line: &str) -> String {
         };
     }
     if let Some(address) = &question.url {
-        return match url::judge_url(&policy.rules, address, &[]) {
+        return match url::judge_url(&policy.rules, address, &[], &policy.private) {
             UrlVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], Some(reason)),
             UrlVerdict::Refused(reason) => answer(id, "refuse", None, &[], Some(reason)),
         };
@@ -111,7 +113,12 @@ mod tests {
     #[test]
     fn lines_are_answered() {
         let lab = Lab::new();
-        let policy = Policy { rules: r2(&lab.place), place: lab.place.clone(), ..Policy::default() };
+        let policy = Policy {
+            rules: r2(&lab.place),
+            private: vec!["*.corp.internal".into()],
+            place: lab.place.clone(),
+            ..Policy::default()
+        };
         let denied = ask(&policy, r#"{"id": 7, "bash": "sudo rm x"}"#);
         assert_eq!((&denied["id"], &denied["verdict"]), (&json!(7), &json!("deny")));
         assert_eq!(denied["rule"]["pattern"], "rm*");
@@ -121,6 +128,7 @@ mod tests {
             (r#"{"id": 1, "permission": "edit", "path": "a.txt"}"#, "allow"),
             (r#"{"id": 1, "permission": "read", "path": ".env"}"#, "ask"),
             (r#"{"id": 1, "permission": "webfetch", "url": "http://127.0.0.1/"}"#, "deny"),
+            (r#"{"id": 1, "permission": "webfetch", "url": "http://wiki.corp.internal/"}"#, "allow"),
             (r#"{"id": 1, "permission": "doom_loop", "pattern": "bash"}"#, "ask"),
             (r#"{"id": 1, "bash": "ls > f", "cwd": "../out"}"#, "ask"),
             (r#"{"id": 1}"#, "refuse"),

@@ -101,13 +101,13 @@ impl Address {
     }
 }
 
-/// Judges an address before anything is resolved. `secrets` as for [`Address::need`].
-pub fn judge_url(rules: &Rules, text: &str, secrets: &[String]) -> UrlVerdict {
+/// Judges an address before anything is resolved. `secrets` and `private` as for [`Address::need`].
+pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
     let address = match Address::read(text) {
         Ok(address) => address,
         Err(reason) => return UrlVerdict::Refused(reason),
     };
-    let verdict = evaluate(rules, &Rules::default(), &address.need(secrets, &[]));
+    let verdict = evaluate(rules, &Rules::default(), &address.need(secrets, private));
     let reason = verdict.reason.unwrap_or_else(|| match verdict.rule {
         Some(rule) if rule.pattern == "*" => format!("the default for {}", address.host),
         Some(rule) => format!("\"{}\" names {}", rule.pattern, address.host),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn verdict(text: &str) -> &'static str {
-        match judge_url(&rules(), text, &["sk-live-0123456789".into()]) {
+        match judge_url(&rules(), text, &["sk-live-0123456789".into()], &[]) {
             UrlVerdict::Judged(Action::Allow, _) => "allow",
             UrlVerdict::Judged(Action::Ask, _) => "ask",
             UrlVerdict::Judged(Action::Deny, _) => "deny",
@@ -435,7 +435,7 @@ mod tests {
         ];
         for (rules, url, expected) in table {
             let rules = Rules(rules.iter().map(rule).collect());
-            let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[]) else { panic!("{url}") };
+            let UrlVerdict::Judged(action, _) = judge_url(&rules, url, &[], &[]) else { panic!("{url}") };
             assert_eq!(action, *expected, "{rules:?} {url}");
         }
     }

@@ -171,7 +171,6 @@ mod tests {
                     "offset": {"description": "First line, from 1", "minimum": 0, "type": "integer"},
                 },
                 "required": ["filePath"],
-                "additionalProperties": false,
             })
         );
     }

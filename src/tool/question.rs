@@ -45,14 +45,12 @@ pub struct Item {
     #[serde(default)]
     #[schemars(with = "Vec<Choice>")]
     pub options: Option<Vec<Choice>>,
-    /// Whether several may be chosen
     pub multiple: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Choice {
     pub label: String,
-    /// What follows from it
     #[serde(default)]
     #[schemars(with = "String")]
     pub description: Option<String>,

@@ -22,6 +22,12 @@ const LINK: usize = 600;
 /// The longest address that is worth repeating.
 const ADDRESS: usize = 1_000;
 
+/// Elements whose words are not shown.
+const UNSHOWN: [&str; 15] = [
+    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea", "canvas",
+    "audio", "video", "datalist", "map",
+];
+
 /// What a page says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Read {
@@ -334,16 +340,15 @@ impl<'a> Writer<'a> {
             *open += usize::from(skipped == name && !tag.self_closing);
             return;
         }
+        let raw = matches!(name, "script" | "style" | "textarea" | "iframe");
+        if UNSHOWN.contains(&name) && (raw || !tag.self_closing) {
+            self.skipped = Some((name.to_owned(), 1));
+            return;
+        }
         if self.pre.is_some() && !matches!(name, "br" | "pre" | "code") {
             return;
         }
         match name {
-            "script" | "style" | "noscript" | "template" | "svg" | "math" | "iframe" | "object" | "select"
-            | "textarea" | "canvas" | "audio" | "video" | "datalist"
-                if !tag.self_closing || matches!(name, "script" | "style" | "textarea" | "iframe") =>
-            {
-                self.skipped = Some((name.to_owned(), 1));
-            }
             // Only the first one names the page.
             "title" => self.in_title = !std::mem::replace(&mut self.has_title, true),
             "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.paragraph(2),
@@ -738,4 +743,100 @@ mod tests {
         let text = read(&many, &Url::parse(&long).unwrap(), false).text;
         assert!(text.len() < LONGEST + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
     }
+
+    /// Whatever is opened, closed or left open: no word is lost, none changes places, and what is not
+    /// shown stays hidden.
+    fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
+        let mut words = Vec::new();
+        let mut html = String::new();
+        for piece in pieces {
+            if *piece == "W" {
+                words.push(format!("w{}.", words.len()));
+                html.push_str(&words[words.len() - 1]);
+            } else {
+                html.push_str(piece);
+            }
+        }
+        let text = read_at(&html, plain);
+        let mut from = 0;
+        for word in &words {
+            match text[from..].find(word.as_str()) {
+                Some(at) => from += at + word.len(),
+                None => return Err(format!("{word} is lost\n{html}\n{text}")),
+            }
+        }
+        if text.contains("HIDDEN") { Err(format!("hidden\n{html}\n{text}")) } else { Ok(()) }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_word_is_lost(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..80), plain: bool) {
+            keeps_its_words(&pieces, plain).map_err(proptest::test_runner::TestCaseError::fail)?;
+        }
+    }
+
+    const PIECES: &[&str] = &[
+        "W",
+        "W",
+        "W",
+        " ",
+        "\n",
+        "|",
+        "`",
+        "&amp;",
+        "\u{202e}",
+        "<p>",
+        "</p>",
+        "<div>",
+        "</div>",
+        "<br>",
+        "<hr>",
+        "<h1>",
+        "</h1>",
+        "<h3>",
+        "</h3>",
+        "<ul>",
+        "</ul>",
+        "<ol start=7>",
+        "</ol>",
+        "<li>",
+        "</li>",
+        "<dl>",
+        "<dt>",
+        "<dd>",
+        "</dd>",
+        "<blockquote>",
+        "</blockquote>",
+        "<table>",
+        "</table>",
+        "<tr>",
+        "</tr>",
+        "<td>",
+        "</td>",
+        "<th>",
+        "<pre>",
+        "</pre>",
+        "<code class=language-x>",
+        "</code>",
+        "<b>",
+        "</b>",
+        "<em>",
+        "</em>",
+        "<s>",
+        "</s>",
+        "<a href=/x>",
+        "<a>",
+        "</a>",
+        "<script>HIDDEN</script>",
+        "<style>HIDDEN</style>",
+        "<template>HIDDEN</template>",
+        "<svg><title>HIDDEN</title></svg>",
+        "<!-- HIDDEN -->",
+        "<select><option>HIDDEN</select>",
+        "<img alt=cat src=c.png>",
+        "<unknown>",
+        "</unknown>",
+        "<p/>",
+        "<>",
+    ];
 }
