@@ -57,7 +57,8 @@ fn look(mut history: History, tracker: &Tracker) -> (History, Vec<(MessageId, Pa
     (history, settled)
 }
 
-fn sweep(files: &[FileChange]) {
+/// Clears away what was left unfinished beside these files.
+pub(super) fn sweep(files: &[FileChange]) {
     let dirs: BTreeSet<&Path> = files.iter().filter_map(|change| Path::new(&change.path).parent()).collect();
     dirs.into_iter().for_each(disk::sweep);
 }

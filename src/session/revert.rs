@@ -138,6 +138,7 @@ pub async fn undo(
     };
     let mut wanted = std::mem::take(&mut entry.left);
     if unfinished {
+        cleared(&entry).await;
         wanted.append(&mut entry.files);
     }
     let mut planned = plan(wanted, hands, force).await;
@@ -188,6 +189,9 @@ pub async fn redo(
 ) -> Result<Report, Nothing> {
     let (before, start) = (record.clone(), visible(messages, &record.undone));
     let Some(entry) = record.undone.last_mut() else { return Err(Nothing::ToRedo) };
+    if !entry.done {
+        cleared(entry).await;
+    }
     // Until it is done, what is on the disk is somewhere between.
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
@@ -248,6 +252,15 @@ fn between(messages: &[Message]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let twice = changes::runs(messages).into_iter().filter(|run| !seen.insert(run.path.clone()));
     twice.map(|run| run.path).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Clears away what an undo or a redo that was killed has left beside its files.
+async fn cleared(entry: &Undone) {
+    let files = entry.files.clone();
+    let work = move || interrupted::sweep(&files);
+    if let Err(e) = spawn_blocking(work).await {
+        tracing::warn!("what a killed undo has left was not looked for: {e}");
+    }
 }
 
 async fn written(record: &Record, keep: &Recorder) -> Result<(), String> {
