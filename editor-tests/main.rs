@@ -29,6 +29,7 @@ mod replay;
 mod repositories;
 mod result;
 mod sandbox;
+mod servers;
 mod sessions;
 mod spoil;
 mod talk;
@@ -62,32 +63,21 @@ fn main() -> ExitCode {
     for group in groups {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
     }
-    for (name, run) in faults::ALL {
-        trials.push(test(format!("faults/{name}"), run));
-    }
-    for (name, run) in replay::ALL {
-        trials.push(test(format!("sessions/{name}"), run));
-    }
-    for (name, run) in repositories::ALL {
-        trials.push(test(format!("sessions/undone in {name}"), run));
-    }
-    for (name, run) in sessions::ALL {
-        trials.push(test(format!("sessions/{name}"), run));
-    }
-    for (name, run) in conversations::ALL {
-        trials.push(test(format!("conversations/{name}"), run));
-    }
-    for (name, run) in files::ALL {
-        trials.push(test(format!("files/{name}"), run));
-    }
-    for (name, run) in providers::ALL {
-        trials.push(test(format!("providers/{name}"), run));
-    }
-    for (name, run) in sandbox::ALL {
-        trials.push(test(format!("sandbox/{name}"), run));
-    }
-    for (name, run) in anytime::ALL {
-        trials.push(test(format!("anytime/{name}"), run));
+    type Tests = &'static [(&'static str, fn())];
+    let written: [(&str, Tests); 10] = [
+        ("faults/", &faults::ALL),
+        ("sessions/", &replay::ALL),
+        ("sessions/undone in ", &repositories::ALL),
+        ("sessions/", &sessions::ALL),
+        ("conversations/", &conversations::ALL),
+        ("files/", &files::ALL),
+        ("providers/", &providers::ALL),
+        ("sandbox/", &sandbox::ALL),
+        ("anytime/", &anytime::ALL),
+        ("servers/", &servers::ALL),
+    ];
+    for (kind, tests) in written {
+        trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));

@@ -171,7 +171,7 @@ impl Servers {
         tokio::time::timeout(PATIENCE, all).await.ok();
     }
 
-    /// What the user has not been told: which servers do not work, and which are late.
+    /// What the user has not been told: which servers do not work. One that is late is there at a later step.
     fn news(&self) -> Vec<Event> {
         let mut list = self.list();
         let mut news = Vec::new();
@@ -187,10 +187,12 @@ impl Servers {
                     server.told = true;
                     continue;
                 }
-                State::Failed(why, _) => (
-                    format!("The MCP server {name} does not work: {}", text::title(why)),
-                    Some(format!("Configured in {source}. {why}")),
-                ),
+                State::Failed(why, _) => {
+                    let short = text::title(why);
+                    let rest = if short == *why { String::new() } else { format!(" {why}") };
+                    let title = format!("The MCP server {name} does not work: {short}");
+                    (title, Some(format!("Configured in {source}.{rest}")))
+                }
             };
             server.told = true;
             news.push(Event::Notice { severity: Severity::Warning, title, details });
@@ -331,7 +333,8 @@ async fn talk(connection: &Connection, stdin: ChildStdin, stdout: ChildStdout) -
         Err(_) => return late("answer"),
     };
     let peer = running.peer().clone();
-    let instructions = peer.peer_info().and_then(|info| info.instructions.clone());
+    let said = peer.peer_info().and_then(|info| info.instructions.clone());
+    let instructions = said.map(|said| text::cut_chars(&said, tool::WORDS));
     let over = running.waiting();
     tokio::pin!(over);
     loop {

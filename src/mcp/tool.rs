@@ -18,8 +18,8 @@ use crate::tool::{AnyTool, Boxed, Context, Description, Failure, Output, Prepare
 
 /// The longest name providers take.
 const NAME: usize = 64;
-/// What a server may say about one tool, in characters.
-const WORDS: usize = 10_000;
+/// What a server may say about one tool, or about itself, in characters.
+pub(super) const WORDS: usize = 10_000;
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
