@@ -6,6 +6,7 @@
 
 pub mod anthropic;
 pub mod auth;
+pub mod body;
 pub mod catalog;
 pub mod chat;
 pub mod classify;

@@ -6,7 +6,7 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{CallResult, Input, Message, Output, Params, Tool};
+use adjutant::model::request::{CallResult, Draft, Input, Message, Output, Params, Tool};
 use adjutant::model::responses::Responses;
 use adjutant::model::sse::Parser;
 use adjutant::model::wire::{Knobs, Target, Wire};
@@ -127,6 +127,7 @@ fn history() -> Request {
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
+        draft: Draft::default(),
     }
 }
 
@@ -134,5 +135,21 @@ fn history() -> Request {
 fn encode_a_thousand_messages(bencher: Bencher, name: &str) {
     let request = history();
     let target = Target { base_url: "http://127.0.0.1:9/v1".into(), ..Target::default() };
-    bencher.bench_local(|| wire(name).encode(&request, &target, &Knobs::default()).map(|call| call.body.len()));
+    let encode = |request: Request| wire(name).encode(&request, &target, &Knobs::default()).map(|call| call.body.len());
+    bencher.with_inputs(|| request.clone()).bench_local_values(encode);
+}
+
+/// The same, where all but the last two were written before.
+#[divan::bench(args = WIRES, sample_count = 50)]
+fn encode_what_is_new_in_a_thousand_messages(bencher: Bencher, name: &str) {
+    let request = history();
+    let target = Target { base_url: "http://127.0.0.1:9/v1".into(), ..Target::default() };
+    let encode = |request: &Request| wire(name).encode(request, &target, &Knobs::default()).map(|call| call.body.len());
+    let next = || {
+        let mut before = request.clone();
+        before.messages.truncate(request.messages.len() - 2);
+        drop(encode(&before));
+        Request { draft: Draft::after(before), ..request.clone() }
+    };
+    bencher.with_inputs(next).bench_local_refs(|request| encode(request));
 }

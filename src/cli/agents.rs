@@ -12,7 +12,7 @@ use crate::agent::{Mode, create, show};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
-use crate::model::request::{Input, Message, Params};
+use crate::model::request::{Draft, Input, Message, Params};
 use crate::model::{Delta, Model, Provider, Request};
 use crate::session::models::Sources;
 
@@ -135,6 +135,7 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
         must_call: false,
         params,
         session: "agents-create".into(),
+        draft: Draft::default(),
     };
     let mut answer = provider.ask(Arc::new(request));
     let mut words = String::new();

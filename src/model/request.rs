@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::Model;
+pub use super::body::Draft;
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub struct Request {
     pub params: Params,
     /// Names the conversation, for the provider's cache.
     pub session: String,
+    /// What it becomes on the wire; no part of the question.
+    pub draft: Draft,
 }
 
 /// Sampling and limits.
@@ -129,6 +132,40 @@ pub struct CallResult {
     pub failed: bool,
     /// Images and the like that came out.
     pub attachments: Vec<Attachment>,
+}
+
+impl Message {
+    /// Whether it says the same, byte for byte. What is shared need not be compared.
+    pub fn same(&self, other: &Self) -> bool {
+        let (Self::Results(results), Self::Results(others)) = (self, other) else { return self == other };
+        results.len() == others.len() && results.iter().zip(others).all(|(one, other)| one.same(other))
+    }
+
+    /// How many bytes it has, about.
+    pub fn length(&self) -> usize {
+        let input = |input: &Input| match input {
+            Input::Text(text) => text.len(),
+            Input::File(file) => file.data.len(),
+        };
+        let output = |output: &Output| match output {
+            Output::Text { text, .. } | Output::Reasoning { text, .. } => text.len(),
+            Output::Call { .. } => 256,
+        };
+        match self {
+            Self::User(inputs) => inputs.iter().map(input).sum(),
+            Self::Assistant(outputs) => outputs.iter().map(output).sum(),
+            Self::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+        }
+    }
+}
+
+impl CallResult {
+    fn same(&self, other: &Self) -> bool {
+        let Self { id, provider_id, name, text, failed, attachments } = self;
+        (Arc::ptr_eq(text, &other.text) || *text == other.text)
+            && (id, provider_id, name, failed, attachments)
+                == (&other.id, &other.provider_id, &other.name, &other.failed, &other.attachments)
+    }
 }
 
 impl Attachment {

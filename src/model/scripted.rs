@@ -152,6 +152,7 @@ mod tests {
             must_call: false,
             params: request::Params::default(),
             session: "s".into(),
+            draft: request::Draft::default(),
         })
     }
 

@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::request::{Attachment, Input, Message, Output};
+use super::request::{Attachment, Message, Output};
 use super::sse::Flow;
 use super::{Delta, Error, Model, Request};
 pub use crate::config::settings::Secret;
@@ -52,7 +51,7 @@ pub trait Decoder: Send {
 }
 
 /// Where to ask, and as whom.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Target {
     /// The provider's id in the configuration.
     pub provider: String,
@@ -110,81 +109,6 @@ pub struct Call {
     pub headers: Vec<(String, String)>,
     /// JSON.
     pub body: Bytes,
-}
-
-/// The beginning of a body that ends in what grows: the options first, the conversation last, so
-/// that the bytes of one request are the beginning of the next one's.
-pub struct Body {
-    bytes: Vec<u8>,
-    empty: bool,
-}
-
-impl Body {
-    /// A body with these fields, with the user's options merged over them. A `null` takes a field
-    /// out. Fields of the conversation itself cannot be overridden.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`] for what cannot be JSON.
-    pub fn new(mut head: Map<String, Value>, options: &Map<String, Value>, reserved: &[&str]) -> Result<Self, Error> {
-        for (name, value) in options {
-            if !reserved.contains(&name.as_str()) {
-                merge(head.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-        head.retain(|_, value| !value.is_null());
-        let mut bytes = serde_json::to_vec(&head).map_err(unencodable)?;
-        bytes.pop();
-        Ok(Self { bytes, empty: head.is_empty() })
-    }
-
-    /// With room for what the request holds, so that it need not be moved as it grows.
-    #[must_use]
-    pub fn for_request(mut self, request: &Request) -> Self {
-        let outputs = |output: &Output| match output {
-            Output::Text { text, .. } | Output::Reasoning { text, .. } => text.len(),
-            Output::Call { .. } => 256,
-        };
-        let message = |message: &Message| match message {
-            Message::User(inputs) => inputs.iter().map(input).sum(),
-            Message::Assistant(said) => said.iter().map(outputs).sum(),
-            Message::Results(results) => results.iter().map(|result| result.text.len()).sum::<usize>(),
-        };
-        let length: usize = request.messages.iter().map(message).sum();
-        // Line ends and quotes take two bytes.
-        self.bytes.reserve(length + length / 8 + 128 * request.messages.len());
-        self
-    }
-
-    /// One more field.
-    ///
-    /// # Errors
-    /// [`Error::BadRequest`] for what cannot be JSON.
-    pub fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
-        if !self.empty {
-            self.bytes.push(b',');
-        }
-        self.empty = false;
-        serde_json::to_writer(&mut self.bytes, name).map_err(unencodable)?;
-        self.bytes.push(b':');
-        serde_json::to_writer(&mut self.bytes, value).map_err(unencodable)
-    }
-
-    /// The whole.
-    pub fn finish(mut self) -> Bytes {
-        self.bytes.push(b'}');
-        self.bytes.into()
-    }
-}
-
-fn input(input: &Input) -> usize {
-    match input {
-        Input::Text(text) => text.len(),
-        Input::File(file) => file.data.len(),
-    }
-}
-
-fn unencodable(e: serde_json::Error) -> Error {
-    Error::BadRequest(format!("The request could not be written as JSON: {e}."))
 }
 
 /// Lays one value over another: objects key by key, everything else replaced.
@@ -270,8 +194,6 @@ pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -286,18 +208,5 @@ mod tests {
             let target = Target { base_url: base.into(), ..Target::default() };
             assert_eq!(target.url(path), expected);
         }
-    }
-
-    #[test]
-    fn options_go_over_the_head_and_never_into_the_conversation() {
-        let head = json!({"model": "m", "stream": true, "a": {"b": 1, "c": 2}});
-        let options = json!({"a": {"b": 3}, "stream": null, "messages": [], "d": 4});
-        let mut body =
-            Body::new(head.as_object().unwrap().clone(), options.as_object().unwrap(), &["messages"]).unwrap();
-        body.field("messages", &["x"]).unwrap();
-        assert_eq!(body.finish(), r#"{"model":"m","a":{"b":3,"c":2},"d":4,"messages":["x"]}"#);
-        let mut empty = Body::new(Map::new(), &Map::new(), &[]).unwrap();
-        empty.field("x", &1).unwrap();
-        assert_eq!(empty.finish(), r#"{"x":1}"#);
     }
 }

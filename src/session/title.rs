@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{Input, Message as Said, Params};
+use crate::model::request::{Draft, Input, Message as Said, Params};
 use crate::model::{Delta, Request, offline};
 use crate::turn::{History, Scope};
 
@@ -60,6 +60,7 @@ pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<
             options: agent.options.clone(),
         },
         session: format!("{}-title", scope.session),
+        draft: Draft::default(),
         model,
     };
     Some(tokio::spawn(async move {

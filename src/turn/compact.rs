@@ -15,7 +15,7 @@ use crate::environment::Timestamp;
 use crate::event::{Compaction as Progress, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{Input, Message as Asked, Params};
+use crate::model::request::{Draft, Input, Message as Asked, Params};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -268,6 +268,7 @@ fn question(scope: &Scope, writer: &Writer, prompt: &Prompt, room: usize) -> Req
         params: writer.params.clone(),
         // A conversation of its own, as far as a provider's cache is concerned.
         session: format!("{}-summary", scope.session),
+        draft: Draft::default(),
     }
 }
 

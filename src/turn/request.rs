@@ -11,7 +11,7 @@ use super::view::view;
 use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
 use crate::model::Request;
-use crate::model::request::{Attachment, CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
 
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
@@ -39,6 +39,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
             options: frame.agent.options.clone(),
         },
         session: session.into(),
+        draft: Draft::default(),
     }
 }
 

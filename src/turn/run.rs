@@ -44,6 +44,7 @@ pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
 }
 
 async fn steps(history: &mut History, scope: &Scope) -> Outcome {
+    let mut asked = None;
     loop {
         if scope.cancelled.is_cancelled() {
             return Outcome::Cancelled;
@@ -78,6 +79,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             // What is old goes first; where that is enough, nothing needs to be summarised.
             Next::Compact(Why::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
+                asked = None;
                 let made = match frame::freeze(scope, false, &next::named(history)) {
                     Ok(frame) => compact::compact(history, scope, &frame, why, None).await,
                     Err(fault) => Err(Outcome::Failed(fault)),
@@ -98,7 +100,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
-        step::step(history, scope, &frame, made == 0).await;
+        step::step(history, scope, &frame, &mut asked, made == 0).await;
     }
 }
 

@@ -22,6 +22,7 @@ use crate::id::MessageId;
 use crate::message::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
+use crate::model::request::Draft;
 use crate::model::{Answer, Delta, Error, Model, Request};
 use crate::store;
 
@@ -36,9 +37,12 @@ const PIECE: usize = 16 << 10;
 const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
-/// shown before the prompt is on the disk.
-pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bool) {
-    let request = Arc::new(request::request(history, frame, scope.session.as_str()));
+/// shown before the prompt is on the disk. `asked` is the request of the step before it, and of this
+/// one afterwards: what was written of it need not be written again.
+pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &mut Option<Request>, first: bool) {
+    let mut request = request::request(history, frame, scope.session.as_str());
+    request.draft = asked.take().map(Draft::after).unwrap_or_default();
+    let request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
         parent: parent.map_or_else(|| MessageId::new(""), |m| m.id.clone()),
@@ -56,8 +60,9 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bo
     scope.record.message(&message).await;
 
     let witness = Witness::new(scope, &message.id);
-    let asked = ask(scope, frame, &request, &mut message, &witness, first).await;
-    if asked.is_ok() {
+    let answered = ask(scope, frame, &request, &mut message, &witness, first).await;
+    *asked = Arc::into_inner(request);
+    if answered.is_ok() {
         call::make(history, scope, frame, &mut message, &witness).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
@@ -67,7 +72,7 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, first: bo
     }
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.completed = Some(scope.now());
-        match asked {
+        match answered {
             Ok(end) => {
                 assistant.finish = Some(end.finish);
                 assistant.usage = end.usage;

@@ -5,8 +5,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::claude;
+use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
-use crate::model::wire::{Body, Call, CallNames, Knobs, Target, has_calls, readable, renamed};
+use crate::model::wire::{Call, CallNames, Knobs, Target, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -67,8 +68,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         };
         body.field("system", &system.iter().enumerate().map(block).collect::<Vec<_>>())?;
     }
-    body.field("messages", &turns(request, mark.as_ref()))?;
-    Ok(Call { url: target.url("/messages"), headers: headers(target, &options, request), body: body.finish() })
+    let body = body.finish("messages", &turns(request, mark.as_ref()), request, target)?;
+    Ok(Call { url: target.url("/messages"), headers: headers(target, &options, request), body })
 }
 
 fn headers(target: &Target, options: &Map<String, Value>, request: &Request) -> Vec<(String, String)> {
@@ -177,13 +178,13 @@ struct Turn<'a> {
 }
 
 /// The conversation. What the user's side says in a row is one message, results first.
-fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Turn<'a>> {
+fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>>> {
     let names = CallNames::new(request, |id| {
         id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
     });
     let model = &request.model;
-    let mut turns: Vec<Turn<'a>> = Vec::new();
-    for message in &request.messages {
+    let mut turns: Vec<Element<Turn<'a>>> = Vec::new();
+    for (at, message) in request.messages.iter().enumerate() {
         let (role, blocks): (_, Vec<Block<'a>>) = match message {
             Message::User(inputs) => ("user", inputs.iter().filter_map(|input| said(input, model)).collect()),
             Message::Assistant(outputs) => {
@@ -192,20 +193,27 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Turn<'a>> {
             Message::Results(results) => ("user", results.iter().map(|r| resulted(r, &names, model)).collect()),
         };
         let blocks = blocks.into_iter().map(|block| Marked { block, mark: None });
-        match turns.last_mut().filter(|turn| turn.role == role) {
-            Some(turn) => turn.content.extend(blocks),
-            None => turns.push(Turn { role, content: blocks.collect() }),
+        let upto = at + 1;
+        match turns.last_mut().filter(|turn| turn.value.role == role) {
+            Some(turn) => {
+                turn.upto = upto;
+                turn.value.content.extend(blocks);
+            }
+            None => {
+                turns.push(Element { upto, settled: true, value: Turn { role, content: blocks.collect() } });
+            }
         }
     }
-    turns.retain(|turn| !turn.content.is_empty());
+    turns.retain(|turn| !turn.value.content.is_empty());
     // The last message must not end in blanks where it is the model's own.
-    if let Some(Turn { role: "assistant", content }) = turns.last_mut()
+    if let Some(Turn { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
         && let Some(Marked { block: Block::Text { text, .. }, .. }) = content.last_mut()
     {
         text.truncate(text.trim_end().len());
     }
     for turn in turns.iter_mut().rev().take(2) {
-        if let Some(last) = turn.content.iter_mut().rev().find(|marked| marked.block.takes_mark()) {
+        turn.settled = false;
+        if let Some(last) = turn.value.content.iter_mut().rev().find(|marked| marked.block.takes_mark()) {
             last.mark = mark.cloned();
         }
     }

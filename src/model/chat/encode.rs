@@ -1,11 +1,12 @@
 //! A request as a Chat Completions call.
 
-use serde::ser::{SerializeMap, SerializeSeq};
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, DataUrl, Input, Message, Output, Tool};
-use crate::model::wire::{Body, Call, CallNames, Knobs, Target, has_calls, readable, renamed};
+use crate::model::wire::{Call, CallNames, Knobs, Target, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -27,7 +28,7 @@ const NAMES: &[(&str, &str)] = &[
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
     let dialect = Dialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
-    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?.for_request(request);
+    let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
     // Some gateways refuse calls in the history of a request that offers no tools.
     let noop = request.tools.is_empty() && has_calls(request) && dialect.wants_tools;
     if noop {
@@ -40,7 +41,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         }
     }
     let names = CallNames::new(request, |id| dialect.call_id(id));
-    body.field("messages", &Messages { request, dialect: &dialect, names })?;
+    let conversation = Conversation { request, dialect: &dialect, names };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
@@ -49,7 +50,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         headers.push(("x-session-affinity".to_owned(), request.session.clone()));
     }
     headers.extend(target.headers.iter().cloned());
-    Ok(Call { url: target.url("/chat/completions"), headers, body: body.finish() })
+    let body = body.finish("messages", &conversation.elements(), request, target)?;
+    Ok(Call { url: target.url("/chat/completions"), headers, body })
 }
 
 fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &Dialect) -> Map<String, Value> {
@@ -150,49 +152,59 @@ impl Serialize for Tools<'_> {
     }
 }
 
-struct Messages<'a> {
+struct Conversation<'a> {
     request: &'a Request,
     dialect: &'a Dialect,
     names: CallNames,
 }
 
-impl Serialize for Messages<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+/// One message as this wire has them.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Plain(Plain<'a>),
+    Said(Said<'a>),
+    Result(ToolMessage<'a>),
+}
+
+impl Conversation<'_> {
+    fn elements(&self) -> Vec<Element<Item<'_>>> {
         let messages = &self.request.messages;
-        let marked = |at: usize| self.dialect.marks && at + 2 >= messages.len();
-        let mut list = serializer.serialize_seq(None)?;
-        let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
-        if !system.is_empty() {
-            let content = if self.dialect.marks {
-                let last = system.len() - 1;
-                Content::Parts(system.iter().enumerate().map(|(i, text)| Piece::text(text, i == last)).collect())
-            } else {
-                Content::Text(system.join("\n\n").into())
-            };
-            list.serialize_element(&Plain { role: "system", content })?;
-        }
+        let mut elements = Vec::with_capacity(messages.len() + 1);
+        elements.extend(self.system().map(|value| Element { upto: 0, settled: true, value }));
         for (at, message) in messages.iter().enumerate() {
+            let marked = self.dialect.marks && at + 2 >= messages.len();
+            let mut add = |value| elements.push(Element { upto: at + 1, settled: !marked, value });
             match message {
                 Message::User(inputs) => {
                     if self.dialect.mistral && at > 0 && matches!(messages[at - 1], Message::Results(_)) {
-                        list.serialize_element(&Plain { role: "assistant", content: Content::Text("Done.".into()) })?;
+                        add(Item::Plain(Plain { role: "assistant", content: Content::Text("Done.".into()) }));
                     }
-                    list.serialize_element(&Plain { role: "user", content: self.inputs(inputs, marked(at)) })?;
+                    add(Item::Plain(Plain { role: "user", content: self.inputs(inputs, marked) }));
                 }
                 Message::Assistant(outputs) => {
-                    let said = Said { outputs, names: &self.names, dialect: self.dialect, marked: marked(at) };
+                    let said = Said { outputs, names: &self.names, dialect: self.dialect, marked };
                     if !said.is_empty() {
-                        list.serialize_element(&said)?;
+                        add(Item::Said(said));
                     }
                 }
-                Message::Results(results) => self.results(results, marked(at), &mut list)?,
+                Message::Results(results) => self.results(results, marked, add),
             }
         }
-        list.end()
+        elements
     }
-}
 
-impl Messages<'_> {
+    fn system(&self) -> Option<Item<'_>> {
+        let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
+        let last = system.len().checked_sub(1)?;
+        let content = if self.dialect.marks {
+            Content::Parts(system.iter().enumerate().map(|(i, text)| Piece::text(text, i == last)).collect())
+        } else {
+            Content::Text(system.join("\n\n").into())
+        };
+        Some(Item::Plain(Plain { role: "system", content }))
+    }
+
     fn inputs<'a>(&self, inputs: &'a [Input], marked: bool) -> Content<'a> {
         let only_text = inputs.iter().all(|input| matches!(input, Input::Text(_)));
         if only_text && !marked {
@@ -219,7 +231,7 @@ impl Messages<'_> {
     }
 
     /// A tool message holds words only, so pictures follow in the user's place.
-    fn results<S: SerializeSeq>(&self, results: &[CallResult], marked: bool, list: &mut S) -> Result<(), S::Error> {
+    fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(Item<'a>)) {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
             let content = if marked && i == last {
@@ -227,15 +239,14 @@ impl Messages<'_> {
             } else {
                 Content::Text((&*result.text).into())
             };
-            list.serialize_element(&ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content })?;
+            add(Item::Result(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
         }
         let mut pieces: Vec<Piece<'_>> =
             results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
         if !pieces.is_empty() {
             pieces.insert(0, Piece::text(prompts::wire("from-result"), false));
-            list.serialize_element(&Plain { role: "user", content: Content::Parts(pieces) })?;
+            add(Item::Plain(Plain { role: "user", content: Content::Parts(pieces) }));
         }
-        Ok(())
     }
 }
 

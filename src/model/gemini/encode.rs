@@ -5,8 +5,9 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{generation, schema};
+use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output};
-use crate::model::wire::{Body, Call, Knobs, Target, has_calls, merge, readable};
+use crate::model::wire::{Call, Knobs, Target, has_calls, merge, readable};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -53,7 +54,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     } else if has_calls(request) {
         body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "NONE"}}))?;
     }
-    body.field("contents", &contents(request))?;
+    let body = body.finish("contents", &contents(request), request, target)?;
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         let key = key.expose();
@@ -67,7 +68,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     headers.extend(target.headers.iter().cloned());
     let id = &request.model.api_id;
     let path = if id.contains('/') { format!("/{id}") } else { format!("/models/{id}") };
-    Ok(Call { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body: body.finish() })
+    Ok(Call { url: target.url(&format!("{path}:streamGenerateContent?alt=sse")), headers, body })
 }
 
 #[derive(Serialize)]
@@ -77,21 +78,29 @@ struct Content<'a> {
 }
 
 /// The conversation; what one side says in a row is one content.
-fn contents(request: &Request) -> Vec<Content<'_>> {
+fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
     let model = &request.model;
-    let mut contents: Vec<Content<'_>> = Vec::new();
-    for message in &request.messages {
+    let mut contents: Vec<Element<Content<'_>>> = Vec::new();
+    for (at, message) in request.messages.iter().enumerate() {
         let (role, parts) = match message {
             Message::User(inputs) => ("user", inputs.iter().filter_map(|input| said(input, model)).collect()),
             Message::Assistant(outputs) => ("model", answered(outputs, model)),
             Message::Results(results) => ("user", resulted(results, model)),
         };
-        match contents.last_mut().filter(|content| content.role == role) {
-            Some(content) => content.parts.extend(parts),
-            None => contents.push(Content { role, parts }),
+        let upto = at + 1;
+        match contents.last_mut().filter(|content| content.value.role == role) {
+            Some(content) => {
+                content.upto = upto;
+                content.value.parts.extend(parts);
+            }
+            None => contents.push(Element { upto, settled: true, value: Content { role, parts } }),
         }
     }
-    contents.retain(|content| !content.parts.is_empty());
+    contents.retain(|content| !content.value.parts.is_empty());
+    // What is said next may be of the same side.
+    if let Some(last) = contents.last_mut() {
+        last.settled = false;
+    }
     contents
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Offline, think};
 use crate::message::{Finish, ModelRef};
-use crate::model::request::{CallResult, Input, Message, Output, Params, Tool};
+use crate::model::request::{CallResult, Draft, Input, Message, Output, Params, Tool};
 use crate::model::{Delta, Model, Provider, Request};
 
 const ROOT: &str = "/home/me/project";
@@ -175,6 +175,7 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
+        draft: Draft::default(),
     }
 }
 

@@ -117,6 +117,7 @@ fn ask(registry: &Registry, name: &str) -> crate::model::Answer {
         must_call: false,
         params: request::Params::default(),
         session: String::new(),
+        draft: request::Draft::default(),
     }))
 }
 

@@ -1,12 +1,13 @@
 //! A request as a Responses call.
 
-use serde::ser::{SerializeMap, SerializeSeq};
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::gpt;
+use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
-use crate::model::wire::{Body, Call, CallNames, Knobs, Target, merge, readable, renamed};
+use crate::model::wire::{Call, CallNames, Knobs, Target, merge, readable, renamed};
 use crate::model::{Error, Request};
 
 /// Fields the user's options cannot replace, and options that are not fields.
@@ -34,13 +35,14 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
             body.field("tool_choice", "required")?;
         }
     }
-    body.field("input", &Items { request, names: CallNames::new(request, call_id) })?;
+    let conversation = Conversation { request, names: CallNames::new(request, call_id) };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
     }
     headers.extend(target.headers.iter().cloned());
-    Ok(Call { url: target.url("/responses"), headers, body: body.finish() })
+    let body = body.finish("input", &conversation.elements(), request, target)?;
+    Ok(Call { url: target.url("/responses"), headers, body })
 }
 
 fn head(request: &Request, target: &Target, knobs: &Knobs) -> Map<String, Value> {
@@ -107,39 +109,44 @@ impl Serialize for Offered<'_> {
     }
 }
 
-struct Items<'a> {
+struct Conversation<'a> {
     request: &'a Request,
     names: CallNames,
 }
 
-impl Serialize for Items<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(None)?;
-        for message in &self.request.messages {
+/// One value of the input.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Said(Said<'a>),
+    Called(Called<'a>),
+    Resulted(Resulted<'a>),
+    Opaque(&'a Value),
+}
+
+impl Conversation<'_> {
+    fn elements(&self) -> Vec<Element<Item<'_>>> {
+        let mut elements = Vec::with_capacity(self.request.messages.len());
+        for (at, message) in self.request.messages.iter().enumerate() {
+            let element = |value| Element { upto: at + 1, settled: true, value };
             match message {
                 Message::User(inputs) => {
                     let pieces: Vec<Piece<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
                     if !pieces.is_empty() {
-                        list.serialize_element(&Said { role: "user", pieces, phase: None })?;
+                        elements.push(element(Item::Said(Said { role: "user", pieces, phase: None })));
                     }
                 }
                 Message::Assistant(outputs) => {
-                    for output in outputs {
-                        self.output(output, &mut list)?;
-                    }
+                    elements.extend(outputs.iter().filter_map(|output| self.output(output)).map(element));
                 }
                 Message::Results(results) => {
-                    for result in results {
-                        list.serialize_element(&self.result(result))?;
-                    }
+                    elements.extend(results.iter().map(|result| element(Item::Resulted(self.result(result)))));
                 }
             }
         }
-        list.end()
+        elements
     }
-}
 
-impl Items<'_> {
     fn input<'a>(&self, input: &'a Input) -> Option<Piece<'a>> {
         match input {
             Input::Text(text) if text.is_empty() => None,
@@ -155,28 +162,25 @@ impl Items<'_> {
         }
     }
 
-    fn output<S: SerializeSeq>(&self, output: &Output, list: &mut S) -> Result<(), S::Error> {
+    fn output<'a>(&'a self, output: &'a Output) -> Option<Item<'a>> {
         match output {
             Output::Text { text, provider } => {
                 let piece = if provider.contains_key("refusal") { Piece::Refusal(text) } else { Piece::Said(text) };
-                list.serialize_element(&Said { role: "assistant", pieces: vec![piece], phase: provider.get("phase") })
+                Some(Item::Said(Said { role: "assistant", pieces: vec![piece], phase: provider.get("phase") }))
             }
-            Output::Reasoning { provider, .. } => match provider.get("item") {
-                // Without its encrypted content the provider would look for it where nothing is stored.
-                Some(item) if item.get("type").and_then(Value::as_str) != Some("reasoning") => {
-                    list.serialize_element(item)
-                }
-                Some(item) if item.get("encrypted_content").is_some_and(Value::is_string) => {
-                    list.serialize_element(item)
-                }
-                _ => Ok(()),
-            },
-            Output::Call { id, name, arguments, .. } => list.serialize_element(&Called {
+            // Without its encrypted content the provider would look for it where nothing is stored.
+            Output::Reasoning { provider, .. } => {
+                let of = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
+                let reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
+                let kept = |item: &&Value| !reasoning(item) || of(item, "encrypted_content");
+                provider.get("item").filter(kept).map(Item::Opaque)
+            }
+            Output::Call { id, name, arguments, .. } => Some(Item::Called(Called {
                 r#type: "function_call",
                 call_id: self.names.get(id),
                 name,
                 arguments: arguments.to_string(),
-            }),
+            })),
         }
     }
 
