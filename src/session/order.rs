@@ -12,7 +12,7 @@ use crate::event::{Event, Status};
 use crate::id::PartId;
 use crate::message::Message;
 use crate::store::{Record, visible};
-use crate::turn::{History, Outcome, Scope, run};
+use crate::turn::{History, Outcome, Scope, compact, run};
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
@@ -78,8 +78,12 @@ pub(super) async fn carry_out(order: &Order, mut desk: Desk<'_>) -> Outcome {
         Word::Compact => {
             // As with a prompt, what was undone is gone for good.
             revert::settle(desk.history, desk.record, &scope.record).await;
-            if desk.history.messages.is_empty() {
-                say(scope, "There is nothing to summarise yet.".into()).await;
+            if !compact::has_news(desk.history) {
+                let words = match desk.history.messages.is_empty() {
+                    true => "There is nothing to summarise yet.",
+                    false => "Nothing was said since the conversation was summarised.",
+                };
+                say(scope, words.into()).await;
                 Outcome::Ended
             } else {
                 let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());

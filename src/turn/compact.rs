@@ -27,6 +27,10 @@ const ATTEMPTS: usize = 3;
 /// does not fit fails.
 const BYTES: u64 = 3;
 
+/// The room that is thought to be left beside the prompt, in tokens, where a provider has refused a request
+/// that should have fitted by far.
+const LEAST: u64 = 2_000;
+
 /// Who summarises.
 struct Writer {
     model: Arc<Model>,
@@ -84,7 +88,11 @@ pub async fn compact(
         }
     };
     let counted = size::load(history);
-    let before = if counted > 0 { counted } else { estimated };
+    // Where the provider is at its limit and the estimate is nowhere near, the estimate is wrong: no summary
+    // is refused because of it. Whether room was made, the next step shows.
+    let says = frame.model.usable(scope.settings.compaction.reserved);
+    let trusted = why == Why::Asked || estimated >= says / 2;
+    let before = if counted > 0 && trusted { counted } else { counted.max(estimated) };
     let compaction = Compaction { auto, tail, overflow: why == Why::Refused, before, after: 0, focus };
     let text = written.text.clone();
     let messages = history.messages.len();
@@ -92,7 +100,8 @@ pub async fn compact(
     // As the provider would count it: an estimate errs before and after in the same way.
     let left = size::request(&request::request(history, frame, scope.session.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
-    if after >= before {
+    let after = if trusted || after < before { after } else { left.min(before) };
+    if after >= before && trusted {
         history.messages.truncate(messages);
         let fault = fault(Failed::Bad("the summary would take no less room than what it replaces"));
         tell(Progress::Failed(fault.message.clone())).await;
@@ -135,9 +144,6 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
     let next = request::request(history, frame, scope.session.as_str());
     let (estimated, fixed) = (size::request(&next), size::fixed(&next));
     let usable = frame.model.usable(settings.reserved);
-    // Whoever was refused has a smaller window than it seemed.
-    let refused_with = estimated.max(size::load(history));
-    let usable = if why == Why::Refused { usable.min(refused_with / 4 * 3) } else { usable };
     let seen = view(history);
     let refused = |m: &&Message| why == Why::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
     let end = seen.messages.len();
@@ -149,9 +155,6 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
         Why::Full | Why::Asked => size::message(prompt),
     });
     let end = end - usize::from(unanswered.is_some());
-    if !auto && end <= seen.kept {
-        return Err(nothing());
-    }
     if auto && (end == 0 || fixed + waiting >= usable) {
         let mut small = too_small(&frame.model, fixed, waiting);
         // What the provider said is the better half of the explanation.
@@ -160,6 +163,10 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
         }
         return Err(small);
     }
+    // Whoever was refused has a smaller window than it seemed; how much smaller is a guess.
+    let refused_with = estimated.max(size::load(history));
+    let guess = (refused_with / 4 * 3).max(fixed + waiting + LEAST);
+    let usable = if why == Why::Refused { usable.min(guess) } else { usable };
     let room = usable.saturating_sub(fixed + waiting);
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
     let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
@@ -185,9 +192,10 @@ fn set_after(message: &mut Message, tokens: u64) {
     }
 }
 
-fn nothing() -> Fault {
-    let message = "There is nothing to summarise yet.".into();
-    Fault { kind: FaultKind::Internal, message, advice: None }
+/// Whether anything was said since the last summary.
+pub fn has_news(history: &History) -> bool {
+    let seen = view(history);
+    seen.messages.len() > seen.kept
 }
 
 /// What is to be said when not even a summary would make room.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{History, Outcome, size};
+use super::{History, Outcome, size, view};
 use crate::message::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::text::thousands;
 use crate::tool::structured_output;
@@ -187,6 +187,20 @@ fn make_room(history: &History, limits: &Limits) -> Next {
         })),
         _ => Next::Compact(Why::Full),
     }
+}
+
+/// Whether what the model sees is too much as far as can be guessed, where its provider has counted nothing:
+/// `fixed` tokens are in every request. Never where a summary would not help, or has just been made.
+pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
+    let Some(usable) = limits.usable.filter(|_| size::load(history) == 0 && !in_vain(history)) else {
+        return false;
+    };
+    let seen = view::view(history);
+    let answered = seen.messages.iter().skip(seen.kept).any(|m| m.assistant().is_some());
+    let waiting = seen.messages.last().filter(|last| last.is_prompt()).map_or(0, |prompt| size::message(prompt));
+    let taken: u64 = seen.messages.iter().map(|message| size::message(message)).sum();
+    let summary = seen.summary.map_or(0, |(asked, summary)| size::message(asked) + size::message(summary));
+    answered && fixed + waiting < usable && fixed + summary + taken >= usable
 }
 
 /// Whether this turn's history was summarised and no step was answered since.

@@ -1,9 +1,11 @@
 //! Notes to the model in the user's place: synthetic parts the editor never shows. They are kept in
 //! the history like everything else, so that a later request still begins with the same bytes.
 
-use super::History;
-use crate::message::{CallState, Content, FaultKind, Kind, Message, Role, Text};
+use super::{History, next};
+use crate::message::{Call, CallState, Content, FaultKind, Finish, Kind, Message, Role, Text};
 use crate::prompts;
+use crate::tool::Tool;
+use crate::tool::task::Task;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
 pub fn switched(history: &History, agent: &str) -> Option<String> {
@@ -44,18 +46,23 @@ pub fn interrupted(history: &History) -> Option<String> {
         CallState::Failed { metadata, .. } => metadata.contains_key(INTERRUPTED),
         _ => false,
     });
-    let calls: Vec<String> = cut.take(NAMED).map(|call| format!("- {}: {}", call.tool, call.title)).collect();
-    let why = match &last.role {
-        // It never began to answer.
-        Role::User(_) => last.is_prompt().then(String::new)?,
-        Role::Assistant(a) => match a.fault.as_ref().filter(|fault| fault.kind == FaultKind::Interrupted) {
-            Some(fault) => fault.message.clone(),
-            None => (!calls.is_empty()).then(String::new)?,
-        },
-    };
-    if !prompt.is_prompt() {
+    let calls: Vec<String> = cut.take(NAMED).map(one).collect();
+    // What was said on the way goes on where the turn before it stopped for it.
+    let steered = prompt.parts.iter().any(|part| matches!(&part.content, Content::Text(text) if text.ignored));
+    if !prompt.is_prompt() || steered {
         return None;
     }
+    let why = match &last.role {
+        // It never began to answer, or to go on.
+        Role::User(_) => String::new(),
+        Role::Assistant(a) => match &a.fault {
+            Some(fault) if fault.kind == FaultKind::Interrupted => fault.message.clone(),
+            Some(_) => return None,
+            None if !calls.is_empty() => String::new(),
+            // The results are there, and nothing came of them.
+            None => waits(last).then(String::new)?,
+        },
+    };
     let mut note = prompts::reminder("interrupted").trim().to_owned();
     if !why.is_empty() {
         note += &format!(" What happened: {why}");
@@ -64,6 +71,26 @@ pub fn interrupted(history: &History) -> Option<String> {
         note += &format!("\n\nInterrupted calls:\n{}", calls.join("\n"));
     }
     Some(note)
+}
+
+/// An interrupted call as a line: one of a subagent with the id by which that can go on.
+fn one(call: &Call) -> String {
+    let title = Some(&call.title).filter(|title| **title != call.tool);
+    let title = title.map(|title| format!(": {title}")).unwrap_or_default();
+    let task = match &call.state {
+        CallState::Failed { metadata, .. } if call.tool == Task::NAME => metadata.get("sessionId"),
+        _ => None,
+    };
+    let task = task.and_then(|id| id.as_str()).map(|id| format!(" (task_id {id})")).unwrap_or_default();
+    format!("- {}{title}{task}", call.tool)
+}
+
+/// Whether the model has not been asked again although its calls were made: the turn was cancelled or ended
+/// before that. What the user rejected, or what was the result that was owed, ends a turn by itself.
+fn waits(message: &Message) -> bool {
+    let ends = |call: &Call| next::rejected(&call.state) || next::result(call).is_some();
+    let length = message.assistant().is_some_and(|a| a.finish == Some(Finish::Length));
+    message.calls().next().is_some() && !length && !message.calls().any(ends)
 }
 
 /// The key in a failed call's metadata that says it was cut off while it ran, or before.

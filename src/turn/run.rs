@@ -45,6 +45,14 @@ pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
 
 async fn steps(history: &mut History, scope: &Scope) -> Outcome {
     let mut asked = None;
+    // Before anything is summarised or handed on: it is about what came before the prompt.
+    if let Some(note) = remind::interrupted(history)
+        && let Some(prompt) = history.messages.last_mut()
+    {
+        let part = scope.part(remind::note(&note));
+        scope.record.part(&prompt.id, &part).await;
+        prompt.parts.push(part);
+    }
     loop {
         if scope.cancelled.is_cancelled() {
             return Outcome::Cancelled;
@@ -53,10 +61,11 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Ok(agent) => agent,
             Err(fault) => return Outcome::Failed(fault),
         };
-        let (made, last) = match next::next(history, &limits(scope, &agent)) {
+        let limits = limits(scope, &agent);
+        let (made, last) = match next::next(history, &limits) {
             Next::Finish(outcome) => {
                 if outcome == Outcome::StepLimit {
-                    let title = next::limit(history, &limits(scope, &agent));
+                    let title = next::limit(history, &limits);
                     let details = Some("Say \"go on\" to let it continue.".to_owned());
                     scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
                 }
@@ -80,15 +89,10 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Next::Compact(Why::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
                 asked = None;
-                let made = match frame::freeze(scope, false, &next::named(history)) {
-                    Ok(frame) => compact::compact(history, scope, &frame, why, None).await,
-                    Err(fault) => Err(Outcome::Failed(fault)),
-                };
-                match made {
-                    Ok(()) => release::let_go(history, scope).await,
+                match make_room(history, scope, why).await {
+                    Ok(()) => continue,
                     Err(outcome) => return outcome,
                 }
-                continue;
             }
         };
         let frozen = frame::freeze(scope, last, &next::named(history)).and_then(|frame| frame.with_format(history));
@@ -96,12 +100,34 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Ok(frame) => frame,
             Err(fault) => return Outcome::Failed(fault),
         };
+        if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
+            asked = None;
+            if !prune::prune(history, scope).await
+                && let Err(outcome) = make_room(history, scope, Why::Full).await
+            {
+                return outcome;
+            }
+            continue;
+        }
         remind_of(history, scope, &frame, made, last).await;
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
         step::step(history, scope, &frame, &mut asked, made == 0).await;
     }
+}
+
+/// Summarises the history, so that the turn can go on.
+async fn make_room(history: &mut History, scope: &Scope, why: Why) -> Result<(), Outcome> {
+    let frame = frame::freeze(scope, false, &next::named(history)).map_err(Outcome::Failed)?;
+    // As before a turn's first step: what was said is on the disk before anything comes of it.
+    if let Err(e) = scope.record.flush().await {
+        tracing::error!("the conversation is not saved: {e}");
+        unsaved(scope, &e).await;
+    }
+    compact::compact(history, scope, &frame, why, None).await?;
+    release::let_go(history, scope).await;
+    Ok(())
 }
 
 fn limits(scope: &Scope, agent: &Agent) -> Limits {
@@ -122,7 +148,7 @@ fn fitting(frame: Frame) -> Result<Frame, Fault> {
     /// No larger window was ever filled by a system prompt.
     const SMALL: u64 = 64_000;
     if let Some(window) = frame.model.context.filter(|window| *window < SMALL) {
-        let fixed = size::fixed(&request::request(&History::default(), &frame, ""));
+        let fixed = fixed(&frame);
         if fixed >= window {
             return Err(compact::too_small(&frame.model, fixed, 0));
         }
@@ -130,18 +156,15 @@ fn fitting(frame: Frame) -> Result<Frame, Fault> {
     Ok(frame)
 }
 
+/// What every request of this frame takes, in tokens.
+fn fixed(frame: &Frame) -> u64 {
+    size::fixed(&request::request(&History::default(), frame, ""))
+}
+
 /// Adds the notes that belong before this step.
 async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u32, last: bool) {
     if let Some(words) = remind::switched(history, &frame.agent.name) {
         note(history, scope, frame, &words).await;
-    }
-    if made == 0
-        && let Some(note) = remind::interrupted(history)
-        && let Some(prompt) = history.messages.last_mut()
-    {
-        let part = scope.part(remind::note(&note));
-        scope.record.part(&prompt.id, &part).await;
-        prompt.parts.push(part);
     }
     if last && made > 0 {
         add(history, scope, frame, remind::note(prompts::reminder("steps"))).await;

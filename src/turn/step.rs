@@ -30,6 +30,10 @@ use crate::store;
 const SAVE_EVERY: Duration = Duration::from_millis(100);
 const SAVE_AT_LAST: Duration = Duration::from_secs(1);
 
+/// How long nothing may come before what came is written, whatever its length: what the editor shows
+/// survives the end of the process, also where the model has fallen silent.
+const SILENCE: Duration = Duration::from_millis(200);
+
 /// Words are sent on in pieces of at most this many bytes, so that no line grows large.
 const PIECE: usize = 16 << 10;
 
@@ -231,6 +235,10 @@ async fn fold(
                 return None;
             }
             delta = answer.next() => delta,
+            () = tokio::time::sleep(SILENCE), if !folded.unsaved.is_empty() => {
+                folded.save(true).await;
+                continue;
+            }
         };
         let mut ended = match delta {
             None => Some(None),

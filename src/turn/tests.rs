@@ -625,6 +625,35 @@ async fn what_was_interrupted_is_said_once() {
     assert!(!last(1).contains("was interrupted"), "{}", last(1));
 }
 
+/// In real time: the disk is waited for.
+#[tokio::test]
+async fn what_was_shown_is_kept_although_the_model_falls_silent() {
+    let mut stage = Stage::new([Script::text("half an answer").then_hangs()]);
+    let played = stage.play_with("go", |environment, history, scope| {
+        Box::pin(async move {
+            let (store, session) = (Store::start(&environment.dirs.data), scope.session.clone());
+            let kept = async {
+                let says =
+                    |stored: &Stored| stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer");
+                while !store.peek(&session).await.is_ok_and(|stored| says(&stored)) {
+                    tokio::time::sleep(Duration::from_millis(10)).await; // looks again
+                }
+            };
+            // As if the process had been killed then.
+            let done = tokio::select! {
+                done = run::run(history, scope) => done,
+                kept = tokio::time::timeout(Duration::from_secs(20), kept) => {
+                    let outcome = if kept.is_ok() { Outcome::Cancelled } else { Outcome::Ended };
+                    (History::default(), outcome)
+                }
+            };
+            store.stop().await;
+            done
+        })
+    });
+    assert_eq!(played.await.outcome, Outcome::Cancelled);
+}
+
 /// However a turn ends, nothing of it is left open, and the next one works.
 #[tokio::test(start_paused = true)]
 async fn every_exit_leaves_a_session_that_goes_on() {
@@ -663,7 +692,11 @@ async fn every_exit_leaves_a_session_that_goes_on() {
             Stage::new((0..6).map(|_| call().then_fails(Error::Network("reset".into())))),
             Outcome::Failed(failed(FaultKind::Provider)),
         ),
-        ("overflow", Stage::new([call(), overflow()]), Outcome::Failed(failed(FaultKind::ContextOverflow))),
+        (
+            "overflow, and the summary does not help",
+            Stage::new([call(), overflow(), Script::text("## Objective"), overflow()]),
+            Outcome::Failed(failed(FaultKind::ContextOverflow)),
+        ),
         (
             "a summary that fails",
             Stage::new([full(), end(Finish::Refusal), end(Finish::Refusal), end(Finish::Refusal)]),
