@@ -172,19 +172,20 @@ impl Printed {
 }
 
 /// At most `lines` lines from one end, cut between characters and, where there is a line break to
-/// cut at, between lines.
+/// cut at that does not cost half of it, between lines.
 fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
     let breaks: Vec<usize> =
         bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
     match keep {
         Keep::Head => {
-            let end = breaks.get(lines - 1).or(breaks.last()).copied().unwrap_or(bytes.len());
-            let mut end = if breaks.is_empty() { bytes.len() } else { end };
+            let last = breaks.last().filter(|last| **last >= bytes.len() / 2);
+            let at = breaks.get(lines - 1).or(last).copied();
+            let mut end = at.unwrap_or(bytes.len());
             while end > 0 && end < bytes.len() && bytes[end] & 0xc0 == 0x80 {
                 end -= 1;
             }
             // An unfinished character at the very end of what was kept.
-            if breaks.is_empty() {
+            if at.is_none() {
                 let start = bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
                 if std::str::from_utf8(&bytes[start..end]).is_err() {
                     end = start;
@@ -195,9 +196,10 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
         Keep::Tail => {
             let ended = bytes.last() == Some(&b'\n');
             let total = breaks.len() + usize::from(!ended);
-            let start = if total > lines { breaks.get(total - lines - 1).copied() } else { breaks.first().copied() };
+            let first = breaks.first().filter(|first| **first <= bytes.len() / 2);
+            let start = if total > lines { breaks.get(total - lines - 1) } else { first };
             // A single long line has no break to begin at, except its own end.
-            let mut start = start.filter(|start| *start < bytes.len()).unwrap_or(0);
+            let mut start = start.copied().filter(|start| *start < bytes.len()).unwrap_or(0);
             while start < bytes.len() && bytes[start] & 0xc0 == 0x80 {
                 start += 1;
             }
@@ -219,7 +221,12 @@ mod tests {
             (b"ab\xc3", 2, Keep::Head, b"ab"),
             (b"a\nb\nc\n", 2, Keep::Tail, b"b\nc\n"),
             (b"a\nb\nc", 2, Keep::Tail, b"b\nc"),
-            (b"art\nb\nc", 9, Keep::Tail, b"b\nc"),
+            (b"art\nbb\nc", 9, Keep::Tail, b"bb\nc"),
+            (b"a\nbbbbbb", 9, Keep::Head, b"a\nbbbbbb"),
+            (b"a\nbbbbb\xc3", 9, Keep::Head, b"a\nbbbbb"),
+            (b"a\nbbbbbb", 1, Keep::Head, b"a\n"),
+            (b"aaaaaa\nb\n", 9, Keep::Tail, b"aaaaaa\nb\n"),
+            (b"aaaaaa\nb\n", 1, Keep::Tail, b"b\n"),
             (b"abc\n", 9, Keep::Tail, b"abc\n"),
             (b"\xa9bc", 9, Keep::Tail, b"bc"),
         ];

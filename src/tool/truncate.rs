@@ -66,7 +66,8 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// Cuts a text to whole lines within the limits; where not even one line fits, inside that line.
+/// Cuts a text to whole lines within the limits; inside a line where that would leave less than half of what
+/// fits, as beside a line that is very long.
 pub fn cut(text: &str, limits: Limits, keep: Keep) -> Cut {
     let lines = text.split_inclusive('\n').count();
     if lines <= limits.lines && text.len() <= limits.bytes {
@@ -85,7 +86,7 @@ pub fn cut(text: &str, limits: Limits, keep: Keep) -> Cut {
         Keep::Head => text.split_inclusive('\n').take_while(|line| take(line)).for_each(drop),
         Keep::Tail => text.split_inclusive('\n').rev().take_while(|line| take(line)).for_each(drop),
     }
-    if bytes == 0 {
+    if bytes < limits.bytes / 2 && taken < limits.lines {
         let shown = match keep {
             Keep::Head => text::head(text, limits.bytes),
             Keep::Tail => text::tail(text, limits.bytes),
@@ -244,6 +245,9 @@ mod tests {
             ("a\nb\nc", 2, 10, Keep::Tail, "b\nc", Some(Missing::Lines(1))),
             ("aaa\nbbb\nccc\n", 9, 8, Keep::Head, "aaa\nbbb\n", Some(Missing::Lines(1))),
             ("aaa\nbbb\nccc\n", 9, 9, Keep::Tail, "bbb\nccc\n", Some(Missing::Lines(1))),
+            ("a\nbbbbbbbbbbbb\n", 9, 8, Keep::Head, "a\nbbbbbb", Some(Missing::Bytes(7))),
+            ("aaaaaaaaaaaa\nb\n", 9, 8, Keep::Tail, "aaaaa\nb\n", Some(Missing::Bytes(7))),
+            ("a\nbbbbbbbbbbbb\n", 1, 8, Keep::Head, "a\n", Some(Missing::Lines(1))),
             ("äöü", 9, 3, Keep::Head, "ä", Some(Missing::Bytes(4))),
             ("äöü", 9, 3, Keep::Tail, "ü", Some(Missing::Bytes(4))),
         ];
