@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod models;
 pub mod next;
 pub mod prune;
+pub mod purse;
 pub mod record;
 pub mod release;
 pub mod remind;
@@ -172,6 +173,8 @@ pub struct Scope {
     pub inherited: Rules,
     /// What subagents have cost and no message counts yet.
     pub spent: Arc<Spent>,
+    /// What the turn may cost, with everybody it sets to work.
+    pub purse: Arc<purse::Purse>,
 }
 
 /// US dollars on their way into a message. A std mutex: a leaf around a number.

@@ -166,6 +166,7 @@ impl Actor {
         let mut scope = self.scope.clone();
         scope.cancelled = cancelled.clone();
         scope.outlet = outlet.clone();
+        scope.purse = Arc::default();
         let mut closing = None;
         let mut titles = Vec::new();
         let mut history = std::mem::take(&mut self.history);

@@ -26,7 +26,7 @@ use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
 use crate::turn::record::Recorder;
-use crate::turn::run;
+use crate::turn::{purse, run};
 use crate::turn::{Choice, History, Outcome, Scope};
 use crate::turn::{frame, jobs, next};
 use crate::{text, tool};
@@ -70,6 +70,10 @@ pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: Histor
         };
         // After a cancel a child may still be putting its things away.
         while children.next().await.is_some() {}
+        // What ends a subagent is told to whoever waits for it.
+        if done.1 == Outcome::StepLimit && choices[0].is_some() {
+            parent.outlet.event(run::limit(&done.0, &parent)).await;
+        }
         done
     })
 }
@@ -128,6 +132,10 @@ struct Task<'a> {
 
 impl Task<'_> {
     async fn run(self, resume: Option<SessionId>) -> Result<Report, String> {
+        let budget = self.parent.settings.budget.cost;
+        if let Some(most) = budget.filter(|_| self.parent.purse.is_empty(budget)) {
+            return Err(format!("{} Nobody is set to work any more.", purse::spent(most)));
+        }
         let (_claim, mut record, mut history) = match resume {
             None => {
                 let record = self.fresh().await;
@@ -199,7 +207,12 @@ impl Task<'_> {
         if let Some(cost) = record.cost {
             self.parent.spent.add(cost - before);
         }
-        let end = end(&history, outcome);
+        let end = match budget {
+            Some(most) if outcome == Outcome::StepLimit && self.parent.purse.is_empty(budget) => {
+                ReportEnd::Failed(purse::spent(most))
+            }
+            _ => end(&history, outcome),
+        };
         let calls = news.lines();
         Ok(Report { session: id, model, text: last_words(&history), calls, end })
     }

@@ -407,6 +407,7 @@ impl Shared {
             depth: record.depth,
             inherited: child::rules(&record.denied),
             spent: Arc::default(),
+            purse: Arc::default(),
         };
         let taken = self.offer(&record.id);
         let asides = broadcast::channel(handle::WAITING).0;

@@ -380,6 +380,8 @@ fn put(
     if let Some(running) = jobs::running(scope) {
         asked.parts.push(scope.part(remind::note(&running)));
     }
+    let cost = step::cost(&writer.model, &written.usage);
+    scope.purse.pay(cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
         agent: "compaction".into(),
@@ -388,7 +390,7 @@ fn put(
         fault: None,
         summary: true,
         usage: written.usage,
-        cost: step::cost(&writer.model, &written.usage),
+        cost,
         completed: Some(scope.now()),
     };
     let at = history.messages.len();

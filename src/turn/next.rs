@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::purse::Money;
 use super::{History, Outcome, size, view};
 use crate::message::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::text::thousands;
@@ -43,8 +44,8 @@ pub enum Why {
 pub struct Limits {
     /// Steps at most; none: as many as it takes.
     pub steps: Option<u32>,
-    /// US dollars at most, as far as prices are known.
-    pub cost: Option<f64>,
+    /// Whether the turn may cost more.
+    pub money: Money,
     /// Go on after the user rejected a call without words.
     pub continue_on_deny: bool,
     /// How many tokens fit before the history must be summarised; none: it never is by itself.
@@ -57,11 +58,10 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
         Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
-        // A step was made after the money was spent: the one for the last words.
-        _ if made > 0 && spent(history, true, limits) => Next::Finish(Outcome::StepLimit),
+        _ if limits.money == Money::Over => Next::Finish(Outcome::StepLimit),
         _ if full(history, limits) => make_room(history, limits),
         Some(most) if made + 1 >= most => Next::Step { made, last: true },
-        _ => Next::Step { made, last: made > 0 && spent(history, false, limits) },
+        _ => Next::Step { made, last: limits.money == Money::Spent },
     };
     let Some(last) = history.messages.last() else {
         return Next::Finish(Outcome::Ended);
@@ -107,24 +107,10 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     })
 }
 
-/// Whether the turn has cost as much as it may; its latest step left out, if `before` it is meant.
-fn spent(history: &History, before: bool, limits: &Limits) -> bool {
-    let Some(most) = limits.cost else { return false };
-    let answers = || turn(history).iter().filter_map(Message::assistant);
-    let all: f64 = answers().filter_map(|a| a.cost).sum();
-    let latest = answers().rfind(|a| !a.summary && before).and_then(|a| a.cost);
-    all > 0.0 && all - latest.unwrap_or_default() >= most
-}
-
-/// Which limit has ended the turn, for the user.
-pub fn limit(history: &History, limits: &Limits) -> String {
+/// How many steps the turn has made, for the user it has ended for.
+pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
-    match limits.cost {
-        Some(most) if spent(history, false, limits) => {
-            format!("The turn has cost the {most} US dollars it may (`budget.cost`).")
-        }
-        _ => format!("The turn has made the {} it may.", crate::text::count(made, "step")),
-    }
+    format!("The turn has made the {} it may.", crate::text::count(made, "step"))
 }
 
 /// How often a model that owes a result may give none, or one that does not fit.
@@ -341,34 +327,19 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_spent_ends_a_turn_after_last_words() {
-        let step = |cost: Option<f64>| {
-            let mut step = assistant(Some(Finish::ToolCalls), vec![done()]);
-            if let Role::Assistant(a) = &mut step.role {
-                a.cost = cost;
-            }
-            step
-        };
-        let summary = || {
-            let mut message = step(Some(0.5));
-            if let Role::Assistant(a) = &mut message.role {
-                a.summary = true;
-            }
-            message.parts.clear();
-            message
-        };
+        let step = || assistant(Some(Finish::ToolCalls), vec![done()]);
         let go = |made, last| Next::Step { made, last };
         let table = [
-            (vec![], go(0, false)),
-            (vec![step(None), step(None)], go(2, false)),
-            (vec![step(Some(1.0))], go(1, false)),
-            (vec![step(Some(1.0)), step(Some(0.5))], go(2, true)),
-            (vec![step(Some(2.0))], go(1, true)),
-            (vec![step(Some(2.0)), step(Some(0.1))], Next::Finish(Outcome::StepLimit)),
-            (vec![step(Some(2.0)), summary()], go(1, true)),
+            (vec![], Money::Left, go(0, false)),
+            (vec![], Money::Spent, go(0, true)),
+            (vec![step(), step()], Money::Left, go(2, false)),
+            (vec![step(), step()], Money::Spent, go(2, true)),
+            (vec![step(), summary()], Money::Spent, go(1, true)),
+            (vec![step()], Money::Over, Next::Finish(Outcome::StepLimit)),
         ];
-        for (n, (steps, expected)) in table.into_iter().enumerate() {
+        for (n, (steps, money, expected)) in table.into_iter().enumerate() {
             let messages = std::iter::once(user("hi", false)).chain(steps).collect::<Vec<_>>();
-            let limits = Limits { cost: Some(1.5), ..Limits::default() };
+            let limits = Limits { money, ..Limits::default() };
             assert_eq!(next(&History::from(messages), &limits), expected, "row {n}");
         }
     }

@@ -2,6 +2,7 @@
 
 use super::frame::{self, Frame};
 use super::next::{self, Limits, Next, Why};
+use super::purse::{self, Money};
 use super::{History, Outcome, Scope, compact, jobs, prune, release, remind, request, size, step, subtask};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
@@ -30,6 +31,17 @@ pub async fn summarise(history: &mut History, scope: &Scope, focus: Option<Strin
     made.map_or_else(|outcome| outcome, |()| Outcome::Ended)
 }
 
+/// Which limit has ended the turn, for the user.
+pub fn limit(history: &History, scope: &Scope) -> Event {
+    let most = scope.settings.budget.cost;
+    let title = match most.filter(|_| scope.purse.is_empty(most)) {
+        Some(most) => purse::spent(most),
+        None => next::steps(history),
+    };
+    let details = Some("Say \"go on\" to let it continue.".to_owned());
+    Event::Notice { severity: Severity::Warning, title, details }
+}
+
 /// Tells the user that nothing of this is kept.
 pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
     if !scope.record.tell() {
@@ -45,6 +57,8 @@ pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
 
 async fn steps(history: &mut History, scope: &Scope) -> Outcome {
     let mut asked = None;
+    // A step was made for the last words, because all the money is spent.
+    let mut spoken_last = false;
     // Before anything is summarised or handed on: it is about what came before the prompt.
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
@@ -61,16 +75,9 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Ok(agent) => agent,
             Err(fault) => return Outcome::Failed(fault),
         };
-        let limits = limits(scope, &agent);
+        let limits = limits(scope, &agent, spoken_last);
         let (made, last) = match next::next(history, &limits) {
-            Next::Finish(outcome) => {
-                if outcome == Outcome::StepLimit {
-                    let title = next::limit(history, &limits);
-                    let details = Some("Say \"go on\" to let it continue.".to_owned());
-                    scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
-                }
-                return outcome;
-            }
+            Next::Finish(outcome) => return outcome,
             Next::Subtask => match subtask::subtasks(history, scope).await {
                 Ok(()) => continue,
                 Err(fault) => return Outcome::Failed(fault),
@@ -113,6 +120,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
+        spoken_last |= limits.money == Money::Spent;
         step::step(history, scope, &frame, &mut asked, made == 0).await;
     }
 }
@@ -130,14 +138,18 @@ async fn make_room(history: &mut History, scope: &Scope, why: Why) -> Result<(),
     Ok(())
 }
 
-fn limits(scope: &Scope, agent: &Agent) -> Limits {
+fn limits(scope: &Scope, agent: &Agent, spoken_last: bool) -> Limits {
     let settings = &scope.settings.compaction;
     // Without a model the step says what is wrong.
     let model = scope.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
     let budget = scope.settings.budget;
     Limits {
         steps: Some(agent.steps.map_or(budget.steps, |steps| steps.min(budget.steps))),
-        cost: budget.cost,
+        money: match scope.purse.is_empty(budget.cost) {
+            false => Money::Left,
+            true if spoken_last => Money::Over,
+            true => Money::Spent,
+        },
         continue_on_deny: scope.settings.experimental.continue_loop_on_deny,
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }

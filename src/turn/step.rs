@@ -66,6 +66,9 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &m
     let witness = Witness::new(scope, &message.id);
     let answered = ask(scope, frame, &request, &mut message, &witness, first).await;
     *asked = Arc::into_inner(request);
+    let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
+    // Before the calls are made: they may be work for others, who share what is left.
+    scope.purse.pay(paid);
     if answered.is_ok() {
         call::make(history, scope, frame, &mut message, &witness).await;
     } else {
@@ -80,7 +83,7 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &m
             Ok(end) => {
                 assistant.finish = Some(end.finish);
                 assistant.usage = end.usage;
-                assistant.cost = cost(&frame.model, &end.usage);
+                assistant.cost = paid;
             }
             Err(fault) => assistant.fault = Some(fault),
         }

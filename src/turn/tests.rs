@@ -215,6 +215,7 @@ impl Stage {
             depth: 0,
             inherited: Rules::default(),
             spent: Arc::default(),
+            purse: Arc::default(),
             worktree: Arc::new(worktree),
             environment,
         };
