@@ -35,6 +35,7 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
         ("-> session/set_config_option", validator::<v1::SetSessionConfigOptionResponse>()),
         ("-> session/fork", validator::<v1::ForkSessionResponse>()),
         ("-> session/set_title", validator::<v1::SetSessionTitleResponse>()),
+        ("-> session/status", validator::<v1::SessionStatusResponse>()),
         ("-> session/prompt", validator::<v1::PromptResponse>()),
     ])
 });

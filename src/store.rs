@@ -409,6 +409,15 @@ impl Store {
         self.ask(|reply| thread::Job::Peek { session, reply }).await
     }
 
+    /// Whether there is such a session. Touches nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where there is no index to be had.
+    pub async fn has(&self, session: &SessionId) -> Result<bool, Error> {
+        let session = session.clone();
+        self.ask(|reply| thread::Job::Has { session, reply }).await
+    }
+
     /// Keeps a whole session under its id, which must be free; see [`forked`] and [`renamed`].
     ///
     /// # Errors

@@ -37,6 +37,7 @@ bind! {
     "session/delete" v1::DeleteSessionRequest => v1::DeleteSessionResponse;
     "session/fork" v1::ForkSessionRequest => v1::ForkSessionResponse;
     "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
+    "session/status" v1::SessionStatusRequest => v1::SessionStatusResponse;
     "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
     "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
     "session/set_model" SetModel => Empty;
@@ -189,6 +190,7 @@ pub const METHODS: &[(&str, bool, Support)] = &[
     ("session/delete", true, Support::Served),
     ("session/fork", true, Support::Served),
     ("session/set_title", true, Support::Served),
+    ("session/status", true, Support::Served),
     ("session/prompt", true, Support::Served),
     ("session/cancel", true, Support::Served),
     ("session/set_mode", true, Support::Served),

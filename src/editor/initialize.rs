@@ -58,6 +58,7 @@ pub fn answer(terminal: bool, legacy: bool) -> v1::InitializeResponse {
                 .delete(v1::SessionDeleteCapabilities::new())
                 .fork(v1::SessionForkCapabilities::new())
                 .title(v1::SessionTitleCapabilities::new())
+                .status(v1::SessionStatusCapabilities::new())
                 .additional_directories(v1::SessionAdditionalDirectoriesCapabilities::new()),
         )
         .auth(v1::AgentAuthCapabilities::new().logout(v1::LogoutCapabilities::new()));

@@ -1,4 +1,4 @@
-//! session/new, load, resume, list, close, delete.
+//! session/new, load, resume, status, list, close, delete.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -200,6 +200,21 @@ pub fn set_title(
             None => drop(server.shared.store.rename(&id, &title).await.map_err(Refusal::from)?),
         }
         Ok(v1::SetSessionTitleResponse::new(title))
+    })
+}
+
+/// session/status: whether a session is in use here, or only kept. Subagents at work count as in use.
+pub fn status(server: &Arc<Server>, _: Cx, request: v1::SessionStatusRequest) -> Reply<v1::SessionStatusResponse> {
+    let id = SessionId::new(request.session_id.0.clone());
+    if server.shared.holds(&id) {
+        return Reply::now(Ok(v1::SessionStatusResponse::new(v1::SessionStatus::Open)));
+    }
+    let server = server.clone();
+    Reply::later(async move {
+        if id.is_well_formed() && server.shared.store.has(&id).await.map_err(Refusal::from)? {
+            return Ok(v1::SessionStatusResponse::new(v1::SessionStatus::Saved));
+        }
+        Err(Refusal::NoSession(id.as_str().chars().take(100).collect()).into())
     })
 }
 

@@ -22,6 +22,7 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(sessions::delete)
         .request(sessions::fork)
         .request(sessions::set_title)
+        .request(sessions::status)
         .request(modes::set_mode)
         .request(options::set_config_option)
         .request(options::set_model)

@@ -186,6 +186,11 @@ impl Shared {
         new.then(|| Claim { held: self.held.clone(), id: id.clone() })
     }
 
+    /// Whether somebody in this process has a session's history.
+    pub fn holds(&self, id: &SessionId) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+
     /// Makes a subagent's session one that can be stopped, as long as it works.
     pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> Working {
         let working = self.working.clone();

@@ -22,6 +22,7 @@ pub(super) enum Job {
     Load { session: SessionId, lean: bool, reply: Reply<(Stored, usize)> },
     Parts { session: SessionId, ids: Vec<PartId>, reply: Reply<Vec<Part>> },
     Peek { session: SessionId, reply: Reply<Stored> },
+    Has { session: SessionId, reply: Reply<bool> },
     Import { stored: Box<Stored>, reply: Reply<()> },
     Rename { session: SessionId, title: String, reply: Reply<Record> },
     Children { session: SessionId, reply: Reply<Vec<SessionId>> },
@@ -229,6 +230,7 @@ impl Thread {
                 drop(reply.send(self.file(&session, false).and_then(|file| file.parts(&ids))));
             }
             Job::Peek { session, reply } => drop(reply.send(self.peek(&session))),
+            Job::Has { session, reply } => drop(reply.send(self.has(&session))),
             Job::Import { stored, reply } => drop(reply.send(self.import(&stored))),
             Job::Rename { session, title, reply } => drop(reply.send(self.rename(&session, title))),
             Job::Children { session, reply } => drop(reply.send(self.indexed(|index| index.children(&session)))),
@@ -293,6 +295,10 @@ impl Thread {
             tracing::warn!("the index does not know the latest of {session}: {e}");
         }
         Ok((stored, cold))
+    }
+
+    fn has(&mut self, session: &SessionId) -> Result<bool, Error> {
+        Ok(session::path(&self.dir, session).exists() || self.indexed(|index| index.get(session))?.is_some())
     }
 
     /// Reads a session that may be open elsewhere, and stays closed here.
