@@ -155,10 +155,7 @@ impl Laws {
 
     fn update(&mut self, session: &str, update: &Value, line: &str) {
         let kind = update["sessionUpdate"].as_str().unwrap_or_default();
-        let mut speaks = session;
-        while let Some(parent) = self.children.get(speaks) {
-            speaks = parent;
-        }
+        let speaks = self.root(session);
         let in_turn = self.pending.values().any(|(method, params)| {
             matches!(method.as_str(), "session/prompt" | "session/load") && params["sessionId"] == speaks
         });
@@ -206,8 +203,17 @@ impl Laws {
         }
     }
 
+    /// The session that a subagent works for in the end.
+    fn root<'a>(&'a self, mut session: &'a str) -> &'a str {
+        while let Some(parent) = self.children.get(session) {
+            session = parent;
+        }
+        session
+    }
+
     fn loading(&self, session: &str) -> bool {
-        self.pending.values().any(|(method, params)| method == "session/load" && params["sessionId"] == session)
+        let speaks = self.root(session);
+        self.pending.values().any(|(method, params)| method == "session/load" && params["sessionId"] == speaks)
     }
 
     fn permission(&mut self, session: &str, params: &Value, line: &str) {

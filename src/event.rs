@@ -144,10 +144,23 @@ pub enum Event {
 pub struct Subagent {
     /// The session.
     pub session: SessionId,
+    /// The call that set it to work.
+    pub call: CallId,
     /// What it is for: none says nothing new.
     pub about: Option<About>,
-    /// None while it works; then how that ended.
-    pub stop: Option<Stop>,
+    /// What it does: none says nothing new, or that nobody knows.
+    pub state: Option<Activity>,
+}
+
+/// What a subagent's session does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Activity {
+    /// It works.
+    Working,
+    /// All its work waits for the user.
+    Waiting,
+    /// It works no more.
+    Over(Stop),
 }
 
 /// What a subagent's session is for.
@@ -157,6 +170,8 @@ pub struct About {
     pub title: String,
     /// Who does it, and what they are good for.
     pub agent: String,
+    /// The user may stop it. Nobody can stop what is only told of.
+    pub stoppable: bool,
 }
 
 /// How a session stopped working.

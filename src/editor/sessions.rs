@@ -90,12 +90,21 @@ pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let session = reopen(&server, &request.session_id.0, place?, "resume").await?.handle;
+        let Opened { handle: session, replay } = reopen(&server, &request.session_id.0, place?, "resume").await?;
+        let children = replay.associations();
+        drop(replay);
         let response = v1::ResumeSessionResponse::new()
             .modes(modes::modes(&session))
             .config_options(options::options(&session, None, None));
         server.adopt(session.clone());
-        cx.after(introduce(server, session));
+        cx.after(async move {
+            let mut door = Door::new(&server, &session);
+            for child in children {
+                door.event(child).await;
+            }
+            drop(door);
+            introduce(server, session).await;
+        });
         Ok(response)
     })
 }

@@ -12,7 +12,7 @@ use protocol::rpc::{self, Peer};
 use serde_json::{Map, Value, json};
 
 use crate::event::{
-    About, CallUpdate, Compaction, Event, Exit, Kind, Progress, Severity, Status, Stop, Subagent, UserPiece,
+    About, Activity, CallUpdate, Compaction, Event, Exit, Kind, Progress, Severity, Status, Stop, Subagent, UserPiece,
 };
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File, Priority, Todo, TodoStatus};
@@ -151,9 +151,8 @@ fn chunked(text: &str) -> Vec<v1::ContentBlock> {
     vec![v1::ContentBlock::from(crate::text::head(text, PIECE))]
 }
 
-/// A subagent's session: the user may stop it, and nothing else.
+/// A subagent's session: the user may stop it while it works, and nothing else.
 fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
-    let may = v1::SubagentSessionCapabilities::new().cancel(v1::SessionCancelCapabilities::new());
     let reason = |stop: &Stop| match stop {
         Stop::Done => v1::IdleStopReason::EndTurn,
         Stop::Cancelled => v1::IdleStopReason::Cancelled,
@@ -165,13 +164,19 @@ fn subagent(subagent: &Subagent) -> v1::SubagentUpdate {
             v1::IdleStopReason::Error(v1::ErrorStopReason::new().error(error))
         }
     };
-    let state = match &subagent.stop {
-        None => v1::StateUpdate::Running(v1::RunningStateUpdate::new()),
-        Some(stop) => v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop))),
+    let state = |activity: &Activity| match activity {
+        Activity::Working => v1::StateUpdate::Running(v1::RunningStateUpdate::new()),
+        Activity::Waiting => v1::StateUpdate::RequiresAction(v1::RequiresActionStateUpdate::new()),
+        Activity::Over(stop) => v1::StateUpdate::Idle(v1::IdleStateUpdate::new().stop_reason(reason(stop))),
     };
-    let update = v1::SubagentUpdate::new(subagent.session.share()).state(state);
-    match &subagent.about {
-        Some(About { title, agent }) => update.title(title.clone()).description(agent.clone()).capabilities(may),
+    let mut update = v1::SubagentUpdate::new(subagent.session.share());
+    if let Some(About { title, agent, stoppable }) = &subagent.about {
+        let cancel = stoppable.then(v1::SessionCancelCapabilities::new);
+        let may = v1::SubagentSessionCapabilities::new().cancel(cancel);
+        update = update.title(title.clone()).description(agent.clone()).capabilities(may);
+    }
+    match &subagent.state {
+        Some(activity) => update.state(state(activity)),
         None => update,
     }
 }

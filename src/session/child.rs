@@ -1,44 +1,34 @@
 //! Child sessions: what a turn hands to subagents. A child has a history, a model, rules and a cost of
 //! its own; its turn runs inside the parent's, so that it never outlives it, and a cancel reaches it.
 //!
-//! What the child does is told in the parent's call, one line for each of its own calls. A question of
-//! the child's goes to the parent's editor with the call it is about, which is shown there from then on.
+//! What is heard of a child is [`news`].
 
-use std::collections::{HashMap, VecDeque};
-use std::fmt::Write as _;
+mod news;
+
 use std::pin::Pin;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
 
+use self::news::News;
 use super::open::{Claim, Shared};
 use super::{interrupted, revert};
 use crate::agent::Agent;
-use crate::event::{About, Ask, CallUpdate, Errand, Event, Facts, Outlet, Progress, Report, ReportEnd, Spawn};
-use crate::event::{Status, Stop, Subagent, Switch, Up};
+use crate::event::{About, CallUpdate, Errand, Event, Facts, Outlet, Report, ReportEnd, Spawn, Switch};
 use crate::id::{CallId, SessionId};
-use crate::message::{CallState, Content, FaultKind, File, Message, ModelRef, Role, Text, User};
+use crate::message::{CallState, Content, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
 use crate::turn::record::Recorder;
-use crate::turn::{purse, run};
 use crate::turn::{Choice, History, Outcome, Scope};
 use crate::turn::{frame, jobs, next};
+use crate::turn::{purse, run};
 use crate::{text, tool};
 
 /// How many errands may wait.
 const WAITING: usize = 16;
-
-/// How often the parent's call says what the child does.
-const BEAT: Duration = Duration::from_secs(1);
-
-/// How many of a child's calls are shown.
-const SHOWN: usize = 20;
 
 /// A turn on its way.
 pub(super) type Turn<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
@@ -187,8 +177,8 @@ impl Task<'_> {
         };
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
-        let mut news = News::new(self.parent, &self.call, &self.facts, &self.agent.name, &id);
-        news.begin(self.about(), &message).await;
+        let mut news = News::new(self.parent, &self.call, &self.facts, &self.agent.name, &id, scope.cancelled.clone());
+        news.begin(about(&self.description, &self.agent.name, Some(&self.agent)), &message).await;
         history.messages.push(message);
 
         let (mut history, outcome) = news.follow(turn(self.shared, [None; 2], history, scope), events).await;
@@ -279,23 +269,9 @@ impl Task<'_> {
         denied.0.into_iter().map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
     }
 
-    /// What the session is for, where it is shown.
-    fn about(&self) -> About {
-        let title = if self.description.is_empty() { "Task" } else { &self.description };
-        let agent = match &self.agent.description {
-            Some(description) => format!("{}: {description}", self.agent.name),
-            None => self.agent.name.clone(),
-        };
-        About { title: title.to_owned(), agent: text::title(&agent) }
-    }
-
     /// Tells early where the work is done, so that an editor can link to it.
     async fn announce(&self, id: &SessionId, model: &ModelRef) {
-        let metadata = Map::from_iter([
-            ("parentSessionId".to_owned(), Value::String(self.parent.session.to_string())),
-            ("sessionId".to_owned(), Value::String(id.to_string())),
-            ("model".to_owned(), Value::String(model.to_string())),
-        ]);
+        let metadata = tool::task::link(&self.parent.session, id, model);
         for (key, fact) in &metadata {
             self.facts.note(key, fact.clone());
         }
@@ -306,6 +282,16 @@ impl Task<'_> {
         }
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }
+}
+
+/// What a subagent's session is for, where it is shown.
+pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> About {
+    let title = if description.is_empty() { "Task" } else { description };
+    let agent = match agent.and_then(|agent| agent.description.as_deref()) {
+        Some(description) => format!("{name}: {description}"),
+        None => name.to_owned(),
+    };
+    About { title: title.to_owned(), agent: text::title(&agent), stoppable: true }
 }
 
 fn missing(id: &SessionId) -> String {
@@ -356,253 +342,6 @@ fn end(history: &History, outcome: Outcome) -> ReportEnd {
             ReportEnd::Failed(format!("{}{advice}", fault.message))
         }
     }
-}
-
-/// What a child does, told in the parent's call; and in a session of its own, where the editor shows
-/// those.
-struct News<'a> {
-    parent: &'a Scope,
-    call: &'a CallId,
-    facts: &'a Facts,
-    agent: &'a str,
-    session: &'a SessionId,
-    /// Its latest calls.
-    calls: VecDeque<(CallId, Line)>,
-    /// How many came before these.
-    earlier: usize,
-    /// Calls as far as they are known, until they end: what a question is about has to be shown.
-    open: HashMap<CallId, CallUpdate>,
-    /// Calls that the editor sees, until they end; and all that it has seen.
-    seen: Vec<CallId>,
-    asked: Vec<Value>,
-    last: Option<Instant>,
-    fresh: bool,
-}
-
-struct Line {
-    title: String,
-    progress: Progress,
-}
-
-impl<'a> News<'a> {
-    fn new(parent: &'a Scope, call: &'a CallId, facts: &'a Facts, agent: &'a str, session: &'a SessionId) -> Self {
-        Self {
-            parent,
-            call,
-            facts,
-            agent,
-            session,
-            asked: Vec::new(),
-            calls: VecDeque::new(),
-            earlier: 0,
-            open: HashMap::new(),
-            seen: Vec::new(),
-            last: None,
-            fresh: false,
-        }
-    }
-
-    /// Tells that the child works, and what it was told to do.
-    async fn begin(&self, about: About, told: &Message) {
-        if !self.parent.exposed {
-            return;
-        }
-        let subagent = Subagent { session: self.session.clone(), about: Some(about), stop: None };
-        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
-        let (message, sender) = (told.id.clone(), self.parent.session.clone());
-        self.within(Event::Told { message, sender, text: told.visible_text() }).await;
-    }
-
-    /// Tells that the child works no more.
-    async fn end(&self, outcome: &Outcome) {
-        if !self.parent.exposed {
-            return;
-        }
-        let stop = match outcome {
-            Outcome::Ended | Outcome::Steered => Stop::Done,
-            Outcome::Cancelled => Stop::Cancelled,
-            Outcome::Refused => Stop::Refused,
-            Outcome::MaxTokens => Stop::MaxTokens,
-            Outcome::StepLimit => Stop::StepLimit,
-            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => Stop::Cancelled,
-            Outcome::Failed(fault) => Stop::Failed(fault.message.clone()),
-        };
-        let subagent = Subagent { session: self.session.clone(), about: None, stop: Some(stop) };
-        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
-    }
-
-    async fn within(&self, event: Event) {
-        let event = Event::Within { session: self.session.clone(), event: Box::new(event) };
-        self.parent.outlet.event(event).await;
-    }
-
-    /// Passes on what comes up until the child's turn has ended.
-    async fn follow(&mut self, mut work: Turn<'_>, mut events: mpsc::Receiver<Up>) -> (History, Outcome) {
-        let done = loop {
-            let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
-            tokio::select! {
-                done = &mut work => break done,
-                Some(up) = events.recv() => self.take(up).await,
-                () = sleep_until(due), if self.fresh => self.tell().await,
-            }
-        };
-        drop(work);
-        while let Ok(up) = events.try_recv() {
-            self.take(up).await;
-        }
-        done
-    }
-
-    async fn take(&mut self, up: Up) {
-        if self.parent.exposed {
-            return self.expose(up).await;
-        }
-        match up {
-            Up::Event(Event::Call(update)) => self.update(*update).await,
-            Up::Event(Event::Notice { severity, title, details }) => {
-                let title = format!("{}: {title}", self.agent);
-                self.parent.outlet.event(Event::Notice { severity, title, details }).await;
-            }
-            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
-                let cause = format!("{}: {cause}", self.agent);
-                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
-            }
-            // The child's own: its words come back as the result, its plan and its context are its own.
-            Up::Event(_) => {}
-            Up::Ask(ask) => self.ask(*ask).await,
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
-                self.parent.outlet.send(up).await;
-            }
-        }
-    }
-
-    /// Passes it on as it is, as something of the child's session.
-    async fn expose(&mut self, up: Up) {
-        match up {
-            // Of the child's own subagents.
-            Up::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
-            Up::Event(event) => {
-                if let Event::Call(update) = &event {
-                    self.note(update);
-                    // Told in its own session, and once more at the end.
-                    self.fresh = false;
-                }
-                self.within(event).await;
-            }
-            Up::Ask(mut ask) => {
-                ask.session.get_or_insert_with(|| self.session.clone());
-                ask.agent.get_or_insert_with(|| self.agent.to_owned());
-                self.parent.outlet.send(Up::Ask(ask)).await;
-            }
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
-                self.parent.outlet.send(up).await;
-            }
-        }
-    }
-
-    /// Notes what is new of a call in its line.
-    fn note(&mut self, update: &CallUpdate) {
-        let Some(id) = update.call.clone() else { return };
-        let at = self.calls.iter().position(|(call, _)| *call == id);
-        if at.is_none() && update.tool.is_some() {
-            let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
-            self.calls.push_back((id.clone(), Line { title, progress: Progress::Pending }));
-            if self.calls.len() > SHOWN {
-                self.calls.pop_front();
-                self.earlier += 1;
-            }
-            self.fresh = true;
-        }
-        if let Some((_, line)) = self.calls.iter_mut().rfind(|(call, _)| *call == id) {
-            if let Some(title) = update.title.as_ref().filter(|title| **title != line.title) {
-                line.title.clone_from(title);
-                self.fresh = true;
-            }
-            if let Some(progress) = update.progress.filter(|progress| *progress != line.progress) {
-                line.progress = progress;
-                self.fresh = true;
-            }
-        }
-    }
-
-    async fn update(&mut self, update: CallUpdate) {
-        self.note(&update);
-        let Some(id) = update.call.clone() else { return };
-        let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
-        if self.seen.contains(&id) {
-            self.pass(update.clone()).await;
-        }
-        if over {
-            self.open.remove(&id);
-            self.seen.retain(|seen| *seen != id);
-        } else {
-            let known = self.open.entry(id.clone()).or_insert_with(|| CallUpdate::of(&id));
-            learn(known, update);
-        }
-    }
-
-    /// Shows the call, then puts the question.
-    async fn ask(&mut self, mut ask: Ask) {
-        if !self.seen.contains(&ask.call) {
-            let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
-            self.seen.push(ask.call.clone());
-            self.asked.push(Value::String(ask.call.to_string()));
-            self.facts.note(Facts::ASKED, Value::Array(self.asked.clone()));
-            self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
-        }
-        ask.show.title = ask.show.title.map(|title| self.labelled(&title));
-        let agent = ask.agent.take();
-        ask.agent = Some(agent.map_or_else(|| self.agent.to_owned(), |inner| format!("{} > {inner}", self.agent)));
-        self.parent.outlet.send(Up::Ask(Box::new(ask))).await;
-    }
-
-    async fn pass(&self, mut update: CallUpdate) {
-        update.title = update.title.map(|title| self.labelled(&title));
-        self.parent.outlet.event(Event::Call(Box::new(update))).await;
-    }
-
-    fn labelled(&self, title: &str) -> String {
-        text::title(&format!("{}: {title}", self.agent))
-    }
-
-    async fn tell(&mut self) {
-        self.fresh = false;
-        self.last = Some(Instant::now());
-        if self.parent.cancelled.is_cancelled() {
-            // The call may have been left behind: what is over is not changed any more.
-            return;
-        }
-        let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
-        self.parent.outlet.event(Event::Call(Box::new(update))).await;
-    }
-
-    /// A list for people, in Markdown.
-    fn lines(&self) -> String {
-        let mut out = String::new();
-        if self.earlier > 0 {
-            let _ = writeln!(out, "- {} before", text::count(self.earlier, "call"));
-        }
-        for (_, line) in &self.calls {
-            let after = match line.progress {
-                Progress::Completed => "",
-                Progress::Failed => " (failed)",
-                Progress::Pending | Progress::Running => " …",
-            };
-            let _ = writeln!(out, "- {}{after}", line.title);
-        }
-        out.truncate(out.trim_end().len());
-        out
-    }
-}
-
-/// Adds what is new to what is known of a call. Output is not kept: a question comes before it.
-fn learn(known: &mut CallUpdate, update: CallUpdate) {
-    known.tool = update.tool.or(known.tool.take());
-    known.title = update.title.or(known.title.take());
-    known.kind = update.kind.or(known.kind.take());
-    known.input = update.input.or(known.input.take());
-    known.locations = update.locations.or(known.locations.take());
-    known.changes = update.changes.or(known.changes.take());
 }
 
 #[cfg(test)]

@@ -541,7 +541,8 @@ impl Shared {
     ) -> (Replay, oneshot::Receiver<History>) {
         let last: Option<ModelRef> = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()));
         let window = last.and_then(|last| scope.models.find(&last).ok()).and_then(|(model, _)| model.context);
-        Replay::new(history, (self.store.clone(), scope.session.clone()), end, todos, window)
+        let agents = scope.exposed.then(|| scope.agents.clone());
+        Replay::new(history, (self.store.clone(), scope.session.clone()), end, todos, (window, agents))
     }
 
     async fn grants(&self, project: &str) -> Arc<Grants> {

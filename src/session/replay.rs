@@ -1,16 +1,22 @@
 //! A stored history as events, the same that were sent while it happened.
 
+mod children;
+
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
+use self::children::Children;
+use crate::agent::registry::Agents;
 use crate::event::{self, CallUpdate, Event, Exit, Facts, Progress, UserPiece};
 use crate::id::{PartId, SessionId};
-use crate::message::{Call, CallState, Compaction, Content, Message, Part, Role, Todo};
+use crate::message::{Call, CallState, Compaction, Content, Message, Part, Todo};
 use crate::model::Model;
 use crate::store::Store;
+use crate::tool::task;
 use crate::turn::{History, size};
 
 /// How many results are read from the file at once.
@@ -20,11 +26,7 @@ const BATCH: usize = 32;
 /// to work.
 fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
-        let metadata = match &call.state {
-            CallState::Completed(done) => &done.metadata,
-            CallState::Failed { metadata, .. } => metadata,
-            CallState::Pending | CallState::Running => return Vec::new(),
-        };
+        let Some(metadata) = metadata(call) else { return Vec::new() };
         let ids = metadata.get(Facts::ASKED).and_then(Value::as_array);
         let child = metadata.get("sessionId").and_then(Value::as_str).map(SessionId::new);
         let Some((ids, child)) = ids.zip(child).filter(|(_, child)| child.is_well_formed()) else { return Vec::new() };
@@ -47,6 +49,21 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
     })
 }
 
+/// What is known of a call that has ended.
+fn metadata(call: &Call) -> Option<&Map<String, Value>> {
+    match &call.state {
+        CallState::Completed(done) => Some(&done.metadata),
+        CallState::Failed { metadata, .. } => Some(metadata),
+        CallState::Pending | CallState::Running => None,
+    }
+}
+
+/// What of it says where the work was done.
+fn link(metadata: &Map<String, Value>) -> Map<String, Value> {
+    let keys = [task::PARENT, task::CHILD, task::MODEL].into_iter();
+    keys.filter_map(|key| Some((key.to_owned(), metadata.get(key)?.clone()))).collect()
+}
+
 /// The events of a history on their way, oldest first; at the end the plan and how full the context is.
 /// They are made one message after the other, because all of them would be the history once more. The
 /// history goes to its session when this is dropped.
@@ -62,6 +79,8 @@ pub struct Replay {
     last: Vec<Event>,
     /// Results that were left in the file, of the next messages.
     results: HashMap<PartId, Part>,
+    /// Subagents' sessions, where the editor shows those.
+    children: Option<Children>,
     back: Option<oneshot::Sender<History>>,
 }
 
@@ -75,13 +94,14 @@ impl Drop for Replay {
 }
 
 impl Replay {
-    /// The first `end` messages of a history, and where it goes then.
+    /// The first `end` messages of a history, and where it goes then. With `agents`, subagents' sessions
+    /// are told of.
     pub fn new(
         mut history: History,
         (store, session): (Store, SessionId),
         end: usize,
         todos: &[Todo],
-        window: Option<u64>,
+        (window, agents): (Option<u64>, Option<Arc<Agents>>),
     ) -> (Self, oneshot::Receiver<History>) {
         let mut last = Vec::new();
         if !todos.is_empty() {
@@ -96,7 +116,15 @@ impl Replay {
         history.messages.extend(hidden);
         let (back, received) = oneshot::channel();
         let (waiting, results) = (VecDeque::new(), HashMap::new());
-        (Self { history, store, session, at: 0, end, waiting, last, results, back: Some(back) }, received)
+        let children = agents.map(|agents| Children::new(agents, store.clone()));
+        (Self { history, store, session, at: 0, end, waiting, last, results, children, back: Some(back) }, received)
+    }
+
+    /// The subagents' sessions that the history knows of, for an editor that is told nothing else of it.
+    pub fn associations(&self) -> Vec<Event> {
+        let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
+        let children = self.children.as_ref();
+        children.map(|children| children.associations(&self.session, seen)).unwrap_or_default()
     }
 
     /// The next event.
@@ -113,8 +141,10 @@ impl Replay {
             if self.at < self.history.cold {
                 self.fetch().await;
             }
+            let mut children = self.children.take();
             let message = &self.history.messages[self.at];
-            let events = self.events(message).await;
+            let events = self.events(message, children.as_mut()).await;
+            self.children = children;
             for part in &message.parts {
                 self.results.remove(&part.id);
             }
@@ -124,24 +154,23 @@ impl Replay {
     }
 
     /// The events of a message. Results that were left in the file are shown as they are there.
-    async fn events(&self, message: &Message) -> Vec<Event> {
+    async fn events(&self, message: &Message, mut children: Option<&mut Children>) -> Vec<Event> {
         if message.assistant().is_some_and(|a| a.summary) {
             return summarised(&self.history, message).into_iter().collect();
         }
         let mut out = Vec::new();
         for part in &message.parts {
             let part = self.results.get(&part.id).unwrap_or(part);
-            out.extend(event(message, part));
-            if let Content::Tool(call) = &part.content {
-                out.extend(beside(&self.store, call).await);
+            match (&part.content, children.as_deref_mut()) {
+                (Content::Tool(call), Some(children)) => out.extend(children.call(&self.session, call).await),
+                (Content::Tool(call), None) => {
+                    out.extend(event(message, part));
+                    out.extend(beside(&self.store, call).await);
+                }
+                _ => out.extend(event(message, part)),
             }
         }
-        if let Role::Assistant(assistant) = &message.role
-            && let Some(fault) = &assistant.fault
-        {
-            let part = PartId::new(format!("{}-fault", message.id));
-            out.push(Event::Text { part, delta: format!("({})", fault.message) });
-        }
+        out.extend(fault(message));
         out
     }
 
@@ -162,6 +191,13 @@ impl Replay {
             Err(e) => tracing::warn!("earlier results cannot be shown: {e}"),
         }
     }
+}
+
+/// Why a message is not whole.
+fn fault(message: &Message) -> Option<Event> {
+    let fault = message.assistant()?.fault.as_ref()?;
+    let part = PartId::new(format!("{}-fault", message.id));
+    Some(Event::Text { part, delta: format!("({})", fault.message) })
 }
 
 /// A compaction as it ended.
@@ -219,9 +255,10 @@ fn finished(call: &Call) -> CallUpdate {
                 signal: done.metadata.get("signal").and_then(Value::as_str).map(str::to_owned),
             });
         }
-        CallState::Failed { error, .. } => {
+        CallState::Failed { error, metadata } => {
             update.progress = Some(Progress::Failed);
             update.output = Some(error.clone());
+            update.metadata = Some(link(metadata)).filter(|link| !link.is_empty());
         }
     }
     update

@@ -151,6 +151,22 @@ impl Tool for Task {
     }
 }
 
+/// The keys of [`link`] that name the two sessions.
+pub const PARENT: &str = "parentSessionId";
+/// See [`PARENT`].
+pub const CHILD: &str = "sessionId";
+/// The key of the model that is asked there.
+pub const MODEL: &str = "model";
+
+/// Where the work of a call is done, so that an editor can link to it.
+pub fn link(parent: &SessionId, child: &SessionId, model: &ModelRef) -> Map<String, Value> {
+    Map::from_iter([
+        (PARENT.to_owned(), Value::String(parent.to_string())),
+        (CHILD.to_owned(), Value::String(child.to_string())),
+        (MODEL.to_owned(), Value::String(model.to_string())),
+    ])
+}
+
 fn title(input: &Input) -> String {
     text::title(&format!("{}: {}", input.subagent_type, input.description))
 }
@@ -179,11 +195,7 @@ fn result(report: Report, title: String, context: &Context) -> Result<Output, Fa
         }
     }
     let words = if text.is_empty() { "(It ended without a word.)" } else { text.as_str() };
-    let metadata = Map::from_iter([
-        ("parentSessionId".to_owned(), Value::String(context.session.to_string())),
-        ("sessionId".to_owned(), Value::String(session.to_string())),
-        ("model".to_owned(), Value::String(model.to_string())),
-    ]);
+    let metadata = link(&context.session, &session, &model);
     let display = if calls.is_empty() { words.to_owned() } else { format!("{calls}\n\n{words}") };
     Ok(Output {
         title,

@@ -1,0 +1,361 @@
+//! What a child does, told in the parent's call: one line for each of its own calls. A question of the
+//! child's goes to the parent's editor with the call it is about, which is shown there from then on.
+//! Where the editor shows subagents' sessions, it hears of the child there, word for word.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Turn;
+use crate::event::{About, Activity, Ask, CallUpdate, Event, Facts, Progress, Status, Stop, Subagent, Up};
+use crate::id::{CallId, SessionId};
+use crate::message::{FaultKind, Message};
+use crate::text;
+use crate::turn::{History, Outcome, Scope};
+
+/// How often the parent's call says what the child does.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// How many of a child's calls are shown.
+const SHOWN: usize = 20;
+
+/// A question on its way to the user and back: it ends with the call it was about.
+type Question = Pin<Box<dyn Future<Output = CallId> + Send>>;
+
+/// What a child does, told in the parent's call; and in a session of its own, where the editor shows
+/// those.
+pub(super) struct News<'a> {
+    parent: &'a Scope,
+    call: &'a CallId,
+    facts: &'a Facts,
+    agent: &'a str,
+    session: &'a SessionId,
+    /// Its latest calls.
+    calls: VecDeque<(CallId, Line)>,
+    /// How many came before these.
+    earlier: usize,
+    /// Calls as far as they are known, until they end: what a question is about has to be shown.
+    open: HashMap<CallId, CallUpdate>,
+    /// Calls that the editor sees, until they end; and all that it has seen.
+    seen: Vec<CallId>,
+    asked: Vec<Value>,
+    last: Option<Instant>,
+    fresh: bool,
+    /// Ends when the child is cancelled.
+    cancelled: CancellationToken,
+    /// The child's calls that act, and those of its calls that wait for the user; told is, whether all
+    /// of its work waits.
+    running: HashSet<CallId>,
+    waiting: HashSet<CallId>,
+    waits: bool,
+    questions: FuturesUnordered<Question>,
+}
+
+struct Line {
+    title: String,
+    progress: Progress,
+}
+
+impl<'a> News<'a> {
+    pub(super) fn new(
+        parent: &'a Scope,
+        call: &'a CallId,
+        facts: &'a Facts,
+        agent: &'a str,
+        session: &'a SessionId,
+        cancelled: CancellationToken,
+    ) -> Self {
+        Self {
+            parent,
+            call,
+            facts,
+            agent,
+            session,
+            asked: Vec::new(),
+            calls: VecDeque::new(),
+            earlier: 0,
+            open: HashMap::new(),
+            seen: Vec::new(),
+            last: None,
+            fresh: false,
+            cancelled,
+            running: HashSet::new(),
+            waiting: HashSet::new(),
+            waits: false,
+            questions: FuturesUnordered::new(),
+        }
+    }
+
+    /// Tells that the child works, and what it was told to do.
+    pub(super) async fn begin(&mut self, about: About, told: &Message) {
+        if !self.parent.exposed {
+            return;
+        }
+        self.state(Some(about), Activity::Working).await;
+        let (message, sender) = (told.id.clone(), self.parent.session.clone());
+        self.within(Event::Told { message, sender, text: told.visible_text() }).await;
+    }
+
+    /// Tells that the child works no more.
+    pub(super) async fn end(&mut self, outcome: &Outcome) {
+        if !self.parent.exposed {
+            return;
+        }
+        let stop = match outcome {
+            Outcome::Ended | Outcome::Steered => Stop::Done,
+            Outcome::Cancelled => Stop::Cancelled,
+            Outcome::Refused => Stop::Refused,
+            Outcome::MaxTokens => Stop::MaxTokens,
+            Outcome::StepLimit => Stop::StepLimit,
+            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => Stop::Cancelled,
+            Outcome::Failed(fault) => Stop::Failed(fault.message.clone()),
+        };
+        self.state(None, Activity::Over(stop)).await;
+    }
+
+    async fn state(&mut self, about: Option<About>, activity: Activity) {
+        let (session, call) = (self.session.clone(), self.call.clone());
+        let subagent = Subagent { session, call, about, state: Some(activity) };
+        self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
+    }
+
+    /// Tells whether all of the child's work waits for the user, where that has changed.
+    async fn tell_state(&mut self) {
+        let waits = !self.waiting.is_empty() && self.running.is_subset(&self.waiting);
+        // What is being stopped is told when it has stopped.
+        if waits != self.waits && !self.cancelled.is_cancelled() {
+            self.waits = waits;
+            self.state(None, if waits { Activity::Waiting } else { Activity::Working }).await;
+        }
+    }
+
+    async fn within(&mut self, event: Event) {
+        let event = Event::Within { session: self.session.clone(), event: Box::new(event) };
+        self.parent.outlet.event(event).await;
+    }
+
+    /// Passes on what comes up until the child's turn has ended.
+    pub(super) async fn follow(&mut self, mut work: Turn<'_>, mut events: mpsc::Receiver<Up>) -> (History, Outcome) {
+        let done = loop {
+            let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
+            tokio::select! {
+                done = &mut work => break done,
+                Some(up) = events.recv() => self.take(up).await,
+                () = sleep_until(due), if self.fresh => self.tell().await,
+                Some(call) = self.questions.next(), if !self.questions.is_empty() => {
+                    self.waiting.remove(&call);
+                    self.tell_state().await;
+                }
+            }
+        };
+        drop(work);
+        while let Ok(up) = events.try_recv() {
+            self.take(up).await;
+        }
+        done
+    }
+
+    async fn take(&mut self, up: Up) {
+        if self.parent.exposed {
+            return self.expose(up).await;
+        }
+        match up {
+            Up::Event(Event::Call(update)) => self.update(*update).await,
+            Up::Event(Event::Notice { severity, title, details }) => {
+                let title = format!("{}: {title}", self.agent);
+                self.parent.outlet.event(Event::Notice { severity, title, details }).await;
+            }
+            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
+                let cause = format!("{}: {cause}", self.agent);
+                self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
+            }
+            // The child's own: its words come back as the result, its plan and its context are its own.
+            Up::Event(_) => {}
+            Up::Ask(ask) => self.ask(*ask).await,
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
+                self.parent.outlet.send(up).await;
+            }
+        }
+    }
+
+    /// Passes it on as it is, as something of the child's session.
+    async fn expose(&mut self, up: Up) {
+        match up {
+            // Of the child's own subagents.
+            Up::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
+            Up::Event(event) => {
+                match &event {
+                    Event::Call(update) => {
+                        self.note(update);
+                        // Told in its own session, and once more at the end.
+                        self.fresh = false;
+                        self.follow_call(update);
+                    }
+                    Event::Subagent(subagent) => match &subagent.state {
+                        Some(Activity::Waiting) => drop(self.waiting.insert(subagent.call.clone())),
+                        Some(_) => drop(self.waiting.remove(&subagent.call)),
+                        None => {}
+                    },
+                    _ => {}
+                }
+                self.within(event).await;
+                self.tell_state().await;
+            }
+            Up::Ask(mut ask) => {
+                if ask.session.is_none() {
+                    ask.session = Some(self.session.clone());
+                    ask.reply = self.accompany(&ask.call, ask.reply);
+                    self.tell_state().await;
+                }
+                ask.agent.get_or_insert_with(|| self.agent.to_owned());
+                self.parent.outlet.send(Up::Ask(ask)).await;
+            }
+            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
+                self.parent.outlet.send(up).await;
+            }
+        }
+    }
+
+    /// Notes whether a call acts.
+    fn follow_call(&mut self, update: &CallUpdate) {
+        let Some(call) = &update.call else { return };
+        match update.progress {
+            Some(Progress::Running) => drop(self.running.insert(call.clone())),
+            Some(Progress::Completed | Progress::Failed) => {
+                self.running.remove(call);
+                self.waiting.remove(call);
+            }
+            Some(Progress::Pending) | None => {}
+        }
+    }
+
+    /// Stays with a question until it is answered, withdrawn, or nobody will answer it.
+    fn accompany<T: Send + 'static>(&mut self, call: &CallId, mut reply: oneshot::Sender<T>) -> oneshot::Sender<T> {
+        let (sender, answer) = oneshot::channel();
+        self.waiting.insert(call.clone());
+        let call = call.clone();
+        self.questions.push(Box::pin(async move {
+            tokio::select! {
+                answer = answer => if let Ok(answer) = answer {
+                    // Whoever asked may have been cancelled since.
+                    reply.send(answer).ok();
+                },
+                () = reply.closed() => {}
+            }
+            call
+        }));
+        sender
+    }
+
+    /// Notes what is new of a call in its line.
+    fn note(&mut self, update: &CallUpdate) {
+        let Some(id) = update.call.clone() else { return };
+        let at = self.calls.iter().position(|(call, _)| *call == id);
+        if at.is_none() && update.tool.is_some() {
+            let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
+            self.calls.push_back((id.clone(), Line { title, progress: Progress::Pending }));
+            if self.calls.len() > SHOWN {
+                self.calls.pop_front();
+                self.earlier += 1;
+            }
+            self.fresh = true;
+        }
+        if let Some((_, line)) = self.calls.iter_mut().rfind(|(call, _)| *call == id) {
+            if let Some(title) = update.title.as_ref().filter(|title| **title != line.title) {
+                line.title.clone_from(title);
+                self.fresh = true;
+            }
+            if let Some(progress) = update.progress.filter(|progress| *progress != line.progress) {
+                line.progress = progress;
+                self.fresh = true;
+            }
+        }
+    }
+
+    async fn update(&mut self, update: CallUpdate) {
+        self.note(&update);
+        let Some(id) = update.call.clone() else { return };
+        let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
+        if self.seen.contains(&id) {
+            self.pass(update.clone()).await;
+        }
+        if over {
+            self.open.remove(&id);
+            self.seen.retain(|seen| *seen != id);
+        } else {
+            let known = self.open.entry(id.clone()).or_insert_with(|| CallUpdate::of(&id));
+            learn(known, update);
+        }
+    }
+
+    /// Shows the call, then puts the question.
+    async fn ask(&mut self, mut ask: Ask) {
+        if !self.seen.contains(&ask.call) {
+            let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
+            self.seen.push(ask.call.clone());
+            self.asked.push(Value::String(ask.call.to_string()));
+            self.facts.note(Facts::ASKED, Value::Array(self.asked.clone()));
+            self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
+        }
+        ask.show.title = ask.show.title.map(|title| self.labelled(&title));
+        let agent = ask.agent.take();
+        ask.agent = Some(agent.map_or_else(|| self.agent.to_owned(), |inner| format!("{} > {inner}", self.agent)));
+        self.parent.outlet.send(Up::Ask(Box::new(ask))).await;
+    }
+
+    async fn pass(&mut self, mut update: CallUpdate) {
+        update.title = update.title.map(|title| self.labelled(&title));
+        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    fn labelled(&self, title: &str) -> String {
+        text::title(&format!("{}: {title}", self.agent))
+    }
+
+    async fn tell(&mut self) {
+        self.fresh = false;
+        self.last = Some(Instant::now());
+        if self.parent.cancelled.is_cancelled() {
+            // The call may have been left behind: what is over is not changed any more.
+            return;
+        }
+        let update = CallUpdate { output: Some(self.lines()), ..CallUpdate::of(self.call) };
+        self.parent.outlet.event(Event::Call(Box::new(update))).await;
+    }
+
+    /// A list for people, in Markdown.
+    pub(super) fn lines(&self) -> String {
+        let mut out = String::new();
+        if self.earlier > 0 {
+            let _ = writeln!(out, "- {} before", text::count(self.earlier, "call"));
+        }
+        for (_, line) in &self.calls {
+            let after = match line.progress {
+                Progress::Completed => "",
+                Progress::Failed => " (failed)",
+                Progress::Pending | Progress::Running => " …",
+            };
+            let _ = writeln!(out, "- {}{after}", line.title);
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+}
+
+/// Adds what is new to what is known of a call. Output is not kept: a question comes before it.
+fn learn(known: &mut CallUpdate, update: CallUpdate) {
+    known.tool = update.tool.or(known.tool.take());
+    known.title = update.title.or(known.title.take());
+    known.kind = update.kind.or(known.kind.take());
+    known.input = update.input.or(known.input.take());
+    known.locations = update.locations.or(known.locations.take());
+    known.changes = update.changes.or(known.changes.take());
+}

@@ -1,0 +1,288 @@
+//! Subagents' sessions of a stored history, for editors that show those: what they are is told where they
+//! were set to work, and what they did is told there once more, as far as it is kept. Nothing of it
+//! goes on, so nothing of it can be stopped.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::child::about;
+use super::{event, fault, finished, link, metadata, summarised};
+use crate::agent::registry::Agents;
+use crate::event::{About, Activity, CallUpdate, Event, Progress, Stop, Subagent};
+use crate::id::SessionId;
+use crate::message::{Call, CallState, Content, FaultKind, Finish, Message};
+use crate::store::Store;
+use crate::tool::task;
+use crate::turn::{History, next, remind};
+
+/// See the module.
+pub(super) struct Children {
+    agents: Arc<Agents>,
+    store: Store,
+    /// How far each child's history has been told.
+    told: HashMap<SessionId, usize>,
+}
+
+impl Children {
+    pub(super) fn new(agents: Arc<Agents>, store: Store) -> Self {
+        Self { agents, store, told: HashMap::new() }
+    }
+
+    /// The children that a session has set to work, in the order of their beginning, as they are called
+    /// now.
+    pub(super) fn associations(&self, session: &SessionId, messages: &[Message]) -> Vec<Event> {
+        let mut known: Vec<Subagent> = Vec::new();
+        for call in messages.iter().flat_map(Message::calls) {
+            let Some(child) = child(session, call) else { continue };
+            let subagent = Subagent { about: Some(self.about(call)), ..unknown(&child, call) };
+            match known.iter_mut().find(|one| one.session == child) {
+                Some(one) => *one = subagent,
+                None => known.push(subagent),
+            }
+        }
+        known.into_iter().map(|one| Event::Subagent(Box::new(one))).collect()
+    }
+
+    /// A call of `session` as it ended; where it set a child to work, with what the child did.
+    pub(super) fn call<'a>(
+        &'a mut self,
+        session: &'a SessionId,
+        call: &'a Call,
+    ) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
+        Box::pin(async move {
+            let whole = finished(call);
+            let Some(child) = child(session, call) else { return vec![Event::Call(Box::new(whole))] };
+            let announced = CallUpdate {
+                progress: Some(Progress::Pending),
+                metadata: None,
+                output: None,
+                changes: None,
+                attachments: None,
+                exit: None,
+                ..whole.clone()
+            };
+            let begun = CallUpdate {
+                progress: Some(Progress::Running),
+                metadata: metadata(call).map(link),
+                ..CallUpdate::of(&call.call)
+            };
+            let ended = CallUpdate { tool: None, title: None, kind: None, input: None, locations: None, ..whole };
+            let subagent = Subagent { about: Some(self.about(call)), ..unknown(&child, call) };
+            let mut events = vec![Event::Call(Box::new(announced)), Event::Call(Box::new(begun))];
+            events.push(Event::Subagent(Box::new(subagent)));
+            let (told, stop) = self.turn(session, &child, call).await;
+            events.extend(told);
+            if let Some(stop) = stop {
+                let subagent = Subagent { state: Some(Activity::Over(stop)), ..unknown(&child, call) };
+                events.push(Event::Subagent(Box::new(subagent)));
+            }
+            events.push(Event::Call(Box::new(ended)));
+            events
+        })
+    }
+
+    /// What the child did for a call, and how that ended, as far as it is known.
+    async fn turn(&mut self, session: &SessionId, child: &SessionId, call: &Call) -> (Vec<Event>, Option<Stop>) {
+        // What is gone is not told.
+        let Ok(stored) = self.store.peek(child).await else { return (Vec::new(), None) };
+        if stored.record.parent.as_ref() != Some(session) {
+            return (Vec::new(), None);
+        }
+        let history = History::from(stored.messages);
+        let from = self.told.get(child).copied().unwrap_or_default();
+        let Some((start, end)) = find(&history.messages, from, call.input.get("prompt").and_then(Value::as_str)) else {
+            return (Vec::new(), None);
+        };
+        self.told.insert(child.clone(), end);
+        let mut events = Vec::new();
+        for message in &history.messages[start..end] {
+            if message.is_prompt() {
+                let (message, text) = (message.id.clone(), message.visible_text());
+                events.push(within(child, Event::Told { message, sender: session.clone(), text }));
+                continue;
+            }
+            if message.is_summary() {
+                events.extend(summarised(&history, message).map(|event| within(child, event)));
+                continue;
+            }
+            for part in message.parts.iter().filter(|_| message.assistant().is_some()) {
+                match &part.content {
+                    Content::Tool(call) => {
+                        events.extend(self.call(child, call).await.into_iter().map(|event| within(child, event)));
+                    }
+                    _ => events.extend(event(message, part).map(|event| within(child, event))),
+                }
+            }
+            events.extend(fault(message).map(|event| within(child, event)));
+        }
+        let stop = stop(&history.messages[start..end]);
+        (events, stop)
+    }
+
+    fn about(&self, call: &Call) -> About {
+        // As the tool calls it: who, and what for.
+        let (who, what) = call.title.split_once(": ").unwrap_or(("", &call.title));
+        let text = |key| call.input.get(key).and_then(Value::as_str);
+        let name = text("subagent_type").unwrap_or(who);
+        let about = about(text("description").unwrap_or(what), name, self.agents.get(name).as_deref());
+        About { stoppable: false, ..about }
+    }
+}
+
+/// The child that a call of `session` set to work. What a fork has inherited is not its own.
+fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
+    let metadata = metadata(call)?;
+    let id = |key| Some(SessionId::new(metadata.get(key)?.as_str()?));
+    let child = id(task::CHILD)?;
+    (id(task::PARENT)? == *session && child.is_well_formed()).then_some(child)
+}
+
+fn unknown(child: &SessionId, call: &Call) -> Subagent {
+    Subagent { session: child.clone(), call: call.call.clone(), about: None, state: None }
+}
+
+fn within(session: &SessionId, event: Event) -> Event {
+    match event {
+        Event::Within { .. } => event,
+        event => Event::Within { session: session.clone(), event: Box::new(event) },
+    }
+}
+
+/// Where a child began with some words, not before `from`, and where it was told something else.
+fn find(messages: &[Message], from: usize, words: Option<&str>) -> Option<(usize, usize)> {
+    let is = |message: &Message| message.is_prompt() && words.is_none_or(|words| message.visible_text() == words);
+    let start = from + messages.get(from..)?.iter().position(is)?;
+    let next = messages[start + 1..].iter().position(Message::is_prompt);
+    Some((start, next.map_or(messages.len(), |next| start + 1 + next)))
+}
+
+/// How a child's turn ended. None where the process ended first, or nothing tells.
+fn stop(turn: &[Message]) -> Option<Stop> {
+    let last = turn.iter().rev().find(|message| message.assistant().is_some_and(|a| !a.summary))?;
+    let assistant = last.assistant()?;
+    assistant.completed?;
+    if let Some(fault) = &assistant.fault {
+        return Some(match fault.kind {
+            FaultKind::Interrupted => Stop::Cancelled,
+            _ => Stop::Failed(fault.message.clone()),
+        });
+    }
+    let marked = |key: &str| {
+        let is = |call: &Call| matches!(&call.state, CallState::Failed { metadata, .. } if metadata.contains_key(key));
+        last.calls().any(is)
+    };
+    match assistant.finish? {
+        Finish::Length => Some(Stop::MaxTokens),
+        Finish::Refusal => Some(Stop::Refused),
+        _ if marked(remind::INTERRUPTED) => Some(Stop::Cancelled),
+        _ if last.calls().next().is_none() || marked(next::REJECTED) => Some(Stop::Done),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::environment::Timestamp;
+    use crate::id::{CallId, MessageId, PartId};
+    use crate::message::{Assistant, Fault, Kind, ModelRef, Part, Role, Text, Usage, User};
+
+    fn model() -> ModelRef {
+        ModelRef { provider: "p".into(), model: "m".into(), effort: None }
+    }
+
+    fn message(role: Role, content: Content) -> Message {
+        let parts = vec![Part { id: PartId::new("p"), content }];
+        Message { id: MessageId::new("m"), created: Timestamp(0), role, parts }
+    }
+
+    fn prompt(words: &str) -> Message {
+        let text = Content::Text(Text { text: words.into(), ..Text::default() });
+        message(Role::User(User { agent: "general".into(), model: model(), system: None }), text)
+    }
+
+    fn answer(change: impl Fn(&mut Assistant), content: Content) -> Message {
+        let mut assistant = Assistant {
+            parent: MessageId::new("u"),
+            agent: "general".into(),
+            model: model(),
+            finish: Some(Finish::Stop),
+            fault: None,
+            summary: false,
+            usage: Usage::default(),
+            cost: None,
+            completed: Some(Timestamp(1)),
+        };
+        change(&mut assistant);
+        message(Role::Assistant(assistant), content)
+    }
+
+    fn words() -> Content {
+        Content::Text(Text { text: "x".into(), ..Text::default() })
+    }
+
+    fn call(mark: Option<&str>) -> Content {
+        let metadata = Map::from_iter(mark.map(|mark| (mark.to_owned(), json!(true))));
+        Content::Tool(Call {
+            call: CallId::new("c"),
+            provider_id: None,
+            tool: "list".into(),
+            input: json!({}),
+            kind: Kind::Search,
+            title: String::new(),
+            locations: Vec::new(),
+            state: CallState::Failed { error: "x".into(), metadata },
+            provider: Map::new(),
+        })
+    }
+
+    #[test]
+    fn a_turn_is_found_by_its_words() {
+        let messages = [prompt("a"), answer(|_| {}, words()), prompt("b"), prompt("a"), answer(|_| {}, words())];
+        let table = [
+            (0, Some("a"), Some((0, 2))),
+            (2, Some("a"), Some((3, 5))),
+            (0, Some("b"), Some((2, 3))),
+            (0, Some("c"), None),
+            (2, None, Some((2, 3))),
+            (5, None, None),
+            (9, None, None),
+        ];
+        for (from, words, expected) in table {
+            assert_eq!(find(&messages, from, words), expected, "{words:?} from {from}");
+        }
+    }
+
+    #[test]
+    fn how_it_ended_is_said_where_it_is_known() {
+        let fault = |kind| {
+            move |a: &mut Assistant| {
+                a.finish = None;
+                a.fault = Some(Fault { kind, message: "No.".into(), advice: None });
+            }
+        };
+        let finish = |finish| move |a: &mut Assistant| a.finish = Some(finish);
+        let table = [
+            (vec![], None),
+            (vec![answer(|_| {}, words())], Some(Stop::Done)),
+            (vec![answer(finish(Finish::Length), words())], Some(Stop::MaxTokens)),
+            (vec![answer(finish(Finish::Refusal), words())], Some(Stop::Refused)),
+            (vec![answer(fault(FaultKind::Interrupted), words())], Some(Stop::Cancelled)),
+            (vec![answer(fault(FaultKind::Provider), words())], Some(Stop::Failed("No.".into()))),
+            (vec![answer(finish(Finish::ToolCalls), call(Some(remind::INTERRUPTED)))], Some(Stop::Cancelled)),
+            (vec![answer(finish(Finish::ToolCalls), call(Some(next::REJECTED)))], Some(Stop::Done)),
+            // The process ended between two steps, or in one.
+            (vec![answer(finish(Finish::ToolCalls), call(None))], None),
+            (vec![answer(|a| a.completed = None, words())], None),
+            (vec![answer(|_| {}, words()), answer(|a| a.summary = true, words())], Some(Stop::Done)),
+        ];
+        for (n, (turn, expected)) in table.into_iter().enumerate() {
+            assert_eq!(stop(&turn), expected, "row {n}");
+        }
+    }
+}
