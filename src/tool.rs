@@ -57,7 +57,7 @@ mod test;
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -284,7 +284,7 @@ pub trait AnyTool: Send + Sync {
     /// What it does, for the model.
     fn description(&self) -> String;
     /// The JSON Schema of its arguments.
-    fn schema(&self) -> Value;
+    fn schema(&self) -> Arc<Value>;
     /// What kind of work it does.
     fn kind(&self) -> Kind;
     /// Whether calls of one step may run side by side with others.
@@ -319,10 +319,14 @@ impl std::fmt::Debug for Prepared {
 
 /// Erases a tool's types.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
-    Arc::new(Erased(Arc::new(tool)))
+    Arc::new(Erased { tool: Arc::new(tool), schema: OnceLock::new() })
 }
 
-struct Erased<T>(Arc<T>);
+struct Erased<T> {
+    tool: Arc<T>,
+    /// Made when it is first asked for.
+    schema: OnceLock<Arc<Value>>,
+}
 
 impl<T: Tool> AnyTool for Erased<T> {
     fn name(&self) -> &str {
@@ -330,11 +334,11 @@ impl<T: Tool> AnyTool for Erased<T> {
     }
 
     fn description(&self) -> String {
-        self.0.description()
+        self.tool.description()
     }
 
-    fn schema(&self) -> Value {
-        schema::<T::Input>()
+    fn schema(&self) -> Arc<Value> {
+        self.schema.get_or_init(|| Arc::new(schema::<T::Input>())).clone()
     }
 
     fn kind(&self) -> Kind {
@@ -368,8 +372,8 @@ impl<T: Tool> AnyTool for Erased<T> {
             };
             input::check(&input, &self.schema()).map_err(wrong)?;
             let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
-            let (needs, ready) = self.0.prepare(input, context).await?;
-            let tool = self.0.clone();
+            let (needs, ready) = self.tool.prepare(input, context).await?;
+            let tool = self.tool.clone();
             Ok(Prepared {
                 needs,
                 run: Box::new(move |context| Box::pin(async move { tool.run(ready, context).await })),

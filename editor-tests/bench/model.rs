@@ -117,7 +117,8 @@ fn history() -> Request {
     let tool = |name: &str| Tool {
         name: name.into(),
         description: "Does something with a file. ".repeat(20),
-        schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]}),
+        schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]})
+            .into(),
     };
     Request {
         model: Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: "m".into(), effort: None })),

@@ -29,7 +29,7 @@ struct Tool {
     /// What the server calls it.
     own: String,
     description: String,
-    schema: Value,
+    schema: Arc<Value>,
     /// The server says that it changes nothing: enough to run it beside others, not to run it unasked.
     calm: bool,
     peer: Peer<RoleClient>,
@@ -50,7 +50,7 @@ pub(super) fn of(server: &str, tool: rmcp::model::Tool, peer: &Peer<RoleClient>,
         server: server.to_owned(),
         own: tool.name.to_string(),
         description: text::cut_chars(said, WORDS),
-        schema,
+        schema: Arc::new(schema),
         calm: tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true)),
         peer: peer.clone(),
         limit,
@@ -76,7 +76,7 @@ impl AnyTool for Tool {
         self.description.clone()
     }
 
-    fn schema(&self) -> Value {
+    fn schema(&self) -> Arc<Value> {
         self.schema.clone()
     }
 

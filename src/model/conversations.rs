@@ -182,7 +182,11 @@ fn request(messages: Vec<Message>, tools: bool) -> Request {
         model: Arc::new(Model { reasoning: true, ..Model::unknown(id) }),
         system: vec!["s".into()],
         messages,
-        tools: if tools { vec![Tool { name: "read".into(), description: "d".into(), schema }] } else { Vec::new() },
+        tools: if tools {
+            vec![Tool { name: "read".into(), description: "d".into(), schema: schema.into() }]
+        } else {
+            Vec::new()
+        },
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),

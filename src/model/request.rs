@@ -51,7 +51,7 @@ pub struct Tool {
     /// What it does.
     pub description: String,
     /// JSON Schema of its arguments: an object.
-    pub schema: Value,
+    pub schema: Arc<Value>,
 }
 
 /// One message of the conversation.

@@ -90,7 +90,7 @@ fn choices(schema: &Value) -> Vec<&str> {
 }
 
 /// Takes out of a schema what models need not read: titles, formats, `null` as a type, defaults of
-/// null, the words of enumerations one by one.
+/// null, the words of enumerations one by one, what the entries of a list are.
 pub(super) fn simplify(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -119,6 +119,10 @@ pub(super) fn simplify(schema: &mut Value) {
                 fields.remove("oneOf");
                 fields.insert("type".into(), Value::String("string".into()));
                 fields.insert("enum".into(), Value::Array(words));
+            }
+            // What an entry is, the list says.
+            if let Some(Value::Object(entry)) = fields.get_mut("items") {
+                entry.remove("description");
             }
             fields.values_mut().for_each(simplify);
         }

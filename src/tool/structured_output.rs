@@ -1,6 +1,8 @@
 //! `structured_output`: the model hands over a result in the shape that was asked for. Offered only
 //! for a prompt that asks for one; what does not fit is sent back with what is wrong.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{AnyTool, Boxed, Context, Description, Failure, Output, Prepared};
@@ -19,7 +21,7 @@ const NAMED: usize = 10;
 pub struct StructuredOutput {
     validator: jsonschema::Validator,
     /// As the model sees it: an object.
-    schema: Value,
+    schema: Arc<Value>,
     /// What was asked for is no object, and is wrapped in one.
     wrapped: bool,
 }
@@ -39,7 +41,7 @@ impl StructuredOutput {
         if wrapped {
             plain = json!({ "type": "object", "properties": { "result": plain }, "required": ["result"] });
         }
-        Ok(Self { validator, schema: plain, wrapped })
+        Ok(Self { validator, schema: Arc::new(plain), wrapped })
     }
 
     fn check(&self, mut input: Value) -> Result<Value, String> {
@@ -71,7 +73,7 @@ impl AnyTool for StructuredOutput {
         crate::prompts::tool(NAME).to_owned()
     }
 
-    fn schema(&self) -> Value {
+    fn schema(&self) -> Arc<Value> {
         self.schema.clone()
     }
 

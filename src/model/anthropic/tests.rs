@@ -130,7 +130,11 @@ fn request(messages: Vec<Message>) -> Request {
         model: Arc::new(model()),
         system: vec!["Be brief.".into(), "Middle.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool { name: "read".into(), description: "Reads.".into(), schema: json!({"type": "object"}) }],
+        tools: vec![Tool {
+            name: "read".into(),
+            description: "Reads.".into(),
+            schema: json!({"type": "object"}).into(),
+        }],
         must_call: false,
         params: Params { max_output: 32_000, ..Params::default() },
         session: "ses_1".into(),

@@ -80,7 +80,8 @@ fn request(model: &str, messages: Vec<Message>) -> Request {
         tools: vec![Tool {
             name: "read".into(),
             description: "Reads.".into(),
-            schema: json!({"type": "object", "properties": {"p": {"type": "string"}}, "additionalProperties": false}),
+            schema: json!({"type": "object", "properties": {"p": {"type": "string"}}, "additionalProperties": false})
+                .into(),
         }],
         must_call: false,
         params: Params::default(),

@@ -166,7 +166,7 @@ impl Project {
 }
 
 fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
-    let tool = |name: &&str| Tool { name: (*name).to_owned(), description: String::new(), schema: json!({}) };
+    let tool = |name: &&str| Tool { name: (*name).to_owned(), description: String::new(), schema: json!({}).into() };
     Request {
         model: Arc::new(Model::unknown(ModelRef::parse("offline/offline").unwrap())),
         system: vec![format!("You are adjutant.\n<env>\n  Working directory: {ROOT}\n</env>")],

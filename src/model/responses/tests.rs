@@ -124,7 +124,11 @@ fn request(messages: Vec<Message>) -> Request {
         model: Arc::new(Model { reasoning: true, pdf: true, ..Model::unknown(id) }),
         system: vec!["Be brief.".into(), "The day is Monday.".into()],
         messages,
-        tools: vec![Tool { name: "read".into(), description: "Reads.".into(), schema: json!({"type": "object"}) }],
+        tools: vec![Tool {
+            name: "read".into(),
+            description: "Reads.".into(),
+            schema: json!({"type": "object"}).into(),
+        }],
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
