@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
@@ -465,10 +465,16 @@ pub struct WriteFile {
     pub reply: oneshot::Sender<Result<(), String>>,
 }
 
-/// What becomes known of a call while it runs, and is kept with it whatever becomes of it. A std mutex:
-/// a leaf around a map.
+/// What becomes known of a call while it runs, and is kept with it whatever becomes of it.
 #[derive(Debug, Clone, Default)]
-pub struct Facts(Arc<Mutex<Map<String, Value>>>);
+pub struct Facts(Arc<Noted>);
+
+/// A std mutex: a leaf around a map.
+#[derive(Debug, Default)]
+struct Noted {
+    all: Mutex<Map<String, Value>>,
+    news: Notify,
+}
 
 impl Facts {
     /// The key of the subagent's calls that the user was asked about: their ids.
@@ -476,12 +482,18 @@ impl Facts {
 
     /// Notes a fact.
     pub fn note(&self, key: &str, fact: Value) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fact);
+        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fact);
+        self.0.news.notify_one();
+    }
+
+    /// Waits until something was noted that nobody has heard of.
+    pub async fn news(&self) {
+        self.0.news.notified().await;
     }
 
     /// All of them.
     pub fn all(&self) -> Map<String, Value> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

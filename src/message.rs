@@ -364,7 +364,11 @@ pub enum CallState {
     /// Announced, perhaps waiting for the user.
     Pending,
     /// Acting. Found in a stored history, it means: interrupted, outcome unknown.
-    Running,
+    Running {
+        /// What is known of it already.
+        #[serde(default, skip_serializing_if = "Map::is_empty")]
+        metadata: Map<String, Value>,
+    },
     /// Done.
     Completed(Completed),
     /// It failed, was refused or was interrupted; the model is told why.

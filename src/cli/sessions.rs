@@ -352,7 +352,7 @@ fn show(stored: &Stored, children: &[SessionId]) -> String {
                     let state = match &call.state {
                         CallState::Completed(_) => "",
                         CallState::Failed { .. } => " — failed",
-                        CallState::Pending | CallState::Running => " — not ended",
+                        CallState::Pending | CallState::Running { .. } => " — not ended",
                     };
                     text += &format!("\n- {}{state}\n", call.title);
                 }

@@ -263,7 +263,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
             (exit(done), output, &done.changes, &done.attachments)
         }
         CallState::Failed { error, .. } => ("failed".to_owned(), error.as_str(), &[], &[]),
-        CallState::Running => ("interrupted".to_owned(), "", &[], &[]),
+        CallState::Running { .. } => ("interrupted".to_owned(), "", &[], &[]),
         CallState::Pending => ("not begun".to_owned(), "", &[], &[]),
     };
     // A change is what people look for; everything else opens when asked.
@@ -336,7 +336,7 @@ fn class(call: &Call) -> String {
         CallState::Completed(done) if exit(done).is_empty() => "",
         CallState::Completed(_) => " failed",
         CallState::Failed { .. } => " failed",
-        CallState::Running | CallState::Pending => " open",
+        CallState::Running { .. } | CallState::Pending => " open",
     };
     format!("{kind}{state}")
 }

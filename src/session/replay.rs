@@ -54,7 +54,7 @@ fn metadata(call: &Call) -> Option<&Map<String, Value>> {
     match &call.state {
         CallState::Completed(done) => Some(&done.metadata),
         CallState::Failed { metadata, .. } => Some(metadata),
-        CallState::Pending | CallState::Running => None,
+        CallState::Pending | CallState::Running { .. } => None,
     }
 }
 
@@ -243,7 +243,7 @@ fn finished(call: &Call) -> CallUpdate {
     };
     match &call.state {
         CallState::Pending => update.progress = Some(Progress::Pending),
-        CallState::Running => update.progress = Some(Progress::Running),
+        CallState::Running { .. } => update.progress = Some(Progress::Running),
         CallState::Completed(done) => {
             update.progress = Some(Progress::Completed);
             update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));

@@ -107,10 +107,14 @@ pub async fn abandon(scope: &Scope, message: &mut Message, why: &str) {
 pub fn interrupted(call: &Call) -> Option<CallState> {
     let error = match call.state {
         CallState::Pending => "The call was interrupted before it began.",
-        CallState::Running => super::request::INTERRUPTED,
+        CallState::Running { .. } => super::request::INTERRUPTED,
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };
-    let metadata = Map::from_iter([(remind::INTERRUPTED.to_owned(), Value::Bool(true))]);
+    let mut metadata = match &call.state {
+        CallState::Running { metadata } => metadata.clone(),
+        _ => Map::new(),
+    };
+    metadata.insert(remind::INTERRUPTED.to_owned(), Value::Bool(true));
     Some(CallState::Failed { error: error.into(), metadata })
 }
 
@@ -267,7 +271,7 @@ impl One<'_> {
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        self.call.state = CallState::Running;
+        self.call.state = CallState::Running { metadata: self.facts.all() };
         self.save().await;
         if self.call.kind.acts()
             && let Err(e) = self.scope.record.flush().await
@@ -291,15 +295,24 @@ impl One<'_> {
         }
     }
 
-    async fn run(&self, run: Run, context: &Context) -> Result<Output, Failure> {
+    async fn run(&mut self, run: Run, context: &Context) -> Result<Output, Failure> {
+        let (scope, facts) = (self.scope, self.facts.clone());
         // Tools watch for the cancel themselves; one that does not is left behind.
-        let left_behind = async {
-            self.scope.cancelled.cancelled().await;
+        let mut left_behind = std::pin::pin!(async {
+            scope.cancelled.cancelled().await;
             tokio::time::sleep(GRACE).await; // the grace a tool has to clean up
-        };
-        tokio::select! {
-            output = caught(run(context.clone())) => output,
-            () = left_behind => Err(Failure::Cancelled),
+        });
+        let mut output = std::pin::pin!(caught(run(context.clone())));
+        loop {
+            tokio::select! {
+                output = &mut output => return output,
+                () = &mut left_behind => return Err(Failure::Cancelled),
+                // Kept at once: whoever finds the call cut off can tell from it where to go on.
+                () = facts.news() => {
+                    self.call.state = CallState::Running { metadata: facts.all() };
+                    self.save().await;
+                }
+            }
         }
     }
 

@@ -95,7 +95,7 @@ async fn attempt(scope: &Scope, agent: &Agent, call: &mut Call, tool: &dyn AnyTo
     for need in &prepared.needs {
         call::permit(scope, agent, call, need, None).await?;
     }
-    call.state = CallState::Running;
+    call.state = CallState::Running { metadata: Map::new() };
     let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&call.call) };
     scope.outlet.event(Event::Call(Box::new(update))).await;
     // No tool that a command runs comes to more than it said.

@@ -156,7 +156,7 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
 
 fn result(call: &Call, frame: &Frame) -> CallResult {
     let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
-        CallState::Pending | CallState::Running => (INTERRUPTED.into(), true, &[]),
+        CallState::Pending | CallState::Running { .. } => (INTERRUPTED.into(), true, &[]),
         CallState::Completed(done) if done.cleared.is_some() => (CLEARED.into(), false, &[]),
         CallState::Completed(done) => (done.output.clone(), false, &done.attachments),
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),

@@ -43,7 +43,7 @@ pub fn result(call: &Call) -> u64 {
         CallState::Completed(done) if done.cleared.is_some() => 0,
         CallState::Completed(done) => output(done),
         CallState::Failed { error, .. } => tokens(error.len()),
-        CallState::Pending | CallState::Running => 0,
+        CallState::Pending | CallState::Running { .. } => 0,
     }
 }
 
