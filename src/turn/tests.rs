@@ -550,6 +550,31 @@ async fn a_summary_is_asked_for_again_and_then_the_turn_fails_with_the_history_a
     }
 }
 
+/// It would be too late to say that there was little to summarise; but it must not be a burden.
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_was_asked_for_may_be_longer_than_what_it_replaces_but_not_long() {
+    for (words, good) in
+        [("## Objective\n\n- to say hello, and nothing else that anybody knows of", true), (LONG, false)]
+    {
+        let words = words.repeat(if good { 1 } else { 1_000 });
+        let mut stage = Stage::new([Script::text("hello"), Script::text(&words)]);
+        let before = stage.play("hi").await.history;
+        let played = stage.play_with("/compact", |_, mut history, scope| {
+            Box::pin(async move {
+                // The order itself is no message.
+                history.messages.pop();
+                let outcome = run::summarise(&mut history, &scope, None).await;
+                (history, outcome)
+            })
+        });
+        let played = played.await;
+        assert_eq!(played.outcome == Outcome::Ended, good, "{:?}", played.outcome);
+        assert_eq!(played.history == before, !good);
+    }
+}
+
+const LONG: &str = "and so on and on ";
+
 #[tokio::test(start_paused = true)]
 async fn a_summary_that_does_not_fit_is_asked_for_with_less() {
     let overflow = || Script::fails(Error::ContextOverflow("too long".into()));
