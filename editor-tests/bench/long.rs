@@ -1,6 +1,7 @@
 //! The long run, whole: a thousand steps with five summaries and 20 MB of output, eight sessions at
 //! once, and a cancel in a flood. Printed, because what matters is a curve. Run it with
-//! `cargo bench --profile bench-fast --bench long`.
+//! `cargo bench --profile bench-fast --bench long`, or some of it with one of the names in `main` after it:
+//! `cargo bench --profile bench-fast --bench long flood`.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "for whoever runs them")]
@@ -23,6 +24,16 @@ use crate::marathon::{Shape, Talk};
 use crate::model::Model;
 
 fn main() {
+    let sections: [(&str, fn()); 3] = [("steps", steps), ("flood", flood), ("eight", eight)];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    for (name, section) in sections {
+        if wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+            section();
+        }
+    }
+}
+
+fn steps() {
     let shape = Shape { steps: 1_000, compactions: 5, subagents: 50, bytes: 20_000 };
     let report = marathon::run(shape, false, 100);
     println!("\nlong run: {shape:?}");
@@ -30,10 +41,6 @@ fn main() {
     println!("  {:?}", report.kept);
     // From the end of the model's answer to the next request: the tool, the store, the request.
     println!("  a step, from the model's last word to the next request, and its processor time; medians of twenty:");
-    let median = |mut took: Vec<Duration>| {
-        took.sort_unstable();
-        took[took.len() / 2]
-    };
     for at in [10, 100, 160, 180, 500, 840, 900, 990] {
         let around = &report.steps[at - 10..at + 10];
         let gap = median(around.iter().map(|step| step.gap).collect());
@@ -51,8 +58,26 @@ fn main() {
             look.threads
         );
     }
-    let cancels: Vec<Duration> = (0..5).map(|_| cancel_in_a_flood()).collect();
-    println!("cancel of one session while seven are flooded: {cancels:.1?}");
+}
+
+fn flood() {
+    // When it begins, and the sessions' files are made; and when there is much to be kept.
+    for lines in [50, 500] {
+        let mut cancels: Vec<Duration> = (0..9).map(|_| cancel_in_a_flood(lines)).collect();
+        cancels.sort_unstable();
+        let median = median(cancels.clone());
+        println!(
+            "cancel of one session after {lines} lines of the flood of seven others: median {median:.1?} of {cancels:.1?}"
+        );
+    }
+}
+
+fn median(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took[took.len() / 2]
+}
+
+fn eight() {
     let mut runs: Vec<(Duration, Duration)> = (0..3).map(|_| eight_sessions()).collect();
     runs.sort_by_key(|(one, eight)| one.as_micros() * 1_000 / eight.as_micros().max(1));
     for (one, eight) in runs {
@@ -62,7 +87,7 @@ fn main() {
 }
 
 /// How long the cancel of one session takes while seven others are flooded with words.
-fn cancel_in_a_flood() -> Duration {
+fn cancel_in_a_flood(lines: usize) -> Duration {
     let flood = format!("text: {}\n", "the same words over and over again, ".repeat(8)).repeat(20_000);
     let script = format!("text: Waiting.\nhang\n---\n{}", vec![flood; 7].join("---\n"));
     let model = Model::unwatched(model::script(&script).unwrap());
@@ -74,14 +99,14 @@ fn cancel_in_a_flood() -> Duration {
     for (n, session) in sessions.iter().enumerate().skip(1) {
         talk.prompt(100 + n as u64, session);
     }
-    // In the middle of it.
-    for _ in 0..50 {
-        talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
+    let mut over = 0;
+    for _ in 0..lines {
+        let line = talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
+        over += (101..108).filter(|id| line.contains(&format!("\"id\":{id},"))).count();
     }
     let start = Instant::now();
     let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": sessions[0] } });
     talk.editor.say(&cancel.to_string());
-    let mut over = 0;
     // Nothing is read that need not be: what is measured is the agent, not this reader.
     let next = || {
         let line = talk.editor.hear(Duration::from_secs(120)).expect("the agent says nothing any more");
