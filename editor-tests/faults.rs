@@ -374,8 +374,10 @@ fn killed_agents() {
     });
 }
 
-/// The n-th flush fails, once. What was not safe is not said to be; the store goes on.
+/// The n-th flush of a thread fails, once. What was not safe is not said to be; the store goes on. A file
+/// is made by a thread of its own, with a few flushes: where one of those fails, so it does each time.
 fn failed_flushes() {
+    const MAKING: usize = 4;
     let works = Command::new("strace").args(["-f", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
         return;
@@ -389,8 +391,11 @@ fn failed_flushes() {
         let mut writer = Writer::run(command, "some", "ses_00000001", dir.path());
         let text = writer.rest();
         let safe = acknowledged(&text);
-        assert!(safe.is_some(), "after flush {number} failed nothing was safe any more: {text}");
-        assert!(kept(dir.path(), "ses_00000001") > safe.unwrap(), "flush {number}: {text}");
+        assert!(safe.is_some() || number < MAKING, "after flush {number} failed nothing was safe any more: {text}");
+        match safe {
+            Some(safe) => assert!(kept(dir.path(), "ses_00000001") > safe, "flush {number}: {text}"),
+            None => assert_eq!(text.matches("lost").count(), 12, "flush {number}: {text}"),
+        }
     });
 }
 

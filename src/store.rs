@@ -4,17 +4,20 @@
 //!
 //! All SQL lives in this folder, behind domain types: no row id, file path or SQL leaks upward.
 //!
-//! One thread owns every connection (`store/thread.rs`). Writes are queued in order and do not
-//! wait; [`Store::flush`] waits until everything before it is on the disk. What was flushed
+//! One thread owns every connection (`store/thread.rs`). Writes are queued, do not wait, and are done in
+//! order for each session; [`Store::flush`] waits until everything before it about its session is on the
+//! disk, and hardly for what is written about others. What was flushed
 //! survives a power cut where the disk honours flushes; what was merely written survives the
 //! death of the process.
 
+mod beside;
 mod copy;
 mod index;
 mod lock;
 mod migrate;
 mod pack;
 mod peek;
+mod queue;
 mod salvage;
 mod search;
 mod session;
@@ -287,6 +290,14 @@ enum Entry {
 }
 
 impl Entry {
+    /// About how much of it there is to be written.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
+            Self::Record(_) | Self::Cut { .. } => 0,
+        }
+    }
+
     /// A whole session, in order.
     fn of(stored: &Stored) -> Vec<Self> {
         let mut entries = vec![Self::Record(Box::new(stored.record.clone()))];
@@ -356,11 +367,13 @@ impl Store {
         }
     }
 
-    /// Waits until everything written so far has been handed to the system: it survives the end of this
-    /// process, if not that of the machine. What failed to be written is told by the next flush.
-    pub async fn handed_over(&self) {
+    /// Waits until everything written about a session so far has been handed to the system: it survives
+    /// the end of this process, if not that of the machine. What failed to be written is told by the next
+    /// flush.
+    pub async fn handed_over(&self, session: &SessionId) {
+        let session = session.clone();
         // A store that is gone has nothing to hand over.
-        self.ask(|reply| thread::Job::HandOver { reply }).await.ok();
+        self.ask(|reply| thread::Job::HandOver { session, reply }).await.ok();
     }
 
     /// Waits until everything written about a session so far is on the disk.

@@ -179,7 +179,7 @@ fn large() {
             let start = Instant::now();
             block_on(async {
                 write(&store, &id(1), &message).await;
-                store.handed_over().await;
+                store.handed_over(&id(1)).await;
             });
             start.elapsed()
         })

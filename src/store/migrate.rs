@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use rusqlite::Connection;
 use rusqlite_migration::{M, Migrations};
 
 /// The file of one session.
@@ -26,6 +27,16 @@ pub(super) static SESSION: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     let packed = M::up("SELECT 1;");
     Migrations::new(vec![first, checksums, packed])
 });
+
+/// A session's file of the newest format with nothing in it. None where it cannot be made in memory.
+pub(super) fn empty_session() -> Option<&'static [u8]> {
+    static EMPTY: LazyLock<rusqlite::Result<Vec<u8>>> = LazyLock::new(|| {
+        let mut db = Connection::open_in_memory()?;
+        SESSION.to_latest(&mut db).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        Ok(db.serialize("main")?.to_vec())
+    });
+    EMPTY.as_deref().inspect_err(|e| tracing::warn!("no empty session in memory: {e}")).ok()
+}
 
 /// The newest session format.
 pub(super) const SESSION_FORMAT: i64 = 3;

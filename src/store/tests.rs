@@ -52,6 +52,61 @@ async fn a_history_comes_back_as_it_was_written() {
 }
 
 #[tokio::test]
+async fn a_file_that_could_not_be_made_is_made_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let (record, other) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
+    let messages = [message("a", &["one"]), message("b", &["two"])];
+    let store = Store::start(dir.path());
+    store.create(&record).await.unwrap();
+    // Something is in the way, and cannot be taken for what is left of a file.
+    let way = dir.path().join("sessions/ses_00000001.db-new");
+    std::fs::create_dir_all(way.join("x")).unwrap();
+    write(&store, &record, &messages[..1]).await;
+    let failed = store.flush(&record.id).await;
+    assert!(matches!(failed, Err(Error::Unwritable(_))), "{failed:?}");
+    // Others go on.
+    store.create(&other).await.unwrap();
+    write(&store, &other, &messages).await;
+    store.flush(&other.id).await.unwrap();
+    std::fs::remove_dir_all(&way).unwrap();
+    write(&store, &record, &messages[1..]).await;
+    store.flush(&record.id).await.unwrap();
+    store.stop().await;
+    for record in [record, other] {
+        let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
+        assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+    }
+}
+
+/// More sessions than are written to at once, each with much to say: everything is kept, in order.
+#[tokio::test]
+async fn many_sessions_write_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+    let long = "many words ".repeat(30_000);
+    let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
+    let store = Store::start(dir.path());
+    let session = async |record: &Record| {
+        store.create(record).await.unwrap();
+        for _ in 0..3 {
+            write(&store, record, &messages).await;
+            store.handed_over(&record.id).await;
+            assert_eq!(store.peek(&record.id).await.unwrap().messages, messages);
+        }
+        store.flush(&record.id).await.unwrap();
+        store.close(&record.id).await;
+    };
+    futures_util::future::join_all(records.iter().map(session)).await;
+    assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), 9);
+    store.stop().await;
+    let again = Store::start(dir.path());
+    for record in records {
+        let stored = again.load(&record.id).await.unwrap();
+        assert_eq!(stored, Stored { record, messages: messages.clone(), damage: vec![] });
+    }
+}
+
+#[tokio::test]
 async fn lists_are_paged_and_can_be_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::start(dir.path());

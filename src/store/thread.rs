@@ -1,19 +1,27 @@
-//! The thread that owns every connection. What waits in its queue is written together: one
-//! transaction per session, one flush for all who asked.
+//! The thread that owns every connection. It does one session's work at a time, and looks at what has
+//! come meanwhile before it turns to the next: see [`Queue`] for who that is. What of a session waits
+//! together is written in one transaction, with one flush for all who asked.
+//!
+//! What takes a while, a file that has to be made or much that has to be packed, is done by a thread of
+//! its own, which is lent the session's file ([`Beside`]); what else is wanted of the session waits until
+//! the file is back, and no other session does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc as done;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::beside::{Beside, What, Writing, Written};
 use super::index::Index;
 use super::lock::{Lock, Refused};
+use super::queue::{Piece, Queue, State};
 use super::session::{self, File};
 use super::{Cursor, Entry, Error, Grant, Page, Record, Stored, Titled, peek, salvage, takeover};
 use crate::id::{PartId, SessionId};
 use crate::message::Part;
 
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum Job {
     Create { record: Box<Record>, reply: Reply<()> },
@@ -32,12 +40,17 @@ pub(super) enum Job {
     Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
     Grant { grant: Box<Grant>, reply: Reply<()> },
     Revoke { grant: Box<Grant>, reply: Reply<()> },
-    HandOver { reply: Reply<()> },
+    HandOver { session: SessionId, reply: Reply<()> },
+    Wake,
     Stop { reply: oneshot::Sender<()> },
 }
 
-/// How many jobs may wait: a store that cannot keep up slows the turn down.
-const WAITING: usize = 1024;
+/// How many jobs may wait unseen, and how many sorted: a store that cannot keep up slows the turn down.
+const WAITING: usize = 512;
+const SORTED: usize = 512;
+
+/// How many sessions are written to beside the others at a time. They wait for the disk most of the time.
+const BESIDE: usize = 3;
 
 /// How many rows of a session are kept in memory when they cannot be written.
 const UNWRITTEN: usize = 4096;
@@ -45,7 +58,9 @@ const UNWRITTEN: usize = 4096;
 /// Starts the thread. It ends when the last [`super::Store`] is gone.
 pub(super) fn start(dir: PathBuf) -> mpsc::Sender<Job> {
     let (tx, mut rx) = mpsc::channel(WAITING);
+    let wake = tx.downgrade();
     let work = move || {
+        let (written, done) = done::channel();
         let mut thread = Thread {
             dir,
             index: None,
@@ -53,15 +68,14 @@ pub(super) fn start(dir: PathBuf) -> mpsc::Sender<Job> {
             open: HashMap::new(),
             unwritten: HashMap::new(),
             failed: HashMap::new(),
+            away: HashSet::new(),
+            beside: Beside::new(written, wake),
+            done,
         };
-        let mut batch = Vec::new();
-        while rx.blocking_recv_many(&mut batch, 256) > 0 {
-            if let Some(stopped) = thread.work(std::mem::take(&mut batch)) {
-                drop(thread);
-                // Nobody needs to wait for it.
-                stopped.send(()).ok();
-                return;
-            }
+        if let Some(stopped) = thread.run(&mut rx) {
+            drop(thread);
+            // Nobody needs to wait for it.
+            stopped.send(()).ok();
         }
     };
     if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
@@ -80,94 +94,203 @@ struct Thread {
     unwritten: HashMap<SessionId, Vec<Entry>>,
     /// Sessions whose last write failed, until someone asked.
     failed: HashMap<SessionId, Error>,
+    /// Sessions that are written to beside the others, and what comes of it.
+    away: HashSet<SessionId>,
+    beside: Beside,
+    done: done::Receiver<Written>,
 }
 
-/// What has been taken from the queue for one session and not yet written.
-#[derive(Default)]
-struct Batch {
-    entries: Vec<Entry>,
-    flushes: Vec<Reply<()>>,
+impl Job {
+    /// Whose turn it waits for.
+    fn of(&self) -> Of {
+        match self {
+            Self::Create { record, .. } => Of::Session(record.id.clone()),
+            Self::Import { stored, .. } => Of::Session(stored.record.id.clone()),
+            Self::Write { session, .. }
+            | Self::Flush { session, .. }
+            | Self::Load { session, .. }
+            | Self::Parts { session, .. }
+            | Self::Peek { session, .. }
+            | Self::Has { session, .. }
+            | Self::Rename { session, .. }
+            | Self::HandOver { session, .. }
+            | Self::Close { session } => Of::Session(session.clone()),
+            Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => Of::None,
+            Self::Children { .. } | Self::List { .. } | Self::Delete { .. } | Self::Stop { .. } => Of::All,
+        }
+    }
+}
+
+/// What a job has to do with sessions: it comes after all that was said about one, about none, or about
+/// all of them.
+enum Of {
+    Session(SessionId),
+    None,
+    All,
 }
 
 impl Thread {
-    /// Does the jobs. Gives back who wants the thread to stop, if someone does.
-    fn work(&mut self, jobs: Vec<Job>) -> Option<oneshot::Sender<()>> {
-        let mut batches: HashMap<SessionId, Batch> = HashMap::new();
-        for job in jobs {
-            match job {
-                Job::Write { session, entry } => batches.entry(session).or_default().entries.push(entry),
-                Job::Flush { session, reply } => batches.entry(session).or_default().flushes.push(reply),
-                Job::Stop { reply } => {
-                    self.write(&mut batches);
-                    return Some(reply);
-                }
-                other => {
-                    // Everything else sees what was written before it.
-                    self.write(&mut batches);
-                    self.other(other);
-                }
+    /// Does what comes until everyone is gone. Gives back who wants the thread to stop, if someone does.
+    fn run(&mut self, jobs: &mut mpsc::Receiver<Job>) -> Option<oneshot::Sender<()>> {
+        let mut queue = Queue::default();
+        // Whether there may be something that can be done without waiting.
+        let mut ready = false;
+        loop {
+            while let Ok(written) = self.done.try_recv() {
+                self.back(written);
+                ready = true;
             }
+            let mut next = match queue.len() < SORTED {
+                true if ready => jobs.try_recv().ok(),
+                true => match jobs.blocking_recv() {
+                    None => {
+                        self.drain(&mut queue);
+                        return None;
+                    }
+                    job => job,
+                },
+                false if ready => None,
+                false => {
+                    self.wait();
+                    None
+                }
+            };
+            while let Some(job) = next {
+                match job.of() {
+                    Of::Session(session) => queue.push(session, job),
+                    Of::None => self.other(job),
+                    Of::All => {
+                        self.drain(&mut queue);
+                        match job {
+                            Job::Stop { reply } => return Some(reply),
+                            job => self.other(job),
+                        }
+                    }
+                }
+                next = if queue.len() < SORTED { jobs.try_recv().ok() } else { None };
+            }
+            ready = self.one(&mut queue);
         }
-        self.write(&mut batches);
-        None
     }
 
-    fn write(&mut self, batches: &mut HashMap<SessionId, Batch>) {
-        for (session, batch) in batches.drain() {
-            let flush = !batch.flushes.is_empty();
-            // What could not be written is tried again first: a full disk may have room by now.
-            let mut entries = self.unwritten.remove(&session).unwrap_or_default();
-            entries.extend(batch.entries);
-            let written = self.put(&session, &entries, flush);
-            if let Err(e) = &written {
+    /// Does all that waits, and waits for what is done beside.
+    fn drain(&mut self, queue: &mut Queue) {
+        while !(queue.is_empty() && self.away.is_empty()) {
+            if !self.one(queue) {
+                self.wait();
+            }
+        }
+    }
+
+    /// Waits until something was written beside the others.
+    fn wait(&mut self) {
+        // This thread has a sender itself: there is always one.
+        if let Ok(written) = self.done.recv() {
+            self.back(written);
+        }
+    }
+
+    /// Does one piece of what waits. False: nothing can be done now.
+    fn one(&mut self, queue: &mut Queue) -> bool {
+        let state = |session: &SessionId| match self.open.contains_key(session) {
+            _ if self.away.contains(session) => State::Away,
+            true => State::Open,
+            false => State::Closed,
+        };
+        let Some(piece) = queue.next(state, self.away.len() < BESIDE) else { return false };
+        let Piece { session, entries, flushes, then, long } = piece;
+        if entries.is_empty() && flushes.is_empty() {
+            then.into_iter().for_each(|job| self.other(job));
+        } else {
+            self.write(What { session, entries, flushes, then }, long);
+        }
+        true
+    }
+
+    /// Writes, or has it written beside the others where that is `long`.
+    fn write(&mut self, mut what: What, long: bool) {
+        // What could not be written is tried again first: a full disk may have room by now.
+        if let Some(mut entries) = self.unwritten.remove(&what.session) {
+            entries.append(&mut what.entries);
+            what.entries = entries;
+        }
+        if what.entries.is_empty() && !self.open.contains_key(&what.session) {
+            return self.settle(what, Ok(()));
+        }
+        let known = match self.ours(&what.session) {
+            Ok(known) => known,
+            Err(e) => return self.back(Written { file: Err(e), what }),
+        };
+        let file = self.open.remove(&what.session);
+        let writing = Writing { dir: self.dir.clone(), file, known, what };
+        if !long {
+            return self.back(writing.run());
+        }
+        self.away.insert(writing.what.session.clone());
+        if let Err(writing) = self.beside.start(writing) {
+            // There is no thread to be had.
+            self.back(writing.run());
+        }
+    }
+
+    /// A session's file is back.
+    fn back(&mut self, Written { file, mut what }: Written) {
+        self.away.remove(&what.session);
+        let written = file.map(|file| drop(self.open.insert(what.session.clone(), file)));
+        let entries = std::mem::take(&mut what.entries);
+        match &written {
+            Ok(()) => {
+                let record = entries.iter().rev().find_map(|entry| match entry {
+                    Entry::Record(record) => Some(record),
+                    _ => None,
+                });
+                if let Some(record) = record
+                    && let Err(e) = self.indexed(|index| index.put(record))
+                {
+                    // The session's own file has it; the index gets it with the next one.
+                    tracing::warn!("the index does not know the latest of {}: {e}", what.session);
+                }
+            }
+            Err(e) => {
                 tracing::error!("{e}");
                 // A file of which a write or a flush failed is not trusted any further: what it really
                 // holds is seen when it is opened again. The session stays ours.
-                self.open.remove(&session);
                 let surplus = entries.len().saturating_sub(UNWRITTEN);
-                entries.drain(..surplus);
-                self.unwritten.insert(session.clone(), entries);
-                self.failed.entry(session.clone()).or_insert_with(|| e.clone());
+                self.unwritten.insert(what.session.clone(), entries.into_iter().skip(surplus).collect());
+                self.failed.entry(what.session.clone()).or_insert_with(|| e.clone());
             }
-            if flush {
-                let failed = match (self.failed.remove(&session), written) {
-                    // A failure that was made good in the end is none.
-                    (_, Ok(())) | (None, _) => Ok(()),
-                    (Some(e), Err(_)) => Err(e),
-                };
-                for reply in batch.flushes {
-                    // Whoever asked may have been cancelled since.
-                    drop(reply.send(failed.clone()));
-                }
+        }
+        self.settle(what, written);
+    }
+
+    /// Answers whoever waited for a write, and does what comes after it.
+    fn settle(&mut self, what: What, written: Result<(), Error>) {
+        if !what.flushes.is_empty() {
+            let failed = match (self.failed.remove(&what.session), written) {
+                // A failure that was made good in the end is none.
+                (_, Ok(())) | (None, _) => Ok(()),
+                (Some(e), Err(_)) => Err(e),
+            };
+            for reply in what.flushes {
+                // Whoever asked may have been cancelled since.
+                drop(reply.send(failed.clone()));
             }
+        }
+        if let Some(job) = what.then {
+            self.other(job);
         }
     }
 
-    fn put(&mut self, session: &SessionId, entries: &[Entry], flush: bool) -> Result<(), Error> {
-        let records: Vec<Record> = entries
-            .iter()
-            .filter_map(|entry| match entry {
-                Entry::Record(record) => Some((**record).clone()),
-                _ => None,
-            })
-            .collect();
-        if entries.is_empty() && !self.open.contains_key(session) {
-            return Ok(());
+    /// Makes a session ours before its file is written to. Gives back what the index knows about one that
+    /// has no file yet.
+    fn ours(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
+        if self.open.contains_key(session) {
+            return Ok(None);
         }
-        let fresh = !self.open.contains_key(session) && !session::path(&self.dir, session).exists();
+        let fresh = !session::path(&self.dir, session).exists();
         let known = if fresh { self.indexed(|index| index.get(session))? } else { None };
-        let file = self.file(session, true)?;
-        if let Some(record) = known {
-            file.write(&[Entry::Record(Box::new(record))], false)?;
-        }
-        file.write(entries, flush)?;
-        if let Some(record) = records.last()
-            && let Err(e) = self.indexed(|index| index.put(record))
-        {
-            // The session's own file has it; the index gets it with the next one.
-            tracing::warn!("the index does not know the latest of {session}: {e}");
-        }
-        Ok(())
+        self.hold(session)?;
+        Ok(known)
     }
 
     /// Makes a session ours, before its file is touched.
@@ -245,9 +368,9 @@ impl Thread {
             Job::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             Job::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
             // Everything before it has been written by now.
-            Job::HandOver { reply } => drop(reply.send(Ok(()))),
+            Job::HandOver { reply, .. } => drop(reply.send(Ok(()))),
             // Taken out before.
-            Job::Write { .. } | Job::Flush { .. } | Job::Stop { .. } => {}
+            Job::Write { .. } | Job::Flush { .. } | Job::Wake | Job::Stop { .. } => {}
         }
     }
 
@@ -364,7 +487,7 @@ impl Thread {
 
 fn remove_files(path: &Path) -> Result<(), Error> {
     // The database last: without it the others mean nothing.
-    for suffix in ["-wal", "-journal", "-shm", ""] {
+    for suffix in [session::NEW, "-wal", "-journal", "-shm", ""] {
         let file = super::with_suffix(path, suffix);
         match std::fs::remove_file(&file) {
             Ok(()) => {}

@@ -57,7 +57,7 @@ impl Recorder {
 
     /// Waits until everything so far survives the end of the process.
     pub async fn handed_over(&self) {
-        self.store.handed_over().await;
+        self.store.handed_over(&self.session).await;
     }
 
     /// The session as it is kept now.

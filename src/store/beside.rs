@@ -1,0 +1,109 @@
+//! Writing to one session's file beside the thread that does the others' work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc as done};
+
+use tokio::sync::mpsc;
+
+use super::session::File;
+use super::thread::{Job, Reply};
+use super::{Entry, Error, Record};
+use crate::id::SessionId;
+
+/// Entries on their way to their file, and all that is needed for it.
+pub(super) struct Writing {
+    pub(super) dir: PathBuf,
+    /// None: it is still to be opened, or made.
+    pub(super) file: Option<File>,
+    /// What the index knows about a session that has no file yet.
+    pub(super) known: Option<Record>,
+    pub(super) what: What,
+}
+
+/// What is written, and what was wanted with it.
+pub(super) struct What {
+    pub(super) session: SessionId,
+    pub(super) entries: Vec<Entry>,
+    /// Who waits until they are on the disk.
+    pub(super) flushes: Vec<Reply<()>>,
+    /// What is done after that.
+    pub(super) then: Option<Job>,
+}
+
+/// What came of it.
+pub(super) struct Written {
+    pub(super) file: Result<File, Error>,
+    pub(super) what: What,
+}
+
+impl Writing {
+    /// Writes them.
+    pub(super) fn run(self) -> Written {
+        let Self { dir, file, known, what } = self;
+        let write = || {
+            let mut file = match file {
+                Some(file) => file,
+                None => File::open(&dir, &what.session, true)?,
+            };
+            if let Some(record) = known {
+                file.write(&[Entry::Record(Box::new(record))], false)?;
+            }
+            file.write(&what.entries, !what.flushes.is_empty())?;
+            Ok(file)
+        };
+        Written { file: write(), what }
+    }
+}
+
+/// Where a thread says what it has written.
+#[derive(Clone)]
+pub(super) struct Beside {
+    written: done::Sender<Written>,
+    /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
+    wake: mpsc::WeakSender<Job>,
+}
+
+impl Beside {
+    pub(super) fn new(written: done::Sender<Written>, wake: mpsc::WeakSender<Job>) -> Self {
+        Self { written, wake }
+    }
+
+    /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.
+    pub(super) fn start(&self, writing: Writing) -> Result<(), Box<Writing>> {
+        // A thread that could not be started has dropped what it was to do; the other hand still has it.
+        let lent = Arc::new(Mutex::new(Some(writing)));
+        let (beside, own) = (self.clone(), lent.clone());
+        let work = move || {
+            let Some(writing) = taken(&own) else { return };
+            let session = writing.what.session.clone();
+            let written = catch_unwind(AssertUnwindSafe(|| writing.run()));
+            beside.tell(written.unwrap_or_else(|_| {
+                let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
+                let what = What { session, entries: Vec::new(), flushes: Vec::new(), then: None };
+                Written { file, what }
+            }));
+        };
+        let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
+        match started.map_err(|e| (e, taken(&lent))) {
+            Err((e, Some(writing))) => {
+                tracing::warn!("no further thread for the store: {e}");
+                Err(Box::new(writing))
+            }
+            Ok(_) | Err((_, None)) => Ok(()),
+        }
+    }
+
+    fn tell(self, written: Written) {
+        // Nobody is there any more where the store's thread has died.
+        self.written.send(written).ok();
+        if let Some(jobs) = self.wake.upgrade() {
+            // Where there is no room for it, nobody sleeps.
+            jobs.try_send(Job::Wake).ok();
+        }
+    }
+}
+
+fn taken<T>(lent: &Mutex<Option<T>>) -> Option<T> {
+    lent.lock().unwrap_or_else(PoisonError::into_inner).take()
+}

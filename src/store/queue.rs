@@ -1,0 +1,316 @@
+//! What waits for the store's thread, sorted by session, and who is next.
+//!
+//! What belongs to one session is done in the order it came. Between sessions there is no order: one
+//! that somebody waits for goes before one that merely writes, or the end of a turn would wait for
+//! the words of all the others.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::Entry;
+use super::thread::{Job, Reply};
+use crate::id::SessionId;
+
+/// How often a session may be passed over.
+const PATIENCE: u32 = 8;
+
+/// How many entries are written in one transaction, and bytes of them, about.
+const ENTRIES: usize = 256;
+const BYTES: usize = 8 << 20;
+
+/// More bytes than this take a while.
+const LONG: usize = 128 << 10;
+
+/// All that waits.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// The sessions in the order in which they began to wait.
+    lines: VecDeque<Line>,
+    jobs: usize,
+}
+
+/// What waits for one session, in order.
+struct Line {
+    session: SessionId,
+    jobs: VecDeque<Job>,
+    /// How many of them somebody waits for.
+    waited: usize,
+    /// How much there is to be written.
+    bytes: usize,
+    /// How often others went first.
+    passed: u32,
+}
+
+/// What is done for one session in one go.
+pub(super) struct Piece {
+    pub(super) session: SessionId,
+    /// Written together.
+    pub(super) entries: Vec<Entry>,
+    /// Who waits until they are on the disk.
+    pub(super) flushes: Vec<Reply<()>>,
+    /// What is done after that.
+    pub(super) then: Option<Job>,
+    /// It takes a while, and should not be done while others wait.
+    pub(super) long: bool,
+}
+
+/// How it stands with a session's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    /// Opening it, or making it, takes a while.
+    Closed,
+    /// It is being written to: nothing else can be done for the session.
+    Away,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.jobs
+    }
+
+    /// Puts a job behind those of its session.
+    pub(super) fn push(&mut self, session: SessionId, job: Job) {
+        self.jobs += 1;
+        let (waited, bytes) = (usize::from(waited(&job)), bytes(&job));
+        match self.lines.iter_mut().find(|line| line.session == session) {
+            Some(line) => {
+                line.waited += waited;
+                line.bytes += bytes;
+                line.jobs.push_back(job);
+            }
+            None => self.lines.push_back(Line { session, jobs: VecDeque::from([job]), waited, bytes, passed: 0 }),
+        }
+    }
+
+    /// Takes out what is to be done next, if there is something that can be done now. What takes a while
+    /// can be only where somebody is `free` to do it beside the others.
+    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> State, free: bool) -> Option<Piece> {
+        let ranked = self.lines.iter().enumerate().filter_map(|(at, line)| {
+            let state = state(&line.session);
+            let long = state == State::Closed || line.bytes > LONG;
+            let rank = match (line.passed >= PATIENCE, line.waited > 0) {
+                _ if state == State::Away || (long && !free) => return None,
+                (true, _) => 0,
+                (false, true) if !long => 1,
+                (false, true) => 2,
+                (false, false) => 3,
+            };
+            Some((rank, at, long))
+        });
+        let (_, at, long) = ranked.min()?;
+        let mut line = self.lines.remove(at)?;
+        for passed in self.lines.iter_mut().take(at) {
+            passed.passed += 1;
+        }
+        let before = line.jobs.len();
+        let session = line.session.clone();
+        let mut piece = Piece { session, entries: Vec::new(), flushes: Vec::new(), then: None, long };
+        let mut taken = 0;
+        while piece.entries.len() < ENTRIES && taken < BYTES && piece.then.is_none() {
+            match line.jobs.pop_front() {
+                None => break,
+                Some(Job::Write { entry, .. }) => {
+                    taken += entry.bytes();
+                    piece.entries.push(entry);
+                }
+                Some(Job::Flush { reply, .. }) => piece.flushes.push(reply),
+                Some(job) => piece.then = Some(job),
+            }
+        }
+        line.bytes -= taken;
+        line.waited -= piece.flushes.len() + usize::from(piece.then.as_ref().is_some_and(waited));
+        self.jobs -= before - line.jobs.len();
+        if !line.jobs.is_empty() {
+            line.passed = 0;
+            self.lines.push_back(line);
+        }
+        piece.entries = latest(piece.entries);
+        Some(piece)
+    }
+}
+
+fn bytes(job: &Job) -> usize {
+    match job {
+        Job::Write { entry, .. } => entry.bytes(),
+        _ => 0,
+    }
+}
+
+/// Whether somebody waits for a job.
+fn waited(job: &Job) -> bool {
+    !matches!(job, Job::Write { .. } | Job::Close { .. })
+}
+
+/// What is left of entries that are written together: an older state of something is not written where a
+/// newer one follows. The newer one takes its place, for rows keep the order in which they came first.
+fn latest(entries: Vec<Entry>) -> Vec<Entry> {
+    if entries.len() < 2 {
+        return entries;
+    }
+    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    let mut places: HashMap<(u8, String), usize> = HashMap::new();
+    for entry in entries {
+        let key = match &entry {
+            Entry::Record(_) => (0, String::new()),
+            Entry::Message { id, .. } => (1, id.clone()),
+            Entry::Part { id, .. } => (2, id.clone()),
+            Entry::Cut { .. } => {
+                // What was before is gone, or was written before.
+                places.clear();
+                kept.push(entry);
+                continue;
+            }
+        };
+        match places.get(&key) {
+            Some(place) => kept[*place] = entry,
+            None => {
+                places.insert(key, kept.len());
+                kept.push(entry);
+            }
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn id(session: &str) -> SessionId {
+        SessionId::new(session)
+    }
+
+    /// `a p1=x`: session a writes part p1. `a flush`, `a close`, `a peek`, `a cut`, `a record`.
+    fn push(queue: &mut Queue, job: &str) {
+        let (session, what) = job.split_once(' ').unwrap();
+        let session = id(session);
+        let own = session.clone();
+        let write = |entry| Job::Write { session: own.clone(), entry };
+        let job = match what {
+            "flush" => Job::Flush { session: own, reply: oneshot::channel().0 },
+            "close" => Job::Close { session: own },
+            "peek" => Job::Peek { session: own, reply: oneshot::channel().0 },
+            "cut" => write(Entry::Cut { from: "m".into() }),
+            what => {
+                let (part, json) = what.split_once('=').unwrap();
+                write(Entry::Part { id: part.into(), message: "m".into(), json: json.into() })
+            }
+        };
+        queue.push(session, job);
+    }
+
+    fn show(piece: &Piece) -> String {
+        let mut out = piece.session.to_string();
+        for entry in &piece.entries {
+            out += &match entry {
+                Entry::Part { id, json, .. } => format!(" {id}={json}"),
+                Entry::Cut { .. } => " cut".into(),
+                entry => format!(" {entry:?}"),
+            };
+        }
+        out += &" flush".repeat(piece.flushes.len());
+        out + match &piece.then {
+            None => "",
+            Some(Job::Close { .. }) => " close",
+            Some(_) => " peek",
+        }
+    }
+
+    fn state(session: &SessionId) -> State {
+        match session.as_str() {
+            name if name.starts_with("new") => State::Closed,
+            name if name.starts_with("away") => State::Away,
+            _ => State::Open,
+        }
+    }
+
+    fn order(jobs: &[&str], free: bool) -> Vec<String> {
+        let mut queue = Queue::default();
+        jobs.iter().for_each(|job| push(&mut queue, job));
+        let pieces: Vec<Piece> = std::iter::from_fn(|| queue.next(state, free)).collect();
+        let left = jobs.iter().filter(|job| job.starts_with("away") || (!free && job.starts_with("new"))).count();
+        assert_eq!(queue.len(), left, "{jobs:?}");
+        pieces.iter().map(show).collect()
+    }
+
+    #[test]
+    fn who_is_waited_for_goes_first() {
+        let table: [(&[&str], &[&str]); 10] = [
+            (&[], &[]),
+            (&["a p=1", "a q=1", "a flush"], &["a p=1 q=1 flush"]),
+            // A flush is not behind what others write.
+            (&["a p=1", "b p=1", "c p=1", "c flush"], &["c p=1 flush", "a p=1", "b p=1"]),
+            (&["a p=1", "b flush", "c flush", "a flush"], &["a p=1 flush", "b flush", "c flush"]),
+            // Nor behind files that have to be made.
+            (
+                &["new1 p=1", "new1 flush", "new2 peek", "a p=1", "a flush"],
+                &["a p=1 flush", "new1 p=1 flush", "new2 peek"],
+            ),
+            // What is being worked on stays.
+            (&["away p=1", "away flush", "a p=1"], &["a p=1"]),
+            // What belongs to a session stays in order.
+            (&["a p=1", "a peek", "a p=2", "a close"], &["a p=1 peek", "a p=2 close"]),
+            (&["a close", "b p=1", "a p=1", "a flush"], &["a close", "a p=1 flush", "b p=1"]),
+            // What is written again is written once, where it was first.
+            (&["a p=1", "a q=1", "a p=2", "a flush", "a p=3"], &["a p=3 q=1 flush"]),
+            (&["a p=1", "a cut", "a p=2", "a p=3"], &["a p=1 cut p=3"]),
+        ];
+        for (jobs, expected) in table {
+            assert_eq!(order(jobs, true), expected, "{jobs:?}");
+        }
+        assert_eq!(order(&["new p=1", "new flush", "a p=1"], false), ["a p=1"]);
+    }
+
+    #[test]
+    fn what_is_long_waits_for_somebody_who_is_free() {
+        let long = format!("a p={}", "x".repeat(LONG + 1));
+        let mut queue = Queue::default();
+        for job in [long.as_str(), "a flush", "b p=1"] {
+            push(&mut queue, job);
+        }
+        let next =
+            |queue: &mut Queue, free| queue.next(state, free).map(|piece| (piece.session.to_string(), piece.long));
+        assert_eq!(next(&mut queue, false), Some(("b".into(), false)));
+        assert_eq!(next(&mut queue, false), None);
+        assert_eq!(next(&mut queue, true), Some(("a".into(), true)));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let mut queue = Queue::default();
+        for job in ["slow p=1", "new p=1", "new flush"] {
+            push(&mut queue, job);
+        }
+        let mut done = Vec::new();
+        for _ in 0..12 {
+            push(&mut queue, "busy flush");
+            done.push(queue.next(state, true).unwrap().session.to_string());
+        }
+        assert_eq!(done.iter().position(|session| session == "slow"), Some(8));
+        assert_eq!(done.iter().position(|session| session == "new"), Some(9));
+    }
+
+    #[test]
+    fn so_much_at_a_time() {
+        let mut queue = Queue::default();
+        for n in 0..=ENTRIES {
+            push(&mut queue, &format!("a p{n}=1"));
+        }
+        push(&mut queue, "a flush");
+        let pieces: Vec<Piece> = std::iter::from_fn(|| queue.next(state, true)).collect();
+        let shape: Vec<_> = pieces.iter().map(|piece| (piece.entries.len(), piece.flushes.len())).collect();
+        assert_eq!(shape, [(ENTRIES, 0), (1, 1)]);
+        let long = "x".repeat(BYTES);
+        push(&mut queue, &format!("a p={long}"));
+        push(&mut queue, "a q=1");
+        assert_eq!(queue.next(state, true).unwrap().entries.len(), 1);
+        assert_eq!(queue.len(), 1);
+    }
+}
