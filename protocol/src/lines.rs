@@ -8,7 +8,7 @@
 //! buffer, the [`Outbox`], and a single thread swaps the buffer out and writes it. That gives one
 //! total order, no allocation per message, few writes under load (measured: one write and flush
 //! per message costs 100 times the CPU), and back-pressure counted in bytes: an editor that stops
-//! reading stops whoever calls [`Outbox::send`].
+//! reading stops whoever calls [`Outbox::send`]. Those who wait take turns, line by line.
 //!
 //! Threads rather than async stdio: half the latency, and nothing to cancel at exit.
 
@@ -17,15 +17,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::codec::Decoder;
 
 /// Longest input line in bytes, the newline not counted. Longer lines are skipped and answered
 /// with one error. The TypeScript SDK has the same cap.
 pub const LINE_CAP: usize = 32 << 20;
 
-/// Unwritten bytes above which [`Outbox::send`] waits.
-const ROOM: usize = 1 << 20;
+/// Unwritten bytes above which [`Outbox::send`] waits. What one session says last is behind so much of
+/// what others say.
+const ROOM: usize = 256 << 10;
 
 /// Unwritten bytes above which the read loop pauses ([`Outbox::drained`]). Only an editor that
 /// floods us without reading gets there.
@@ -186,6 +187,8 @@ struct Shared {
     state: Mutex<State>,
     filled: Condvar,
     changed: Notify,
+    /// One may wait for room at a time, the others for their turn.
+    turn: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -202,7 +205,12 @@ impl Outbox {
     /// Starts the one thread that writes to `output`.
     pub fn start(output: impl Write + Send + 'static) -> Self {
         let outbox = Self {
-            shared: Arc::new(Shared { state: Mutex::default(), filled: Condvar::new(), changed: Notify::new() }),
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                filled: Condvar::new(),
+                changed: Notify::new(),
+                turn: Semaphore::new(1),
+            }),
         };
         let shared = outbox.shared.clone();
         let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
@@ -233,8 +241,10 @@ impl Outbox {
         }
     }
 
-    /// Queues one line, waiting first while more than 1 MiB is unwritten.
+    /// Queues one line, waiting first while more than 256 KiB is unwritten.
     pub async fn send(&self, line: &[u8]) {
+        // Whoever began to wait first goes first: one with much to say keeps nobody from a word.
+        let _turn = self.shared.turn.acquire().await;
         self.below(ROOM).await;
         self.push(line);
     }
@@ -244,9 +254,9 @@ impl Outbox {
         self.below(FLOOD).await;
     }
 
-    /// Waits until there is room for a message. Lets a sender see whether more has arrived in the
-    /// meantime, and merge it.
+    /// Waits until there is room for a message.
     pub async fn room(&self) {
+        let _turn = self.shared.turn.acquire().await;
         self.below(ROOM).await;
     }
 
@@ -389,12 +399,47 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn those_who_wait_take_turns() {
+        let (theirs, ours) = io::pipe().unwrap();
+        let outbox = Outbox::start(ours);
+        let (flooding, own) = (Arc::new(Notify::new()), outbox.clone());
+        let begun = flooding.clone();
+        let flood = tokio::spawn(async move {
+            let line = vec![b'a'; 100 << 10];
+            for n in 0..40 {
+                // The outbox is full by then: this line waits.
+                if n == 3 {
+                    begun.notify_one();
+                }
+                own.send(&line).await;
+            }
+        });
+        flooding.notified().await;
+        let other = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.send(b"b").await }
+        });
+        // It waits in its turn before anything is read.
+        tokio::task::yield_now().await;
+        let reader = thread::spawn(move || {
+            let lines = io::BufRead::lines(io::BufReader::new(theirs));
+            lines.map(|line| line.unwrap().remove(0)).collect::<String>()
+        });
+        other.await.unwrap();
+        flood.await.unwrap();
+        outbox.close().await;
+        let order = reader.join().unwrap();
+        assert_eq!(order.len(), 41);
+        assert_eq!(order.find('b'), Some(4), "{order}");
+    }
+
+    #[tokio::test]
     async fn a_reader_that_stops_stops_the_sender() {
         let (mut theirs, ours) = io::pipe().unwrap();
         let outbox = Outbox::start(ours);
-        let line = vec![b'x'; 300 << 10];
+        let line = vec![b'x'; 75 << 10];
         let mut sent = 0;
-        // The pipe holds 64 KiB, the outbox a little more than 1 MiB.
+        // The pipe holds 64 KiB, the outbox a little more than 256 KiB.
         while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(&line)).await.is_ok() {
             sent += 1;
         }

@@ -267,6 +267,8 @@ async fn fold(
         if let Some(error) = ended {
             break error;
         }
+        // A flood of words is not the only thing that happens.
+        tokio::task::yield_now().await;
     };
     folded.close().await;
     let (usage, finish) = (folded.usage, folded.finish);
