@@ -1,21 +1,25 @@
 //! A turn that is cut off after each of the lines it says: by a cancel, and by the death of the process.
 //! Whenever that is, the editor gets one answer, nothing is left open, and the next prompt works: the
-//! pretended provider refuses a request in which a call has no result.
+//! pretended provider refuses a request in which a call has no result. And a load that something comes
+//! between, while the history is on its way.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use adjutant::id::SessionId;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::editor::Editor;
+use crate::editor::{Editor, Hearing};
 use crate::laws::Laws;
 use crate::model::{self, Model};
 use crate::project::Project;
 
 /// Every test of this file, with its name.
-pub const ALL: [(&str, fn()); 2] = [
+pub const ALL: [(&str, fn()); 3] = [
     ("a cancel after any line", || anywhere(Cut::Cancel)),
     ("killed after any line, and loaded again", || anywhere(Cut::Kill)),
+    ("something comes between a load", between_a_load),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +119,91 @@ fn cut_after(line: usize, cut: Cut) -> bool {
     said >= line
 }
 
+/// What comes while a session is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Between {
+    /// session/cancel.
+    Cancel,
+    /// The load itself is cancelled.
+    NoMore,
+    Close,
+    Load,
+    /// A prompt, and its cancel.
+    Prompt,
+}
+
+fn between_a_load() {
+    let project = Project::new();
+    let model = Model::start(Vec::new());
+    project.provider(&model.base(), &json!({}));
+    let session = "ses_00000001";
+    let data = project.path("~/.local/share/adjutant");
+    // More than fits into the pipe and what waits for it: the load waits for the editor.
+    crate::history::long(&data, &project.cwd(), &SessionId::new(session), 300, 4_000);
+    for what in [Between::Cancel, Between::NoMore, Between::Close, Between::Load, Between::Prompt] {
+        for after in [0, 1, 20] {
+            let name = format!("{what:?} after {after} lines of a load");
+            comes_between(what, after, session, &project, &model, &name);
+        }
+    }
+}
+
+fn comes_between(what: Between, after: usize, session: &str, project: &Project, model: &Model, name: &str) {
+    model.say(model::script("begins anew\ntext: Here.").unwrap());
+    let mut talk = Talk::start(project);
+    talk.session = session.to_owned();
+    let load = json!({ "sessionId": session, "cwd": project.cwd(), "mcpServers": [] });
+    let mut answers = HashMap::new();
+    if after == 0 {
+        talk.editor.hearing(Hearing::Nothing);
+    }
+    talk.ask(1, "session/load", &load);
+    for _ in 0..after {
+        talk.hear_answers(&mut answers, name);
+    }
+    talk.editor.hearing(Hearing::Nothing);
+    match what {
+        Between::Cancel => talk.note("session/cancel"),
+        Between::NoMore => {
+            talk.say(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": { "requestId": 1 } }))
+        }
+        Between::Close => talk.ask(2, "session/close", &json!({ "sessionId": session })),
+        Between::Load => talk.ask(2, "session/load", &load),
+        Between::Prompt => {
+            talk.prompt(2, "Never mind.");
+            talk.note("session/cancel");
+        }
+    }
+    talk.editor.hearing(Hearing::All);
+    let asked = 1 + usize::from(!matches!(what, Between::Cancel | Between::NoMore));
+    while answers.len() < asked {
+        talk.hear_answers(&mut answers, name);
+    }
+    match what {
+        Between::NoMore => assert!(answers[&1]["error"]["code"] == -32_800, "{name}: {}", answers[&1]),
+        _ => assert!(answers[&1]["result"].is_object(), "{name}: {}", answers[&1]),
+    }
+    if what == Between::Prompt {
+        assert_eq!(answers[&2]["result"]["stopReason"], "cancelled", "{name}: {}", answers[&2]);
+    }
+    // Whatever became of it, the session can be loaded, and goes on.
+    talk.ask(3, "session/load", &load);
+    while !answers.contains_key(&3) {
+        talk.hear_answers(&mut answers, name);
+    }
+    assert!(answers[&3]["result"].is_object(), "{name}: {}", answers[&3]);
+    talk.prompt(4, "Are you there?");
+    while !answers.contains_key(&4) {
+        talk.hear_answers(&mut answers, name);
+    }
+    assert_eq!(answers[&4]["result"]["stopReason"], "end_turn", "{name}: {}", answers[&4]);
+    let farewell = talk.editor.finish();
+    assert_eq!(farewell.problems(0), Vec::<String>::new(), "{name}");
+    assert_eq!(talk.laws.problems(), Vec::<String>::new(), "{name}");
+    assert!(!talk.laws.waiting(), "{name}: {:?}", talk.laws.waiting_for());
+    assert_eq!(model.problems(), Vec::<String>::new(), "{name}");
+}
+
 struct Talk {
     editor: Editor,
     laws: Laws,
@@ -158,6 +247,14 @@ impl Talk {
         let line = message.to_string();
         self.laws.editor_says(&line);
         self.editor.say(&line);
+    }
+
+    /// The next line; an answer is kept under its id.
+    fn hear_answers(&mut self, answers: &mut HashMap<u64, Value>, name: &str) {
+        let message = self.hear().unwrap_or_else(|| panic!("{name}: no answer"));
+        if let Some(id) = message["id"].as_u64().filter(|_| message.get("method").is_none()) {
+            answers.insert(id, message);
+        }
     }
 
     /// The next line; a question is answered with yes. None: the agent is gone.
