@@ -247,7 +247,7 @@ pub fn proc(pid: i32, what: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(what)
 }
 
-/// Processor time of all threads of a process, in nanoseconds as the scheduler counts them.
+/// Processor time of all threads that a process has now, in nanoseconds as the scheduler counts them.
 pub fn processor(pid: i32) -> Duration {
     let threads = std::fs::read_dir(proc(pid, "task")).into_iter().flatten().flatten();
     let used = threads.filter_map(|thread| {
