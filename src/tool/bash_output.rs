@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::jobs::Reading;
-use super::truncate::{self, Keep, Limits, hint};
+use super::truncate::{self, Keep, Limits};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::Kind;
 use crate::permission::Need;
@@ -59,12 +59,8 @@ impl Tool for BashOutput {
 }
 
 fn output(id: String, reading: Reading, limits: Limits) -> Output {
-    let Reading { text, skipped, how, code, notes, path, trouble } = reading;
+    let Reading { text, skipped, how, code, notes, whole } = reading;
     let news = !text.is_empty() || how.is_some();
-    let whole = match (&path, &trouble) {
-        (Some(path), None) => hint(path),
-        (_, trouble) => format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default()),
-    };
     let cut = truncate::cut(&text, limits, Keep::Tail);
     let skipped = skipped + u64::try_from(text.len() - cut.shown.len()).unwrap_or_default();
     let shown = if text.trim().is_empty() { "(nothing new)".to_owned() } else { cut.shown };

@@ -90,8 +90,8 @@ pub(super) struct Reading {
     pub(super) how: Option<String>,
     pub(super) code: Option<i32>,
     pub(super) notes: Vec<String>,
-    pub(super) path: Option<PathBuf>,
-    pub(super) trouble: Option<String>,
+    /// Where all of it is.
+    pub(super) whole: String,
 }
 
 struct Job {
@@ -409,8 +409,7 @@ impl Job {
             how: state.end.as_ref().map(|(how, _)| how.clone()),
             code: state.end.as_ref().and_then(|(_, exit)| exit.code),
             notes: state.notes.clone(),
-            path: state.printed.path(),
-            trouble: state.printed.trouble(),
+            whole: state.printed.whole(),
         }
     }
 }

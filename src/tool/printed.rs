@@ -88,9 +88,16 @@ impl Printed {
         self.file.as_ref().map(|(_, path)| path.clone())
     }
 
-    /// Why the file does not hold everything.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.trouble.clone()
+    /// Where all of it is, as far as it was kept: a sentence for the model.
+    pub(super) fn whole(&self) -> String {
+        let mut whole = match (&self.file, &self.trouble) {
+            (Some((_, path)), None) => hint(path),
+            (_, trouble) => format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default()),
+        };
+        if self.total > FILED {
+            whole.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
+        }
+        whole
     }
 
     /// How much of it may be shown.
@@ -158,16 +165,7 @@ impl Printed {
             text::head(&head, first).trim_end_matches('\n'),
             text::tail(&tail, self.limits.bytes - first)
         );
-        let mut hint = match (&self.file, &self.trouble) {
-            (Some((_, path)), None) => hint(path),
-            (_, trouble) => {
-                format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default())
-            }
-        };
-        if self.total > FILED {
-            hint.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
-        }
-        Kept { text, hint: Some(hint), path: self.path() }
+        Kept { text, hint: Some(self.whole()), path: self.path() }
     }
 }
 
