@@ -83,6 +83,8 @@ fn main() -> ExitCode {
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));
     trials.push(test("run/a result that fits".into(), result::a_result_that_fits));
     trials.push(test("run/no result".into(), result::no_result));
+    trials.push(test("run/no schema".into(), result::no_schema));
+    trials.push(test("run/no result, and why".into(), result::other_ends));
     trials.push(test("harness/lines are compared".into(), transcript::own_tests));
     trials.push(test("harness/required columns are read".into(), wire::own_tests));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

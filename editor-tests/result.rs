@@ -50,9 +50,63 @@ pub fn no_result() {
     let output = run(r#"{"type":"object"}"#, &["text: It is 8080."; 4].join("\n---\n"), &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"), "{output:?}");
-    for wrong in ["{", r#"{"type":"nothing"}"#] {
-        let output = run(wrong, "", &[]);
+    // Results, and none of them fits.
+    let wrong = ["call structured_output {\"port\":\"8080\"}"; 4].join("\n---\n");
+    let output = run(r#"{"type":"object","properties":{"port":{"type":"integer"}}}"#, &wrong, &["--allow"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did not give a result that fits"), "{output:?}");
+}
+
+/// What is no schema is said before anything is asked.
+pub fn no_schema() {
+    let table = [
+        ("{", "shape.json is no JSON"),
+        ("", "shape.json is no JSON"),
+        (r#"{"type":"nothing"}"#, "shape.json is no JSON Schema"),
+        (r#"["a"]"#, "shape.json is no JSON Schema: a schema is an object"),
+        ("false", "nothing fits"),
+        (r#"{"$ref":"https://example.com/port.json"}"#, "is not fetched; put what is referred to under \"$defs\""),
+    ];
+    for (schema, words) in table {
+        let output = run(schema, "", &[]);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("shape.json is no"), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{schema}: {output:?}");
+    }
+    for (name, words) in [("gone.json", "gone.json cannot be read"), (".", ". cannot be read")] {
+        let project = Project::new();
+        let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+        command.args(["run", "--schema", name, "Where does it listen?"]);
+        let output = command.current_dir(project.cwd()).stdin(Stdio::null()).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
+    }
+}
+
+/// A result that is no object comes unwrapped, and its definitions reach the model. A turn that ends in
+/// another way has no result: the exit code says how it ended, standard error why.
+pub fn other_ends() {
+    let ports = r##"{"type":"array","items":{"$ref":"#/$defs/port"},"$defs":{"port":{"type":"integer"}}}"##;
+    let script = r##"
+has: "$defs":{"port":{"type":"integer"}}
+has: "result":{"type":"array","items":{"$ref":"#/$defs/port"}}
+text: Here they are.
+call structured_output {"result":[80,"443"]}
+---
+sees: "/1"
+call structured_output {"result":[80,443]}
+"##;
+    let output = run(ports, script, &[]);
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""), "{output:?}");
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!([80, 443]));
+    let object = r#"{"type":"object"}"#;
+    let table = [
+        ("text: It is\nfinish length", 3, "shape.json: the model's answer hit the limit of output tokens"),
+        ("finish content_filter", 3, "shape.json: the model refused to answer"),
+        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json, because of a no"),
+    ];
+    for (script, code, words) in table {
+        let output = run(object, script, &["--deny"]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{script}: {output:?}");
     }
 }

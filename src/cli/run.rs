@@ -200,10 +200,21 @@ async fn converse(
                 return Ok(0);
             }
             Some(_) => return Ok(0),
-            None if response.stop_reason == v1::StopReason::EndTurn => {
-                return Err(anyhow!("the run ended without a result that fits {}", args.schema_name()));
+            None => {
+                let why = match response.stop_reason {
+                    v1::StopReason::EndTurn if client.rejected.load(Ordering::Relaxed) => ", because of a no",
+                    v1::StopReason::EndTurn => "",
+                    v1::StopReason::MaxTokens => ": the model's answer hit the limit of output tokens",
+                    v1::StopReason::Refusal => ": the model refused to answer",
+                    v1::StopReason::Cancelled => ": it was interrupted",
+                    _ => ": it has reached a limit of its turn",
+                };
+                let none = anyhow!("the run ended without a result that fits {}{why}", args.schema_name());
+                if response.stop_reason == v1::StopReason::EndTurn && why.is_empty() {
+                    return Err(none);
+                }
+                client.screen().aside(&format!("adjutant: {none}"));
             }
-            None => {}
         }
     }
     Ok(match response.stop_reason {

@@ -32,16 +32,20 @@ impl StructuredOutput {
     /// # Errors
     /// What is wrong with the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
-        let validator = jsonschema::validator_for(schema).map_err(|e| e.to_string())?;
+        match schema {
+            Value::Object(_) | Value::Bool(true) => {}
+            Value::Bool(false) => return Err("nothing fits `false`".into()),
+            _ => return Err("a schema is an object, such as {\"type\": \"object\", \"properties\": {…}}".into()),
+        }
+        let options = jsonschema::options().with_retriever(Nowhere);
+        let validator = options.build(schema).map_err(|e| e.to_string())?;
         let mut plain = schema.clone();
         if let Some(members) = plain.as_object_mut() {
             members.remove("$schema");
         }
         let wrapped = plain["type"] != "object";
-        if wrapped {
-            plain = json!({ "type": "object", "properties": { "result": plain }, "required": ["result"] });
-        }
-        Ok(Self { validator, schema: Arc::new(plain), wrapped })
+        let schema = if wrapped { wrap(plain) } else { plain };
+        Ok(Self { validator, schema: Arc::new(schema), wrapped })
     }
 
     fn check(&self, mut input: Value) -> Result<Value, String> {
@@ -61,6 +65,54 @@ impl StructuredOutput {
             })
             .collect();
         if wrong.is_empty() { Ok(input) } else { Err(format!("\n{}", wrong.join("\n"))) }
+    }
+}
+
+/// A schema in an object, which the arguments of a call are. What it refers to within itself is still
+/// found: definitions stay where they are looked for, and the rest of it has moved.
+fn wrap(mut schema: Value) -> Value {
+    const PLACE: &str = "#/properties/result";
+    let mut outer = Map::new();
+    if let Some(members) = schema.as_object_mut() {
+        // References within what has a name of its own would begin there.
+        members.remove("$id");
+        outer.extend(DEFINITIONS.into_iter().filter_map(|name| Some((name.to_owned(), members.remove(name)?))));
+    }
+    move_references(&mut schema, PLACE);
+    outer.values_mut().for_each(|definitions| move_references(definitions, PLACE));
+    outer.insert("type".into(), "object".into());
+    outer.insert("properties".into(), json!({ "result": schema }));
+    outer.insert("required".into(), json!(["result"]));
+    Value::Object(outer)
+}
+
+/// Where schemas keep what is referred to.
+const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
+
+/// Makes references to anything but definitions begin at another place.
+fn move_references(schema: &mut Value, place: &str) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get_mut("$ref")
+                && let Some(pointer) = reference.strip_prefix('#').map(str::to_owned)
+                && (pointer.is_empty() || pointer.starts_with('/'))
+                && !DEFINITIONS.iter().any(|name| pointer[1.min(pointer.len())..].starts_with(&format!("{name}/")))
+            {
+                *reference = format!("{place}{pointer}");
+            }
+            members.values_mut().for_each(|inner| move_references(inner, place));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|inner| move_references(inner, place)),
+        _ => {}
+    }
+}
+
+/// Nothing is read or fetched for a schema.
+struct Nowhere;
+
+impl jsonschema::Retrieve for Nowhere {
+    fn retrieve(&self, uri: &jsonschema::Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err(format!("{uri} is not fetched; put what is referred to under \"$defs\" of the schema itself").into())
     }
 }
 
@@ -139,6 +191,49 @@ mod tests {
             }
         }
         assert_eq!(StructuredOutput::new(&object).unwrap().schema().get("$schema"), None);
-        assert!(StructuredOutput::new(&json!({ "type": "nothing" })).is_err());
+    }
+
+    #[test]
+    fn what_is_no_schema_is_refused() {
+        let table = [
+            (json!({ "type": "nothing" }), "nothing"),
+            (json!([1]), "a schema is an object"),
+            (json!("x"), "a schema is an object"),
+            (json!(null), "a schema is an object"),
+            (json!(false), "nothing fits"),
+            (json!({ "$ref": "https://example.com/x.json" }), "is not fetched; put"),
+            (json!({ "$ref": "file:///etc/passwd" }), "is not fetched; put"),
+            (json!({ "$ref": "#/$defs/gone" }), "/$defs/gone"),
+        ];
+        for (schema, words) in table {
+            let wrong = StructuredOutput::new(&schema).err().unwrap_or_default();
+            assert!(wrong.contains(words), "{schema}: {wrong}");
+        }
+        assert_eq!(StructuredOutput::new(&json!(true)).unwrap().check(json!({ "result": 1 })), Ok(json!(1)));
+    }
+
+    #[test]
+    fn a_wrapped_schema_refers_to_itself_as_before() {
+        let tree = json!({
+            "$id": "https://example.com/tree",
+            "type": "array",
+            "items": { "$ref": "#/$defs/node" },
+            "$defs": { "node": { "type": "object", "properties": { "below": { "$ref": "#" }, "same": { "$ref": "#/items" } } } },
+        });
+        let output = StructuredOutput::new(&tree).unwrap();
+        let shown = jsonschema::validator_for(&output.schema).unwrap();
+        let table = [
+            (json!([]), true),
+            (json!([{}]), true),
+            (json!([1]), false),
+            (json!([{ "below": [{ "below": [] }] }]), true),
+            (json!([{ "below": [{ "below": 1 }] }]), false),
+            (json!([{ "below": [], "same": { "below": [7] } }]), false),
+        ];
+        for (value, fits) in table {
+            let input = json!({ "result": value });
+            assert_eq!(shown.is_valid(&input), fits, "as shown: {input}");
+            assert_eq!(output.check(input.clone()).is_ok(), fits, "{input}");
+        }
     }
 }
