@@ -16,7 +16,7 @@ use crate::id::SessionId;
 use crate::message::{Call, CallState, Content, FaultKind, Finish, Message};
 use crate::store::Store;
 use crate::tool::task;
-use crate::turn::{History, next, remind};
+use crate::turn::{History, next, remind, run};
 
 /// See the module.
 pub(super) struct Children {
@@ -91,7 +91,9 @@ impl Children {
         if stored.record.parent.as_ref() != Some(session) {
             return (Vec::new(), None);
         }
-        let history = History::from(stored.messages);
+        let mut history = History::from(stored.messages);
+        // Only here: what was cut off is marked as such in its file when it goes on.
+        run::mend(&mut history);
         let from = self.told.get(child).copied().unwrap_or_default();
         let Some((start, end)) = find(&history.messages, from, call.input.get("prompt").and_then(Value::as_str)) else {
             return (Vec::new(), None);
