@@ -222,6 +222,53 @@ fn an_answer_without_its_end_is_cut_off() {
     }
 }
 
+/// A text cut in the middle of a character of two UTF-16 units.
+#[test]
+fn half_a_character_is_marked() {
+    for dialect in DIALECTS {
+        let events: Vec<Value> = (dialect.text)("words HALF").into_iter().chain((dialect.end)(false)).collect();
+        let bytes = String::from_utf8(dialect.bytes(&events, "\n", "")).unwrap().replace("HALF", "\\ud83d");
+        let read = dialect.lines(bytes.as_bytes(), 1000);
+        assert!(read.contains("words \u{fffd}"), "{}: {read}", dialect.name);
+    }
+}
+
+/// Counts that cannot be: the answer is there all the same, and whoever adds them up does not overflow.
+#[test]
+fn odd_counts_spoil_no_answer() {
+    for dialect in DIALECTS {
+        for odd in [json!(-1), json!(1.5), json!("12"), json!(null), json!(u64::MAX), json!(1e300)] {
+            let counts = match dialect.name {
+                "chat" => json!({"choices": [], "usage": {
+                    "prompt_tokens": odd, "completion_tokens": odd, "total_tokens": odd,
+                    "prompt_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
+                    "completion_tokens_details": {"reasoning_tokens": odd}}}),
+                "messages" => json!({"type": "message_start", "message": {"usage": {
+                    "input_tokens": odd, "output_tokens": odd, "cache_read_input_tokens": odd,
+                    "cache_creation_input_tokens": odd, "output_tokens_details": {"thinking_tokens": odd}}}}),
+                "responses" => json!({"type": "response.completed", "response": {"status": "completed", "usage": {
+                    "input_tokens": odd, "output_tokens": odd,
+                    "input_tokens_details": {"cached_tokens": odd, "cache_write_tokens": odd},
+                    "output_tokens_details": {"reasoning_tokens": odd}}}}),
+                _ => json!({"usageMetadata": {
+                    "promptTokenCount": odd, "toolUsePromptTokenCount": odd, "cachedContentTokenCount": odd,
+                    "candidatesTokenCount": odd, "thoughtsTokenCount": odd}}),
+            };
+            let mut events = (dialect.text)("words");
+            let ends = dialect.name == "responses";
+            events.push(counts);
+            events.extend(if ends { Vec::new() } else { (dialect.end)(false) });
+            let (deltas, _) = dialect.read(&dialect.bytes(&events, "\n", ""), 1000).expect(dialect.name);
+            assert!(lines(&deltas).contains("words"), "{} {odd}: {deltas:?}", dialect.name);
+            for delta in &deltas {
+                if let Delta::Usage(usage) = delta {
+                    assert!(usage.context() < 1 << 50, "{} {odd}: {usage:?}", dialect.name);
+                }
+            }
+        }
+    }
+}
+
 /// Half JSON, other JSON, and none: an error that quotes what came, never words.
 #[test]
 fn what_is_no_event_of_the_dialect_is_an_error_or_nothing() {

@@ -16,7 +16,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::sse::{BadEvent, Flow, LONGEST_EVENT, Parser};
+use super::sse::{self, BadEvent, Flow, LONGEST_EVENT, Parser};
 use super::tape::Tape;
 use super::wire::{Call, Decoder};
 use super::{Answer, Delta, Error, Model, classify};
@@ -555,7 +555,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> Reading<S>
             Body::Whole(whole) => match std::str::from_utf8(&whole) {
                 Ok(text) => {
                     self.events += 1;
-                    self.decoder.decode("", text, &mut self.fresh)
+                    self.decoder.decode("", &sse::whole(text), &mut self.fresh)
                 }
                 Err(_) => Err(BadEvent::NotText.into()),
             },

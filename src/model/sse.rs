@@ -5,7 +5,9 @@
 //! differences: an event is capped, and a block that the end of the stream leaves open is still
 //! delivered, because some servers omit the last empty line.
 
-use memchr::memchr2;
+use std::borrow::Cow;
+
+use memchr::{memchr, memchr2};
 
 /// The longest event taken, in bytes.
 pub const LONGEST_EVENT: usize = 16 << 20;
@@ -136,7 +138,7 @@ impl Parser {
         let flow = if self.has_data {
             let name = std::str::from_utf8(&self.name).map_err(|_| BadEvent::NotText)?;
             let data = std::str::from_utf8(&self.data).map_err(|_| BadEvent::NotText)?;
-            sink(name, data)?
+            sink(name, &whole(data))?
         } else {
             Flow::More
         };
@@ -145,6 +147,36 @@ impl Parser {
         self.data.clear();
         Ok(flow)
     }
+}
+
+/// JSON in which no escape is half a character: servers that cut their words by UTF-16 send some, and
+/// nothing reads JSON with one in it. In its place stands the mark for what cannot be read.
+pub fn whole(data: &str) -> Cow<'_, str> {
+    const MARK: &[u8; 6] = b"\\ufffd";
+    if !data.contains("\\ud") && !data.contains("\\uD") {
+        return Cow::Borrowed(data);
+    }
+    let half = |bytes: &[u8], at: usize| {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        let code = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        (0xD800..0xE000).contains(&code).then_some(code < 0xDC00)
+    };
+    let mut bytes = data.as_bytes().to_vec();
+    let mut at = 0;
+    while let Some(next) = memchr(b'\\', &bytes[at..]) {
+        at += next;
+        at += match (half(&bytes, at), half(&bytes, at + 6)) {
+            (Some(true), Some(false)) => 12,
+            (Some(_), _) => {
+                bytes[at..at + 6].copy_from_slice(MARK);
+                6
+            }
+            // Whatever is escaped here escapes nothing itself.
+            (None, _) => 2,
+        };
+        at = at.min(bytes.len());
+    }
+    String::from_utf8(bytes).map_or(Cow::Borrowed(data), Cow::Owned)
 }
 
 /// The value of a line, if it is this field's.
@@ -159,6 +191,24 @@ fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_characters_are_marked_and_nothing_else() {
+        for (sent, expected) in [
+            (r"a \ud83d\ude00 b", r"a \ud83d\ude00 b"),
+            (r"a \uD83D\uDE00 b", r"a \uD83D\uDE00 b"),
+            (r"a \ud83d", r"a \ufffd"),
+            (r"\ude00 b", r"\ufffd b"),
+            (r"\ud83d\ud83d\ude00", r"\ufffd\ud83d\ude00"),
+            (r"\ude00\ud83d\u0041", r"\ufffd\ufffd\u0041"),
+            (r"\\ud83d \\\ud83d", r"\\ud83d \\\ufffd"),
+            (r"\ud8 \udxyz ü\ud83dü", r"\ud8 \udxyz ü\ufffdü"),
+            ("\\ud83", "\\ud83"),
+            ("\\", "\\"),
+        ] {
+            assert_eq!(whole(sent), expected, "{sent}");
+        }
+    }
 
     fn events(pieces: &[&[u8]]) -> Result<Vec<String>, BadEvent> {
         let mut parser = Parser::default();

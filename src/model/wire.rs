@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::request::{Attachment, Message, Output};
@@ -187,6 +188,29 @@ pub fn renamed(options: &Map<String, Value>, names: &[(&str, &str)]) -> Map<Stri
     options.iter().map(|(key, value)| (name(key), value.clone())).collect()
 }
 
+/// A count of tokens. Some servers send fractions, texts or less than nothing: what is counted must never be why
+/// an answer is lost. More than there can be is no count: what was said is estimated then.
+pub fn tokens(value: &Value) -> Option<u64> {
+    /// Far beyond any window, and sums of a conversation's counts still fit.
+    const MOST: u64 = 1 << 40;
+    let whole = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast keeps to the limits of the type"
+    )]
+    let count = whole.or_else(|| value.as_f64().map(|count| count as u64));
+    count.filter(|count| *count <= MOST)
+}
+
+/// The same for a field that may not be there.
+///
+/// # Errors
+/// Where it is no JSON.
+pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    Ok(tokens(&Value::deserialize(from)?))
+}
+
 /// A map of one entry.
 pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value.into())])
@@ -194,7 +218,28 @@ pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn counts_are_taken_as_they_come() {
+        let cases = [
+            (json!(7), Some(7)),
+            (json!(7.9), Some(7)),
+            (json!("7"), Some(7)),
+            (json!(-7), Some(0)),
+            (json!(1_u64 << 40), Some(1 << 40)),
+            (json!(u64::MAX), None),
+            (json!(1e300), None),
+            (json!(null), None),
+            (json!("many"), None),
+            (json!({}), None),
+        ];
+        for (sent, expected) in cases {
+            assert_eq!(tokens(&sent), expected, "{sent}");
+        }
+    }
 
     #[test]
     fn paths_go_before_the_query() {

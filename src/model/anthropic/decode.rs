@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, entry};
+use crate::model::wire::{Decoder, counted, entry};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -304,13 +304,13 @@ struct Message {
 
 #[derive(Deserialize)]
 struct Counted {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted")]
     input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted")]
     output_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted")]
     cache_read_input_tokens: Option<u64>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted")]
     cache_creation_input_tokens: Option<u64>,
     #[serde(default)]
     output_tokens_details: Option<Details>,
@@ -318,6 +318,6 @@ struct Counted {
 
 #[derive(Deserialize)]
 struct Details {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "counted")]
     thinking_tokens: Option<u64>,
 }

@@ -6,7 +6,7 @@ use super::chunk::{Arguments, CallPiece, Choice, Chunk};
 use super::think::{Piece, Think};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, entry};
+use crate::model::wire::{Decoder, entry, tokens};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -388,7 +388,7 @@ fn join_detail(known: &mut Vec<Value>, detail: Value) {
 /// What was counted, in whichever of the usual places. The cache is part of `prompt_tokens`
 /// there, and reasoning of `completion_tokens`, except where the total says otherwise.
 fn counted(usage: &Value) -> Option<Usage> {
-    let number = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let number = |path: &str| usage.pointer(path).and_then(tokens);
     let first = |paths: &[&str]| paths.iter().find_map(|path| number(path)).unwrap_or(0);
     let prompt = number("/prompt_tokens")?;
     let completion = first(&["/completion_tokens"]);

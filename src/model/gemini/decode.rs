@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, entry};
+use crate::model::wire::{Decoder, counted, entry};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -218,22 +218,28 @@ struct Feedback {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Counted {
-    prompt_token_count: u64,
-    tool_use_prompt_token_count: u64,
-    cached_content_token_count: u64,
-    candidates_token_count: u64,
-    thoughts_token_count: u64,
+    #[serde(deserialize_with = "counted")]
+    prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    tool_use_prompt_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    cached_content_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    candidates_token_count: Option<u64>,
+    #[serde(deserialize_with = "counted")]
+    thoughts_token_count: Option<u64>,
 }
 
 impl Counted {
     fn counted(&self) -> Usage {
-        let prompt = self.prompt_token_count + self.tool_use_prompt_token_count;
-        Usage {
-            input: prompt.saturating_sub(self.cached_content_token_count),
-            output: self.candidates_token_count,
-            reasoning: self.thoughts_token_count,
-            cache_read: self.cached_content_token_count,
-            cache_write: 0,
-        }
+        let [prompt, of_tools, cache_read, output, reasoning] = [
+            self.prompt_token_count,
+            self.tool_use_prompt_token_count,
+            self.cached_content_token_count,
+            self.candidates_token_count,
+            self.thoughts_token_count,
+        ]
+        .map(Option::unwrap_or_default);
+        Usage { input: (prompt + of_tools).saturating_sub(cache_read), output, reasoning, cache_read, cache_write: 0 }
     }
 }

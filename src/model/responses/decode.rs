@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, entry};
+use crate::model::wire::{Decoder, entry, tokens};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -194,7 +194,7 @@ fn kept(item: &Value) -> Map<String, Value> {
 }
 
 fn counted(usage: &Value) -> Option<Usage> {
-    let number = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let number = |path: &str| usage.pointer(path).and_then(tokens);
     let (input, output) = (number("/input_tokens")?, number("/output_tokens").unwrap_or(0));
     let cache_read = number("/input_tokens_details/cached_tokens").unwrap_or(0);
     let cache_write = number("/input_tokens_details/cache_write_tokens").unwrap_or(0);
