@@ -517,6 +517,11 @@ impl State {
             }
             for call in message["tool_calls"].as_array().into_iter().flatten() {
                 open.push(call["id"].as_str().unwrap_or_default());
+                let name = call["function"]["name"].as_str().unwrap_or_default();
+                let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+                if name.is_empty() || name.len() > 64 || !name.chars().all(letter) {
+                    wrong(format!("no provider takes a call of {name:?}"));
+                }
             }
         }
         if !open.is_empty() {

@@ -12,6 +12,8 @@ use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
 use crate::model::Request;
 use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use crate::tool::Tool as _;
+use crate::tool::invalid::Invalid;
 
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
@@ -138,7 +140,7 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
                 outputs.push(Output::Call {
                     id: call.call.to_string(),
                     provider_id: call.provider_id.clone(),
-                    name: call.tool.clone(),
+                    name: named(&call.tool),
                     arguments,
                     provider: kept(&call.provider),
                 });
@@ -154,6 +156,16 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
     (outputs, results)
 }
 
+/// A tool's name as every provider takes it. A model may call anything; a history with a name that no tool
+/// can have would be refused as a whole, and with every request that follows.
+fn named(tool: &str) -> String {
+    /// What providers take, and what the names of servers' tools are cut to.
+    const LONGEST: usize = 64;
+    let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let name: String = tool.chars().take(LONGEST).map(letter).collect();
+    if name.is_empty() { Invalid::NAME.to_owned() } else { name }
+}
+
 fn result(call: &Call, frame: &Frame) -> CallResult {
     let (text, failed, files): (Arc<str>, bool, &[File]) = match &call.state {
         CallState::Pending | CallState::Running { .. } => (INTERRUPTED.into(), true, &[]),
@@ -167,7 +179,7 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
     CallResult {
         id: call.call.to_string(),
         provider_id: call.provider_id.clone(),
-        name: call.tool.clone(),
+        name: named(&call.tool),
         text: if blind.is_empty() { text } else { format!("{text}{blind}").into() },
         failed,
         attachments: files.iter().filter_map(|file| attachment(file, frame)).collect(),
