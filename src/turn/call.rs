@@ -31,6 +31,9 @@ const ARGUMENTS_LIMIT: usize = 8 << 20;
 /// How long a tool may take to end after a cancel.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// What becomes of a call that was still waiting for its turn, or for an answer, at a cancel.
+const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn before it began.";
+
 /// Makes the calls of a message, side by side where the tools allow it, and puts the results into
 /// the message. After a cancel every call has ended, and is marked as failed where it did not
 /// complete.
@@ -114,7 +117,9 @@ pub fn interrupted(call: &Call) -> Option<CallState> {
         CallState::Running { metadata } => metadata.clone(),
         _ => Map::new(),
     };
-    metadata.insert(remind::INTERRUPTED.to_owned(), Value::Bool(true));
+    if call.state != CallState::Pending {
+        metadata.insert(remind::INTERRUPTED.to_owned(), Value::Bool(true));
+    }
     Some(CallState::Failed { error: error.into(), metadata })
 }
 
@@ -196,6 +201,8 @@ impl One<'_> {
                         metadata.insert(next::REJECTED.into(), Value::Bool(true));
                         text
                     }
+                    // What never ran took no effect.
+                    Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => NOT_BEGUN.into(),
                     Failure::Cancelled => {
                         metadata.insert(remind::INTERRUPTED.into(), Value::Bool(true));
                         "The user cancelled the turn before the call ended.".into()
