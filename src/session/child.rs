@@ -209,7 +209,9 @@ impl Task<'_> {
 
     fn claim(&self, id: &SessionId) -> Result<Claim, String> {
         let held = || {
-            format!("The task {id} is being worked on. Wait for its result, or leave task_id out to begin a new one.")
+            format!(
+                "The task {id} is being worked on, or the user has it open. Wait until that ends, or leave task_id out to begin a new one."
+            )
         };
         self.shared.claim(id).ok_or_else(held)
     }
@@ -259,6 +261,9 @@ impl Task<'_> {
         }
         // As with a prompt, what was undone is gone for good.
         revert::settle(&mut history, &mut record, &recorder).await;
+        if let Some(plan) = revert::todos(&history.messages) {
+            record.todos = plan;
+        }
         Ok((record, history))
     }
 

@@ -16,7 +16,7 @@ use super::base::{Present, Read, Spot};
 use super::handle::{self, Handle};
 use super::recent::Recent;
 use super::replay::Replay;
-use super::{child, fetch, interrupted, models};
+use super::{child, fetch, interrupted, models, revert};
 use crate::config::Settings;
 use crate::config::settings::Mcp;
 use crate::environment::Environment;
@@ -266,6 +266,10 @@ impl Shared {
         if end == history.messages.len() {
             // A process that was killed had made it final already.
             record.undone.clear();
+        }
+        // The record is written between turns; who was killed, or is copied, in the middle of one has a newer plan.
+        if let Some(plan) = revert::todos(history.messages.get(..end).unwrap_or_default()) {
+            record.todos = plan;
         }
         place.notices.extend(undone(&record));
         record.extra.clone_from(&place.extra);

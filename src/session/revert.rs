@@ -271,7 +271,7 @@ async fn written(record: &Record, keep: &Recorder) -> Result<(), String> {
 /// The plan and what the model has seen are what they were at the end of what is visible.
 async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, hands: &Hands) {
     let end = visible(messages, &record.undone);
-    record.todos = todos(messages.get(..end).unwrap_or_default());
+    record.todos = todos(messages.get(..end).unwrap_or_default()).unwrap_or_default();
     if let Some(editor) = &hands.editor {
         editor.todos.set(record.todos.clone());
         for call in messages.get(end..).unwrap_or_default().iter().flat_map(Message::calls) {
@@ -285,12 +285,11 @@ async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, hand
     }
 }
 
-/// The plan as the messages' last call left it.
-fn todos(messages: &[Message]) -> Vec<Todo> {
+/// The plan as the messages' last call left it; none where no call made one.
+pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
     let mut plans = calls.filter(|call| call.tool == "todowrite" && matches!(call.state, CallState::Completed(_)));
-    let plan = plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok());
-    plan.unwrap_or_default()
+    plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
 /// What can be done, and what cannot.
