@@ -12,7 +12,7 @@ use crate::event::{Event, Status};
 use crate::id::PartId;
 use crate::message::Message;
 use crate::store::{Record, visible};
-use crate::turn::{History, Outcome, Scope, compact, run};
+use crate::turn::{History, Outcome, Scope, compact, jobs, run};
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
@@ -133,9 +133,22 @@ async fn undo(desk: &mut Desk<'_>, rest: &str) -> String {
                 force: "Say `/undo force` to set back what was left as well.".into(),
                 redo: "`/redo` brings everything back, until your next prompt.".into(),
             };
-            report.undone(&desk.scope.worktree, &phrases) + &note
+            report.undone(&desk.scope.worktree, &phrases) + &still_running(desk) + &note
         }
         Err(nothing) => nothing.to_string(),
+    }
+}
+
+/// Commands that what is undone has left in the background: an undo ends nothing that a redo could not bring back.
+fn still_running(desk: &Desk<'_>) -> String {
+    let messages = &desk.history.messages;
+    let hidden = messages.get(visible(messages, &desk.record.undone)..).unwrap_or_default();
+    let running = jobs::left_by(hidden, desk.scope);
+    let line =
+        |(id, command): &(String, String)| format!("\n- `{}`: `/jobs stop {id}` ends it", command.replace('`', "'"));
+    match &running[..] {
+        [] => String::new(),
+        running => format!("\n\nStill running in the background:{}", running.iter().map(line).collect::<String>()),
     }
 }
 

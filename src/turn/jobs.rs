@@ -108,6 +108,12 @@ pub(super) async fn news(history: &mut History, scope: &Scope) -> Option<String>
     (!lines.is_empty()).then(|| format!("{}\n{}", prompts::reminder("background").trim(), lines.join("\n")))
 }
 
+/// What these messages have left in the background and still runs: ids and command lines.
+pub fn left_by(messages: &[Message], scope: &Scope) -> Vec<(String, String)> {
+    let started: Vec<&str> = messages.iter().flat_map(Message::calls).filter_map(|call| id(&call.state)).collect();
+    scope.jobs.running().into_iter().filter(|(id, _)| started.contains(&id.as_str())).collect()
+}
+
 /// What runs, for a model that no longer sees where it was started.
 pub(super) fn running(scope: &Scope) -> Option<String> {
     let running = scope.jobs.running();
