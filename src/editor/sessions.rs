@@ -292,6 +292,10 @@ pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) ->
         if let Some(live) = live {
             live.close().await;
         }
+        if server.shared.holds(&id) {
+            // A subagent at work would write on in what is gone.
+            return Err(Refusal::from(OpenError::Held(id)).into());
+        }
         if id.is_well_formed() {
             server.shared.store.delete(&id).await.map_err(Refusal::from)?;
         }
