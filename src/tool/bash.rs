@@ -32,6 +32,8 @@ use crate::text::{self, Lossy};
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;
+/// What a program can be given as one argument on Linux has fewer bytes than this.
+const LONGEST: usize = 128 << 10;
 /// How often the editor hears of new output.
 const BEAT: Duration = Duration::from_millis(100);
 /// The most output of one beat that the editor gets; of more, the end.
@@ -92,6 +94,12 @@ impl Tool for Bash {
         }
         if input.command.contains('\0') {
             return Err(Failure::tell("command contains a NUL character; no program can be given that."));
+        }
+        if cfg!(target_os = "linux") && input.command.len() >= LONGEST {
+            return Err(Failure::Tell(format!(
+                "command has {} bytes; no program can be given {LONGEST} or more. Write it to a file, and run that.",
+                input.command.len()
+            )));
         }
         if input.timeout == Some(0) {
             return Err(Failure::tell("Invalid timeout value: 0. It is in milliseconds."));
@@ -517,6 +525,8 @@ mod tests {
         for (input, why) in [
             (json!({"command": " "}), "empty"),
             (json!({"command": "a\0b"}), "NUL"),
+            #[cfg(target_os = "linux")]
+            (json!({"command": "a".repeat(1 << 20)}), "Write it to a file"),
             (json!({"command": "ls", "timeout": 0}), "Invalid timeout"),
             (json!({"command": "ls", "timeout": -1}), "timeout"),
             (json!({"command": "ls", "workdir": "sub/f"}), "not a directory"),
