@@ -107,6 +107,8 @@ pub async fn compact(
     let after = if trusted || after < before { after } else { left.min(before) };
     let allowed = why == Why::Asked && size::tokens(text.len()) <= OWN;
     if after >= before && trusted && !allowed {
+        let paid = history.messages[messages..].iter().filter_map(|m| m.assistant()?.cost).sum();
+        scope.spent.add(paid);
         history.messages.truncate(messages);
         let fault = fault(Failed::Bad("the summary would take no less room than what it replaces"));
         tell(Progress::Failed(fault.message.clone())).await;
@@ -290,12 +292,16 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
     let mut waits = retry::Waits::default();
     let mut attempt = 0;
     loop {
+        let mut usage = Usage::default();
         let answer = tokio::select! {
             biased;
-            () = scope.cancelled.cancelled() => return Err(Failed::Cancelled),
-            answer = read(writer, request, limit) => answer,
+            () = scope.cancelled.cancelled() => None,
+            answer = read(writer, request, limit, &mut usage) => Some(answer),
         };
-        let error = match answer {
+        if !matches!(answer, Some(Ok(Ok(_)))) {
+            step::lost(scope, &writer.model, &usage);
+        }
+        let error = match answer.ok_or(Failed::Cancelled)? {
             Ok(good_or_bad) => return good_or_bad.map_err(Failed::Bad),
             Err(Error::ContextOverflow(why)) => return Err(Failed::Overflow(why)),
             Err(error) => error,
@@ -317,14 +323,19 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
 }
 
 /// Reads one answer to its end: a summary, or why it is none.
-async fn read(writer: &Writer, request: &Arc<Request>, limit: u64) -> Result<Result<Summary, &'static str>, Error> {
+async fn read(
+    writer: &Writer,
+    request: &Arc<Request>,
+    limit: u64,
+    usage: &mut Usage,
+) -> Result<Result<Summary, &'static str>, Error> {
     let mut answer = writer.provider.ask(request.clone());
-    let (mut text, mut usage, mut finish) = (String::new(), Usage::default(), None);
+    let (mut text, mut finish) = (String::new(), None);
     while let Some(delta) = answer.next().await {
         match delta? {
             Delta::Text { text: more, .. } => text += &more,
             Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
-            Delta::Usage(counted) => usage = counted,
+            Delta::Usage(counted) => *usage = counted,
             Delta::Finish(reason) => finish = Some(reason),
             Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } => {}
         }
@@ -338,7 +349,7 @@ async fn read(writer: &Writer, request: &Arc<Request>, limit: u64) -> Result<Res
         Some(Finish::Length) => Err("the summary was cut off at its limit"),
         Some(Finish::Refusal) => Err("the model refused to write it"),
         Some(_) if text.trim().is_empty() => Err("the summary was empty"),
-        Some(_) => Ok(Summary { text, usage }),
+        Some(_) => Ok(Summary { text, usage: *usage }),
     })
 }
 

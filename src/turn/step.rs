@@ -140,6 +140,7 @@ async fn ask(
                     }
                     return Ok(end);
                 }
+                lost(scope, &frame.model, &end.usage);
                 Error::Garbled("the model's answer was empty".into())
             }
             Some(Err(error)) => error,
@@ -235,6 +236,7 @@ async fn fold(
             biased;
             () = scope.cancelled.cancelled() => {
                 folded.save(true).await;
+                lost(scope, &frame.model, &folded.usage);
                 return None;
             }
             delta = answer.next() => delta,
@@ -272,6 +274,9 @@ async fn fold(
     };
     folded.close().await;
     let (usage, finish) = (folded.usage, folded.finish);
+    if failed.is_some() || finish.is_none() {
+        lost(scope, &frame.model, &usage);
+    }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
         (None, Some(finish)) => Ok(End { finish, usage }),
@@ -451,6 +456,15 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
             + dollars(usage.cache_read, rates.cache_read)
             + dollars(usage.cache_write, rates.cache_write),
     )
+}
+
+/// What was asked for and came to nothing is paid for all the same, as far as the provider has counted it: the
+/// next message to be complete has it in its cost.
+pub(super) fn lost(scope: &Scope, model: &Model, usage: &Usage) {
+    if let Some(dollars) = cost(model, usage).filter(|dollars| *dollars > 0.0) {
+        scope.purse.pay(Some(dollars));
+        scope.spent.add(dollars);
+    }
 }
 
 /// Tells how full the context is now, and what was spent so far.
