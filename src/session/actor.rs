@@ -191,6 +191,13 @@ impl Actor {
                         revert::settle(&mut history, &mut record, &scope.record).await;
                         let message = say(&scope, content);
                         record.updated = message.created;
+                        // At once: the turn may take an hour, and the session is in the list.
+                        if record.title.is_none()
+                            && let Some(title) = title::words(&message)
+                        {
+                            record.title = Some(title.clone());
+                            scope.outlet.event(Event::Info { title: Some(title), updated: record.updated }).await;
+                        }
                         shared.store.record(&record).await;
                         scope.record.whole(&message).await;
                         history.messages.push(message);
@@ -231,7 +238,14 @@ impl Actor {
                             cancelled.cancel();
                             closing = Some(done);
                         }
-                        Some(Mail::Title(title)) => titles.push((Some(title), Titled::User)),
+                        Some(Mail::Title(title)) => {
+                            // A turn may take an hour; what it keeps at its end has the title as well.
+                            if let Err(e) = shared.store.rename(&self.record.id, &title).await {
+                                tracing::warn!("the title is kept when the turn has ended: {e}");
+                            }
+                            self.asides.send(Event::Info { title: Some(title.clone()), updated: self.record.updated }).ok();
+                            titles.push((Some(title), Titled::User));
+                        }
                         Some(mail) => {
                             choose(&self.choice, mail);
                             tell(&self.spoken, &self.choice, &self.waiting);
@@ -278,7 +292,10 @@ impl Actor {
             _ = told => {}
             () = self.ended.cancelled() => {}
         }
-        self.count().await;
+        // Whoever waits for an answer does not wait for a number in a list; it is counted after theirs.
+        if self.waiting.is_empty() {
+            self.count().await;
+        }
         closing
     }
 

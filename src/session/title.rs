@@ -24,8 +24,12 @@ const TOKENS: u64 = 2_000;
 
 /// A title out of the user's own words; none while a history holds none.
 pub fn title(history: &History) -> Option<String> {
-    let first = history.messages.iter().find(|m| m.user().is_some()).map(Message::visible_text)?;
-    let title = offline::title(&first);
+    words(history.messages.iter().find(|m| m.user().is_some())?)
+}
+
+/// A title out of the words of a prompt; none where it has none.
+pub(super) fn words(prompt: &Message) -> Option<String> {
+    let title = offline::title(&prompt.visible_text());
     (!title.is_empty()).then_some(title)
 }
 
