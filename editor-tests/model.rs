@@ -157,8 +157,10 @@ fn string(text: &str) -> Result<String, String> {
 /// A request as it came.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// Since the answer to the one before had been said.
+    /// From the end of the answer to the one before until the agent connected to ask: it knew by then what.
     pub gap: Duration,
+    /// The same until the first line of it was here, which waits for its bytes to be moved.
+    pub heard: Duration,
     /// Of its body.
     pub bytes: usize,
     /// Whether it offers tools.
@@ -214,9 +216,11 @@ impl Model {
                 if accepting.lock().stopped {
                     return;
                 }
+                // The agent connects when it knows what it will ask.
+                let came = Instant::now();
                 let shared = accepting.clone();
                 // A client that goes away in the middle is not an error: that is what cancel does.
-                thread::spawn(move || stream.and_then(|stream| serve(&shared, &stream)).ok());
+                thread::spawn(move || stream.and_then(|stream| serve(&shared, &stream, came)).ok());
             }
         });
         Self { address, shared }
@@ -294,12 +298,12 @@ impl Shared {
     }
 }
 
-fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
+fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
-    let mut came = None;
+    let mut heard = None;
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -308,7 +312,7 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
         if line.trim().is_empty() {
             break;
         }
-        came.get_or_insert_with(Instant::now);
+        heard.get_or_insert_with(Instant::now);
         head.push(line.trim_end().to_owned());
     }
     let header = |name: &str| {
@@ -344,9 +348,10 @@ fn serve(shared: &Shared, stream: &TcpStream) -> std::io::Result<()> {
             state.requests.clear();
             state.anew = true;
         }
-        let gap = came.zip(state.said).map(|(came, said)| came.saturating_duration_since(said)).unwrap_or_default();
+        let since = |then: Instant| state.said.map(|said| then.saturating_duration_since(said)).unwrap_or_default();
+        let (gap, heard) = (since(came), since(heard.unwrap_or(came)));
         let conversation = at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.conversation.is_some());
-        state.came.push(Request { gap, bytes: length, tools: !without_tools, named: conversation });
+        state.came.push(Request { gap, heard, bytes: length, tools: !without_tools, named: conversation });
         if !state.unwatched {
             state.inspect(&body);
         }

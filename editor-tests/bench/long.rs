@@ -40,14 +40,19 @@ fn steps() {
     println!("  ended {}, {} summaries told, damage {:?}", report.end, report.compactions, report.damage);
     println!("  {:?}", report.kept);
     // From the end of the model's answer to the next request: the tool, the store, the request.
-    println!("  a step, from the model's last word to the next request, and its processor time; medians of twenty:");
+    println!(
+        "  a step, from the model's last word to the agent's knowing its next request, to the first line of that,"
+    );
+    println!("  and its processor time; medians of twenty:");
     for at in [10, 100, 160, 180, 500, 840, 900, 990] {
         let around = &report.steps[at - 10..at + 10];
         let gap = median(around.iter().map(|step| step.gap).collect());
+        let heard = median(around.iter().map(|step| step.heard).collect());
         let used =
             median(report.used[at - 10..at + 10].windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect());
         let bytes = around.iter().map(|step| step.bytes).sum::<usize>() / around.len();
-        println!("    around step {at:4}: {gap:7.2?}, {used:7.2?} used, requests of {:5} KiB", bytes >> 10);
+        let kib = bytes >> 10;
+        println!("    around step {at:4}: {gap:7.2?}, {heard:7.2?}, {used:7.2?} used, requests of {kib:5} KiB");
     }
     for look in &report.looks {
         println!(

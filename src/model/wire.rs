@@ -1,6 +1,7 @@
 //! What a provider's file gives: how a request becomes a call, and how events become deltas. Both
 //! are pure; `http.rs` moves the bytes. Here too is what the wires have in common.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
@@ -126,12 +127,12 @@ pub fn merge(under: &mut Value, over: &Value) {
 
 /// What the calls of a conversation are called on the wire: the provider's own id where it is
 /// known and used once, else ours, in the letters the provider takes.
-pub struct CallNames(HashMap<String, String>);
+pub struct CallNames<'a>(HashMap<&'a str, Cow<'a, str>>);
 
-impl CallNames {
+impl<'a> CallNames<'a> {
     /// Looks at all calls of a request.
-    pub fn new(request: &Request, tidy: impl Fn(&str) -> String) -> Self {
-        let mut names = HashMap::new();
+    pub fn new(request: &'a Request, tidy: impl Fn(&'a str) -> Cow<'a, str>) -> Self {
+        let mut names: HashMap<&str, Cow<'_, str>> = HashMap::new();
         let mut used = HashSet::new();
         for message in &request.messages {
             let Message::Assistant(outputs) = message else { continue };
@@ -140,15 +141,15 @@ impl CallNames {
                 let wanted = provider_id.as_deref().filter(|id| !id.is_empty()).map(&tidy);
                 let name = wanted.filter(|name| !used.contains(name)).unwrap_or_else(|| tidy(id));
                 used.insert(name.clone());
-                names.insert(id.clone(), name);
+                names.insert(id, name);
             }
         }
         Self(names)
     }
 
     /// The name of a call, by our id.
-    pub fn get<'a>(&'a self, id: &'a str) -> &'a str {
-        self.0.get(id).map_or(id, String::as_str)
+    pub fn get<'b>(&'b self, id: &'b str) -> &'b str {
+        self.0.get(id).map_or(id, |name| name)
     }
 }
 

@@ -15,13 +15,14 @@ pub struct Print(u64);
 impl Print {
     /// The print of a text.
     pub fn of(text: &str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes();
         let mut hasher = DefaultHasher::new();
-        for (n, line) in text.strip_prefix('\u{feff}').unwrap_or(text).split("\r\n").enumerate() {
-            if n > 0 {
-                hasher.write(b"\n");
-            }
-            hasher.write(line.as_bytes());
+        let mut from = 0;
+        for end in memchr::memmem::find_iter(text, b"\r\n") {
+            hasher.write(&text[from..end]);
+            from = end + 1;
         }
+        hasher.write(&text[from..]);
         Self(hasher.finish())
     }
 }

@@ -180,7 +180,11 @@ struct Turn<'a> {
 /// The conversation. What the user's side says in a row is one message, results first.
 fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>>> {
     let names = CallNames::new(request, |id| {
-        id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect()
+        let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if id.chars().all(fine) {
+            return id.into();
+        }
+        id.chars().map(|c| if fine(c) { c } else { '_' }).collect()
     });
     let model = &request.model;
     let mut turns: Vec<Element<Turn<'a>>> = Vec::new();
@@ -235,7 +239,7 @@ fn attached<'a>(file: &'a Attachment, model: &Model) -> Block<'a> {
     }
 }
 
-fn answered<'a>(output: &'a Output, names: &CallNames, model: &Model) -> Option<Block<'a>> {
+fn answered<'a>(output: &'a Output, names: &CallNames<'_>, model: &Model) -> Option<Block<'a>> {
     match output {
         Output::Text { text, .. } if text.trim().is_empty() => None,
         Output::Text { text, provider } => {
@@ -261,7 +265,7 @@ fn answered<'a>(output: &'a Output, names: &CallNames, model: &Model) -> Option<
     }
 }
 
-fn resulted<'a>(result: &'a CallResult, names: &CallNames, model: &Model) -> Block<'a> {
+fn resulted<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model) -> Block<'a> {
     let files = result.attachments.iter().map(|file| attached(file, model)).collect();
     Block::Result { id: names.get(&result.id).to_owned(), text: &result.text, files, failed: result.failed }
 }

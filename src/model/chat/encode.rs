@@ -1,5 +1,7 @@
 //! A request as a Chat Completions call.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -110,9 +112,9 @@ impl Dialect {
         }
     }
 
-    fn call_id(&self, id: &str) -> String {
+    fn call_id<'a>(&self, id: &'a str) -> Cow<'a, str> {
         if !self.mistral {
-            return id.to_owned();
+            return id.into();
         }
         // Exactly nine letters and digits. The last ones, because ids begin alike.
         let letters: Vec<char> = id.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -120,7 +122,7 @@ impl Dialect {
         while short.len() < 9 {
             short.push('0');
         }
-        short
+        short.into()
     }
 }
 
@@ -155,7 +157,7 @@ impl Serialize for Tools<'_> {
 struct Conversation<'a> {
     request: &'a Request,
     dialect: &'a Dialect,
-    names: CallNames,
+    names: CallNames<'a>,
 }
 
 /// One message as this wire has them.
@@ -266,12 +268,12 @@ struct ToolMessage<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Content<'a> {
-    Text(std::borrow::Cow<'a, str>),
+    Text(Cow<'a, str>),
     Parts(Vec<Piece<'a>>),
 }
 
 enum Piece<'a> {
-    Text { text: std::borrow::Cow<'a, str>, marked: bool },
+    Text { text: Cow<'a, str>, marked: bool },
     Image(&'a Attachment),
     Pdf(&'a Attachment),
 }
@@ -321,7 +323,7 @@ impl Serialize for Piece<'_> {
 /// An assistant message.
 struct Said<'a> {
     outputs: &'a [Output],
-    names: &'a CallNames,
+    names: &'a CallNames<'a>,
     dialect: &'a Dialect,
     marked: bool,
 }

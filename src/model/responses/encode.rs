@@ -1,5 +1,7 @@
 //! A request as a Responses call.
 
+use std::borrow::Cow;
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -89,10 +91,10 @@ fn options(knobs: &Knobs) -> Map<String, Value> {
     }
 }
 
-fn call_id(id: &str) -> String {
+fn call_id(id: &str) -> Cow<'_, str> {
     // At most 64 characters are taken; the ends of ids differ.
     let skip = id.chars().count().saturating_sub(64);
-    id.chars().skip(skip).collect()
+    id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
 }
 
 struct Offered<'a>(&'a Tool);
@@ -111,7 +113,7 @@ impl Serialize for Offered<'_> {
 
 struct Conversation<'a> {
     request: &'a Request,
-    names: CallNames,
+    names: CallNames<'a>,
 }
 
 /// One value of the input.
@@ -238,7 +240,7 @@ enum Outcome<'a> {
 }
 
 enum Piece<'a> {
-    Text(std::borrow::Cow<'a, str>),
+    Text(Cow<'a, str>),
     File(&'a Attachment),
     Said(&'a str),
     Refusal(&'a str),
