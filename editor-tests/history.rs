@@ -69,7 +69,7 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             call: CallId::new(format!("call_{number:016x}aaaaaaaaaa")),
             provider_id: None,
             tool: "read".into(),
-            input: json!({ "filePath": "a.txt" }),
+            input: json!({ "filePath": "a.txt" }).into(),
             kind: Kind::Read,
             title: "Read a.txt".into(),
             locations: Vec::new(),

@@ -331,7 +331,7 @@ pub struct Call {
     /// The tool's name as the model wrote it.
     pub tool: String,
     /// The arguments; an object once they are complete, else the raw text.
-    pub input: Value,
+    pub input: Arc<Value>,
     /// What kind of work it is.
     #[serde(default)]
     pub kind: Kind,

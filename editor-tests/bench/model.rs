@@ -87,7 +87,7 @@ fn decode(bencher: Bencher, name: &str) {
 fn history() -> Request {
     let code = "    let found = rows.iter().find(|row| row.id == id)?;\n".repeat(40);
     let messages = (0..250).flat_map(|turn| {
-        let id = format!("call_{turn}");
+        let id: Arc<str> = format!("call_{turn}").into();
         [
             Message::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
             Message::Assistant(vec![
@@ -96,7 +96,7 @@ fn history() -> Request {
                     id: id.clone(),
                     provider_id: None,
                     name: "read".into(),
-                    arguments: json!({"filePath": "/a/b.rs"}),
+                    arguments: json!({"filePath": "/a/b.rs"}).into(),
                     provider: Map::new(),
                 },
             ]),

@@ -303,7 +303,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
 
 /// The arguments, as a person would write them.
 fn input(call: &Call) -> String {
-    match &call.input {
+    match &*call.input {
         Value::String(raw) => raw.clone(),
         Value::Object(input) => {
             if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == Kind::Execute) {

@@ -31,7 +31,7 @@ fn calls(ids: &[(&str, Option<&str>)]) -> Message {
         id: (*id).into(),
         provider_id: wire.map(str::to_owned),
         name: "read".into(),
-        arguments: json!({"path": "ä\u{0}\"\\\n🦀"}),
+        arguments: json!({"path": "ä\u{0}\"\\\n🦀"}).into(),
         provider: Map::new(),
     };
     Message::Assistant(ids.iter().map(call).collect())
@@ -131,7 +131,7 @@ fn conversations() -> Vec<Row> {
                         id: "call_w".into(),
                         provider_id: Some("w".into()),
                         name: "read".into(),
-                        arguments: json!({}),
+                        arguments: json!({}).into(),
                         provider: Map::new(),
                     },
                 ]),
@@ -253,14 +253,15 @@ fn every_wire_writes_every_conversation_and_pairs_calls_with_results() {
 
 /// The same messages, with ids that no other has.
 fn anew(messages: &[Message], number: usize) -> Vec<Message> {
+    let own = |id: &mut Arc<str>| *id = format!("{id}-{number}").into();
     let mut messages = messages.to_vec();
     for message in &mut messages {
         match message {
             Message::User(_) => {}
-            Message::Results(results) => results.iter_mut().for_each(|result| result.id += &format!("-{number}")),
+            Message::Results(results) => results.iter_mut().for_each(|result| own(&mut result.id)),
             Message::Assistant(outputs) => outputs.iter_mut().for_each(|output| {
                 if let Output::Call { id, .. } = output {
-                    *id += &format!("-{number}");
+                    own(id);
                 }
             }),
         }
@@ -316,8 +317,11 @@ fn outputs(deltas: &[Delta]) -> Vec<Output> {
                 (*index, Some(Output::Reasoning { text: String::new(), provider: Map::new() }))
             }
             Delta::Call { index, id, name } => {
-                let (id, provider_id, name) = (format!("call_{index}"), id.clone(), name.clone());
-                (*index, Some(Output::Call { id, provider_id, name, arguments: json!({}), provider: Map::new() }))
+                let (id, provider_id, name) = (format!("call_{index}").into(), id.clone(), name.clone());
+                (
+                    *index,
+                    Some(Output::Call { id, provider_id, name, arguments: json!({}).into(), provider: Map::new() }),
+                )
             }
             Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
             Delta::Usage(_) | Delta::Finish(_) => continue,
@@ -341,7 +345,7 @@ fn outputs(deltas: &[Delta]) -> Vec<Output> {
             Output::Text { provider, .. } | Output::Reasoning { provider, .. } => *provider = kept,
             Output::Call { provider, arguments: to, .. } => {
                 *provider = kept;
-                *to = serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap();
+                *to = Arc::new(serde_json::from_str(arguments.get(&index).map_or("{}", String::as_str)).unwrap());
             }
         }
         output

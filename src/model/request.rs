@@ -105,13 +105,13 @@ pub enum Output {
     /// A call.
     Call {
         /// The id that pairs it with its result: ours, unique within the request.
-        id: String,
+        id: Arc<str>,
         /// The provider's own id, where it gave one and this is the same provider.
         provider_id: Option<String>,
         /// The tool's name.
         name: String,
         /// The arguments; always an object.
-        arguments: Value,
+        arguments: Arc<Value>,
         /// What the provider wants back with it.
         provider: Map<String, Value>,
     },
@@ -121,7 +121,7 @@ pub enum Output {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallResult {
     /// The call's id.
-    pub id: String,
+    pub id: Arc<str>,
     /// The call's provider id.
     pub provider_id: Option<String>,
     /// The tool's name.

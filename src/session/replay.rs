@@ -237,7 +237,7 @@ fn finished(call: &Call) -> CallUpdate {
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),
         kind: Some(call.kind),
-        input: call.input.is_object().then(|| call.input.clone()),
+        input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
         ..CallUpdate::of(&call.call)
     };

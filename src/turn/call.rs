@@ -41,7 +41,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
     let id = message.id.clone();
     let claims = Arc::new(claims(history, scope));
     let mut waiting: VecDeque<(usize, One<'_>)> = VecDeque::new();
-    let mut earlier: Vec<(String, Value)> = Vec::new();
+    let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
     for (place, part) in message.parts.iter().enumerate() {
         let Content::Tool(call) = &part.content else {
             continue;
@@ -49,7 +49,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         if call.state != CallState::Pending {
             continue;
         }
-        let same = |(tool, input): &&(String, Value)| *tool == call.tool && *input == call.input;
+        let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
         let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
@@ -237,7 +237,7 @@ impl One<'_> {
             self.show(None).await;
             return Err(Failure::Tell(self.unknown()));
         };
-        if let Value::String(raw) = &self.call.input {
+        if let Value::String(raw) = &*self.call.input {
             let why = serde_json::from_str::<Value>(raw).err().map_or("not an object".into(), |e| e.to_string());
             self.show(None).await;
             return Err(Failure::Tell(format!(
@@ -256,7 +256,7 @@ impl One<'_> {
         let prepared = tokio::select! {
             biased;
             () = self.scope.cancelled.cancelled() => Err(Failure::Cancelled),
-            prepared = caught(tool.prepare(self.call.input.clone(), &context)) => prepared,
+            prepared = caught(tool.prepare(Value::clone(&self.call.input), &context)) => prepared,
         };
         let prepared = match prepared {
             Ok(prepared) => prepared,
@@ -328,7 +328,7 @@ impl One<'_> {
         let changes: Vec<_> = needs.into_iter().flatten().flat_map(|need| need.changes.clone()).collect();
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
-            input: self.call.input.is_object().then(|| self.call.input.clone()),
+            input: self.call.input.is_object().then(|| Value::clone(&self.call.input)),
             locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
             changes: (!changes.is_empty()).then_some(changes),
             ..CallUpdate::of(&self.call.call)
@@ -428,7 +428,7 @@ fn question(call: &Call, need: &Need) -> CallUpdate {
         tool: Some(call.tool.clone()),
         kind: Some(call.kind),
         progress: Some(Progress::Pending),
-        input: call.input.is_object().then(|| call.input.clone()),
+        input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
         changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
         metadata: (!need.metadata.is_empty()).then(|| need.metadata.clone()),

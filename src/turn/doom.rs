@@ -40,7 +40,7 @@ impl Repeats {
 pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let calls: Vec<&Call> = next::turn(history).iter().flat_map(|m| m.calls()).collect();
     let finished = calls.iter().rev().filter(|call| !matches!(call.state, CallState::Pending));
-    let same = finished.take_while(|call| call.tool == tool && call.input == *input && !brought_news(call));
+    let same = finished.take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
     same.fold(Repeats::default(), |so_far, call| Repeats {
         calls: so_far.calls + 1,
         failed: so_far.failed + u32::from(matches!(call.state, CallState::Failed { .. })),

@@ -2,6 +2,8 @@
 //! !`like this`, and files, @like/this. Each is a call like the model's own, judged by the same rules
 //! and shown to the user.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{Scope, call};
@@ -39,7 +41,7 @@ async fn make(scope: &Scope, agent: &Agent, tool: &str, input: Value) -> Result<
         call: scope.call_id(),
         provider_id: None,
         tool: tool.name().to_owned(),
-        input,
+        input: Arc::new(input),
         kind: tool.kind(),
         title: tool.name().to_owned(),
         locations: Vec::new(),
@@ -56,7 +58,7 @@ async fn make(scope: &Scope, agent: &Agent, tool: &str, input: Value) -> Result<
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),
         kind: Some(call.kind),
-        input: Some(call.input.clone()),
+        input: Some(Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
         ..CallUpdate::of(&call.call)
     })
@@ -91,7 +93,7 @@ async fn make(scope: &Scope, agent: &Agent, tool: &str, input: Value) -> Result<
 
 async fn attempt(scope: &Scope, agent: &Agent, call: &mut Call, tool: &dyn AnyTool) -> Result<Output, Failure> {
     let context = call::context(scope, agent, &call.call);
-    let prepared = call::caught(tool.prepare(call.input.clone(), &context)).await?;
+    let prepared = call::caught(tool.prepare(Value::clone(&call.input), &context)).await?;
     for need in &prepared.needs {
         call::permit(scope, agent, call, need, None).await?;
     }

@@ -264,7 +264,7 @@ pub(super) mod tests {
             call: CallId::new(id),
             provider_id: None,
             tool: tool.into(),
-            input,
+            input: input.into(),
             kind: crate::message::Kind::Other,
             title: String::new(),
             locations: Vec::new(),

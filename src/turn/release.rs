@@ -89,7 +89,7 @@ fn result(call: &mut Call) {
 
 fn arguments(call: &mut Call) {
     if call.tool != LASTING && call.input.as_object().is_none_or(large) {
-        call.input = Value::Null;
+        call.input = Arc::default();
     }
     call.provider.clear();
 }

@@ -136,9 +136,9 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
                 outputs.push(Output::Reasoning { text: reasoning.text.clone(), provider: reasoning.provider.clone() });
             }
             Content::Tool(call) => {
-                let arguments = if call.input.is_object() { call.input.clone() } else { Value::Object(Map::new()) };
+                let arguments = if call.input.is_object() { call.input.clone() } else { Arc::new(Map::new().into()) };
                 outputs.push(Output::Call {
-                    id: call.call.to_string(),
+                    id: call.call.share(),
                     provider_id: call.provider_id.clone(),
                     name: named(&call.tool),
                     arguments,
@@ -177,7 +177,7 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
     let blind: String =
         blind.map(|file| format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime)).collect();
     CallResult {
-        id: call.call.to_string(),
+        id: call.call.share(),
         provider_id: call.provider_id.clone(),
         name: named(&call.tool),
         text: if blind.is_empty() { text } else { format!("{text}{blind}").into() },

@@ -335,7 +335,7 @@ impl Folded<'_> {
             call: self.scope.call_id(),
             provider_id: id,
             tool: name.clone(),
-            input: Value::Object(Map::new()),
+            input: Arc::new(Map::new().into()),
             kind: self.scope.tools.find(&name).map(|tool| tool.kind()).unwrap_or_default(),
             title: crate::text::title(&name),
             locations: Vec::new(),
@@ -426,11 +426,11 @@ impl Folded<'_> {
                 continue;
             };
             if let Content::Tool(call) = &mut self.message.parts[place].content {
-                call.input = match serde_json::from_str::<Value>(&json) {
+                call.input = Arc::new(match serde_json::from_str::<Value>(&json) {
                     Ok(value) if value.is_object() => value,
                     _ if json.trim().is_empty() => Value::Object(Map::new()),
                     _ => Value::String(json),
-                };
+                });
             }
             self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
         }

@@ -1,6 +1,8 @@
 //! Work the user gave to a subagent directly, by a command: done before the model is asked, as if the
 //! model had called `task`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, json};
 
 use super::witness::Witness;
@@ -51,7 +53,7 @@ pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault>
             call: scope.call_id(),
             provider_id: None,
             tool: Task::NAME.into(),
-            input: json!({ "description": description, "prompt": prompt, "subagent_type": agent }),
+            input: Arc::new(json!({ "description": description, "prompt": prompt, "subagent_type": agent })),
             kind: Kind::Think,
             title: Task::NAME.into(),
             locations: Vec::new(),

@@ -96,7 +96,7 @@ fn conversation() -> Vec<Message> {
         id: id.into(),
         provider_id: wire.map(str::to_owned),
         name: "read".into(),
-        arguments: json!({"p": "x"}),
+        arguments: json!({"p": "x"}).into(),
         provider,
     };
     let result = |id: &str, wire: Option<&str>, failed: bool| CallResult {

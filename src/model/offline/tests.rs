@@ -222,7 +222,7 @@ fn play_on(project: &mut Project, before: Vec<Message>, prompt: &str, tools: &[&
         let mut step = Vec::new();
         for (at, (name, arguments)) in calls.iter().enumerate() {
             assert!(tools.contains(&name.as_str()), "called {name}, which is not offered");
-            let id = format!("call_{}_{at}", messages.len());
+            let id: Arc<str> = format!("call_{}_{at}", messages.len()).into();
             let outcome = project.call(name, arguments);
             step.push(format!("{name} {arguments}"));
             results.push(CallResult {
@@ -233,7 +233,7 @@ fn play_on(project: &mut Project, before: Vec<Message>, prompt: &str, tools: &[&
                 text: outcome.unwrap_or_else(|e| e).into(),
                 attachments: vec![],
             });
-            let arguments = arguments.clone();
+            let arguments = Arc::new(arguments.clone());
             outputs.push(Output::Call {
                 id,
                 provider_id: None,
@@ -624,7 +624,7 @@ fn what_was_said_meanwhile_is_answered_too() {
         id: "1".into(),
         provider_id: None,
         name: "list".into(),
-        arguments: json!({}),
+        arguments: json!({}).into(),
         provider: Default::default(),
     };
     messages.push(Message::Assistant(vec![listing]));
@@ -787,9 +787,9 @@ proptest! {
                     break;
                 }
                 prop_assert!(step < 8, "{prompt}");
-                let id = |at: usize| format!("{step}-{at}");
+                let id = |at: usize| -> Arc<str> { format!("{step}-{at}").into() };
                 let output = |(at, (name, arguments)): (usize, &(String, Value))| Output::Call {
-                    id: id(at), provider_id: None, name: name.clone(), arguments: arguments.clone(), provider: Default::default(),
+                    id: id(at), provider_id: None, name: name.clone(), arguments: Arc::new(arguments.clone()), provider: Default::default(),
                 };
                 let answered = |(at, (name, _)): (usize, &(String, Value))| CallResult {
                     id: id(at), provider_id: None, name: name.clone(), text: result.as_str().into(), failed, attachments: vec![],

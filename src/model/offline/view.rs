@@ -100,7 +100,7 @@ fn steps(messages: &[Message]) -> Vec<Vec<Done>> {
             let result = results.unwrap_or_default().iter().find(|result| result.id == *id);
             step.push(Done {
                 name: name.clone(),
-                arguments: arguments.clone(),
+                arguments: Value::clone(arguments),
                 text: result.map_or_else(|| "There is no result.".to_owned(), |result| result.text.to_string()),
                 failed: result.is_none_or(|result| result.failed),
                 missing: false,

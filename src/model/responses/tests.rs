@@ -149,7 +149,7 @@ fn conversation() -> Vec<Message> {
                 id: "call_1".into(),
                 provider_id: Some("wire_1".into()),
                 name: "read".into(),
-                arguments: json!({"b": 1, "a": 2}),
+                arguments: json!({"b": 1, "a": 2}).into(),
                 provider: Map::new(),
             },
         ]),

@@ -234,7 +234,7 @@ mod tests {
             call: CallId::new("c"),
             provider_id: None,
             tool: "list".into(),
-            input: json!({}),
+            input: json!({}).into(),
             kind: Kind::Search,
             title: String::new(),
             locations: Vec::new(),
