@@ -12,7 +12,7 @@ use crate::event::{Event, Status};
 use crate::id::PartId;
 use crate::message::Message;
 use crate::store::{Record, visible};
-use crate::turn::{History, Outcome, Scope, compact, jobs, run};
+use crate::turn::{History, Outcome, Scope, compact, frame, jobs, run, size};
 
 /// What is said where the settings forbid it.
 const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
@@ -128,6 +128,7 @@ async fn undo(desk: &mut Desk<'_>, rest: &str) -> String {
     match revert::undo(messages, desk.record, keep, &hands, &Point::LastTurn, force).await {
         Ok(report) => {
             plan(desk).await;
+            usage(desk).await;
             let note = if desk.scope.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
             let phrases = Phrases {
                 force: "Say `/undo force` to set back what was left as well.".into(),
@@ -157,6 +158,7 @@ async fn redo(desk: &mut Desk<'_>) -> String {
     match revert::redo(&desk.history.messages, desk.record, &desk.scope.record, &hands).await {
         Ok(report) => {
             plan(desk).await;
+            usage(desk).await;
             report.redone()
         }
         Err(nothing) => nothing.to_string(),
@@ -196,8 +198,25 @@ async fn plan(desk: &Desk<'_>) {
     }
 }
 
+/// Shows how full the context is now. What is hidden was paid for all the same; it fills no window.
+async fn usage(desk: &mut Desk<'_>) {
+    let scope = desk.scope;
+    let model = frame::agent(scope).ok().and_then(|agent| scope.models.find(&frame::model(scope, &agent)).ok());
+    let Some((model, _)) = model else { return };
+    let history = &mut *desk.history;
+    let cost = history.cost();
+    if size::used(history).is_none() {
+        // Nobody has counted anything, and nothing was shown.
+        return;
+    }
+    let hidden = history.messages.split_off(visible(&history.messages, &desk.record.undone));
+    let used = size::used(history).unwrap_or_default();
+    history.messages.extend(hidden);
+    scope.outlet.event(Event::Usage { used, size: model.window(), cost }).await;
+}
+
 fn hands(scope: &Scope) -> Option<Hands> {
-    let agent = crate::turn::frame::agent(scope).ok()?;
+    let agent = frame::agent(scope).ok()?;
     let editor = crate::turn::call::context(scope, &agent, &scope.call_id());
     Some(Hands { tracker: scope.snapshots.clone()?, worktree: scope.worktree.clone(), editor: Some(editor) })
 }
