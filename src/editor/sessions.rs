@@ -292,11 +292,24 @@ pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) ->
         if let Some(live) = live {
             live.close().await;
         }
-        if server.shared.holds(&id) {
-            // A subagent at work would write on in what is gone.
-            return Err(Refusal::from(OpenError::Held(id)).into());
-        }
         if id.is_well_formed() {
+            let mut family = vec![id.clone()];
+            let mut at = 0;
+            while let Some(member) = family.get(at) {
+                let children = server.shared.store.children(member).await.map_err(Refusal::from)?;
+                family.extend(children);
+                at += 1;
+            }
+            for child in &family[1..] {
+                // What the user has open of it goes as well.
+                if let Some(live) = server.dismiss(child.as_str()) {
+                    live.close().await;
+                }
+            }
+            if let Some(busy) = family.into_iter().find(|member| server.shared.holds(member)) {
+                // A subagent at work would write on in what is gone.
+                return Err(Refusal::from(OpenError::Held(busy)).into());
+            }
             server.shared.store.delete(&id).await.map_err(Refusal::from)?;
         }
         Ok(v1::DeleteSessionResponse::default())
