@@ -165,6 +165,11 @@ impl Draft {
         Self(Mutex::new(Kept { before: Some(Box::new(before)), written: None }))
     }
 
+    /// Whether it is for a request that follows another. For whoever pretends to be a provider.
+    pub fn follows(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).before.is_some()
+    }
+
     /// What was written that this request may begin with, and how many of its messages are the same:
     /// for this request itself, when it is asked again, else for the one before it.
     fn take(&self, request: &Request, target: &Target) -> Option<(Written, usize)> {

@@ -91,6 +91,7 @@ pub struct Scripted {
 struct State {
     scripts: VecDeque<Script>,
     asked: Vec<Arc<Request>>,
+    follows: Vec<bool>,
     paced: bool,
 }
 
@@ -98,18 +99,23 @@ impl Scripted {
     /// With these answers, in order.
     pub fn new(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
-        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new(), paced: false }) })
+        Arc::new(Self { state: Mutex::new(State { scripts, ..State::default() }) })
     }
 
     /// With these answers, whose pieces come one after the other: everybody else is heard in between.
     pub fn paced(scripts: impl IntoIterator<Item = Script>) -> Arc<Self> {
         let scripts = scripts.into_iter().collect();
-        Arc::new(Self { state: Mutex::new(State { scripts, asked: Vec::new(), paced: true }) })
+        Arc::new(Self { state: Mutex::new(State { scripts, paced: true, ..State::default() }) })
     }
 
     /// What it was asked so far.
     pub fn asked(&self) -> Vec<Arc<Request>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+    }
+
+    /// Which of that came with the request before it, so that a wire need not write all of it again.
+    pub fn follows(&self) -> Vec<bool> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).follows.clone()
     }
 
     /// How many answers were not asked for.
@@ -121,7 +127,9 @@ impl Scripted {
 impl Provider for Scripted {
     fn ask(&self, request: Arc<Request>) -> Answer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.asked.push(request);
+        state.follows.push(request.draft.follows());
+        // A copy: whoever asks wants the request itself back.
+        state.asked.push(Arc::new(Request::clone(&request)));
         let unscripted = || Script::fails(Error::BadRequest("the script has no more answers".into()));
         let script = state.scripts.pop_front().unwrap_or_else(unscripted);
         let pieces = futures_util::stream::iter(script.pieces);

@@ -348,6 +348,7 @@ async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
         assert_eq!(pair[1].tools, pair[0].tools);
     }
     paired(&asked);
+    assert_eq!(stage.model.follows(), [false, true, false], "what was written is kept from step to step, not longer");
 }
 
 #[tokio::test(start_paused = true)]
