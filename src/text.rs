@@ -4,6 +4,8 @@
 //! that reverse the direction of reading. In a title or a question they could pretend to be
 //! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
 
+use std::borrow::Cow;
+
 /// The longest title, in characters.
 pub const TITLE: usize = 120;
 
@@ -44,6 +46,16 @@ pub fn is_hidden(c: char) -> bool {
 /// A text that may stand between tags.
 pub fn tagged(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A name in the letters that every provider of models takes: those of ASCII, digits, `_` and `-`; `_` for any
+/// other.
+pub fn plain(name: &str) -> Cow<'_, str> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.chars().all(fine) {
+        return name.into();
+    }
+    name.chars().map(|c| if fine(c) { c } else { '_' }).collect()
 }
 
 /// At most `chars` characters; the last one is `…` when something was cut off.

@@ -59,8 +59,7 @@ pub(super) fn of(server: &str, tool: rmcp::model::Tool, peer: &Peer<RoleClient>,
 
 /// `server_tool` in letters that providers take. One that is too long ends in a number made of it.
 fn name(server: &str, tool: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    let whole: String = format!("{server}_{tool}").chars().map(plain).collect();
+    let whole = text::plain(&format!("{server}_{tool}")).into_owned();
     if whole.len() <= NAME {
         return whole;
     }

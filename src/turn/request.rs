@@ -12,6 +12,7 @@ use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
 use crate::model::Request;
 use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use crate::text;
 use crate::tool::Tool as _;
 use crate::tool::invalid::Invalid;
 
@@ -161,8 +162,8 @@ fn outputs(message: &Stored, assistant: &Assistant, frame: &Frame) -> (Vec<Outpu
 fn named(tool: &str) -> String {
     /// What providers take, and what the names of servers' tools are cut to.
     const LONGEST: usize = 64;
-    let letter = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    let name: String = tool.chars().take(LONGEST).map(letter).collect();
+    let mut name = text::plain(tool).into_owned();
+    name.truncate(LONGEST);
     if name.is_empty() { Invalid::NAME.to_owned() } else { name }
 }
 

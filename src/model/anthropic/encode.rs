@@ -9,7 +9,7 @@ use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
 use crate::model::wire::{Call, CallNames, Knobs, Target, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
-use crate::prompts;
+use crate::{prompts, text};
 
 /// Fields the user's options cannot replace, and options that are not fields.
 const RESERVED: &[&str] = &[
@@ -179,13 +179,7 @@ struct Turn<'a> {
 
 /// The conversation. What the user's side says in a row is one message, results first.
 fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>>> {
-    let names = CallNames::new(request, |id| {
-        let fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-        if id.chars().all(fine) {
-            return id.into();
-        }
-        id.chars().map(|c| if fine(c) { c } else { '_' }).collect()
-    });
+    let names = CallNames::new(request, text::plain);
     let model = &request.model;
     let mut turns: Vec<Element<Turn<'a>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
