@@ -29,6 +29,8 @@ pub enum Hearing {
     All,
     /// A byte in ten milliseconds.
     Slow,
+    /// So many bytes a second.
+    Rate(usize),
     /// Not at all.
     Nothing,
 }
@@ -96,6 +98,11 @@ impl Editor {
                     Hearing::Slow => {
                         thread::sleep(Duration::from_millis(10));
                         stdout.read(&mut chunk[..1])
+                    }
+                    Hearing::Rate(bytes) => {
+                        thread::sleep(Duration::from_millis(5));
+                        let length = chunk.len().min((bytes / 200).max(1));
+                        stdout.read(&mut chunk[..length])
                     }
                     Hearing::All | Hearing::Nothing => stdout.read(&mut chunk),
                 };

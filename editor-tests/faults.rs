@@ -22,7 +22,9 @@
 
 mod edits;
 mod ends;
+mod files;
 mod large;
+mod storm;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,7 +51,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 20] = [
+pub const ALL: [(&str, fn()); 23] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -70,6 +72,9 @@ pub const ALL: [(&str, fn()); 20] = [
     ("FC02 signals in every state", ends::signals),
     ("FC03 nobody reads any more", ends::closed_outputs),
     ("FM05 nothing is left running", orphans),
+    ("a kill storm", storm::storm),
+    ("few files may be open", files::few),
+    ("the limit on open files is raised, for us alone", files::raised),
 ];
 
 /// Set for a process that only writes: what it is to do, and where.
@@ -267,7 +272,7 @@ fn kept(dir: &Path, id: &str) -> usize {
 }
 
 /// Runs jobs on four threads: most of their time is waiting.
-fn four(count: usize, job: impl Fn(usize) + Sync) {
+pub fn four(count: usize, job: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -478,7 +483,7 @@ fn vanished_editors() {
 }
 
 /// How often a row is run: as often as it says where all is asked for.
-fn count(all: usize, short: usize) -> usize {
+pub fn count(all: usize, short: usize) -> usize {
     if std::env::var_os("ADJUTANT_FAULTS").is_some_and(|value| value == "all") { all } else { short }
 }
 

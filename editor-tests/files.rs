@@ -14,8 +14,10 @@ use crate::providers::{Server, adjutant, says};
 use crate::talk::Talk;
 
 /// A name, and what to do.
-pub const ALL: [(&str, fn()); 6] = [
+pub const ALL: [(&str, fn()); 8] = [
     ("a project is trusted and forgotten", trusted),
+    ("what an agent starts does not answer for the user", agents_do_not_answer),
+    ("nor what it starts without a mark", agents_below_us_do_not_answer),
     ("a run without a terminal trusts nothing", untrusted_run),
     ("an instruction page is fetched before the first turn", page_fetched),
     ("an instruction page that cannot be had is told", page_missing),
@@ -44,7 +46,15 @@ fn trusted() {
     assert_eq!(shown(&project, &["trust", "--list"]), "Nothing was said about any project.\n");
     let rules = || says(&project, &["agents", "show", "build"]);
     assert!(!rules().contains("(opencode.json:1)"), "{}", rules());
-    let first = shown(&project, &["trust"]);
+    // Nobody is there to be asked: it is shown, and undecided.
+    let output = adjutant(&project, &["trust"], "y\n");
+    let shown_only = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{shown_only}");
+    assert!(shown_only.contains(wants) && !rules().contains("(opencode.json:1)"), "{shown_only}");
+    let no = shown(&project, &["trust", "--no"]);
+    assert!(no.contains("Not trusted") && !rules().contains("(opencode.json:1)"), "{no}");
+    assert!(shown(&project, &["trust"]).contains("Not trusted: these stay off."));
+    let first = shown(&project, &["trust", "--yes"]);
     assert!(first.starts_with(&format!("The files of {ROOT} would do this:\n{wants}\n")), "{first}");
     assert!(first.contains("Trusted."), "{first}");
     assert!(rules().contains("opencode.json:1"), "{}", rules());
@@ -56,6 +66,38 @@ fn trusted() {
     assert!(!rules().contains("opencode.json:1"), "{}", rules());
     project.write("opencode.json", "{}");
     assert_eq!(shown(&project, &["trust"]), format!("Nothing in {ROOT} needs trust.\n"));
+}
+
+/// What an agent starts does not answer for the user, whatever its environment says.
+fn agents_do_not_answer() {
+    let project = loose();
+    let binary = env!("CARGO_BIN_EXE_adjutant");
+    for words in
+        ["trust --yes", "trust", "permissions revoke bash", "sessions import x", "auth logout x", "agents create x"]
+    {
+        let line = format!("ADJUTANT_CHILD=1:x {binary} {words} 2>&1 || true");
+        let said = project.shell(&line);
+        assert!(said.contains("this is for the user to say"), "{words}: {said}");
+    }
+    let said = project.shell(&format!("ADJUTANT_CHILD=1:x {binary} trust --list"));
+    assert_eq!(said, "Nothing was said about any project.\n");
+}
+
+/// Nor where it takes off what marks it: it is below us.
+fn agents_below_us_do_not_answer() {
+    let command = format!("env -u ADJUTANT_CHILD {} trust --yes 2>&1", env!("CARGO_BIN_EXE_adjutant"));
+    let script = format!(
+        "call bash {}\n---\nsees: this is for the user to say\ntext: Done.\n",
+        json!({ "command": command, "description": "Trust" })
+    );
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
+    project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
+    let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(model.problems(), Vec::<String>::new());
+    assert_eq!(says(&project, &["trust", "--list"]), "Nothing was said about any project.\n");
 }
 
 fn untrusted_run() {

@@ -23,6 +23,7 @@ mod laws;
 mod marathon;
 mod model;
 mod names;
+mod probes;
 mod project;
 mod providers;
 mod replay;
@@ -31,10 +32,13 @@ mod result;
 mod sandbox;
 mod servers;
 mod sessions;
+mod shown;
 mod spoil;
 mod talk;
 mod terminal;
 mod transcript;
+mod traps;
+mod waits;
 mod web;
 mod wire;
 
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 10] = [
+    let written: [(&str, Tests); 13] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -73,12 +77,16 @@ fn main() -> ExitCode {
         ("files/", &files::ALL),
         ("providers/", &providers::ALL),
         ("sandbox/", &sandbox::ALL),
+        ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
+        ("shown/", &shown::ALL),
+        ("waits/", &waits::ALL),
     ];
     for (kind, tests) in written {
         trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }
+    trials.extend(traps::all().into_iter().map(|(name, row)| test(format!("traps/{name}"), move || traps::run(&row))));
     trials.push(test("wire/every row is run".into(), every_row_is_run));
     trials.push(test("long/a long run, shortened".into(), marathon::shortened));
     trials.push(test("run/a result that fits".into(), result::a_result_that_fits));

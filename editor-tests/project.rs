@@ -11,8 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The variable every process of a test inherits; what still carries it afterwards is a leftover.
-const MARKER: &str = "ADJUTANT_TEST_PROJECT";
+/// The variable every process of a test inherits; what still carries it afterwards is a leftover. Its
+/// name is one that commands are given.
+const MARKER: &str = "CARGO_ADJUTANT_TEST";
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 

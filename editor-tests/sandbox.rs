@@ -21,7 +21,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 12] = [
+pub const ALL: [(&str, fn()); 13] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
@@ -32,6 +32,7 @@ pub const ALL: [(&str, fn()); 12] = [
     ("without a sandbox a planner asks", without_a_sandbox_a_planner_asks),
     ("what is required and not there", what_is_required_and_not_there),
     ("a command ends with adjutant", a_command_ends_with_adjutant),
+    ("a guarded command has its time", a_guarded_command_has_its_time),
     ("doctor says what does not work", doctor_says_what_does_not_work),
     ("doctor claims nothing that is left out", doctor_claims_nothing_that_is_left_out),
 ];
@@ -63,7 +64,7 @@ echo all tried
 "#;
 
 /// Leaves only one mechanism.
-fn only(project: &mut Project, mechanism: &str) {
+pub fn only(project: &mut Project, mechanism: &str) {
     let others: Vec<&str> = MECHANISMS.into_iter().filter(|other| *other != mechanism).collect();
     project.set("ADJUTANT_SANDBOX_DISABLE", Some(&others.join(",")));
 }
@@ -78,7 +79,7 @@ fn told(project: &Project, level: &str) -> Value {
 }
 
 /// A mechanism that does not hold must be said not to, with the reason.
-fn why(told: &Value, mechanism: &str) {
+pub fn why(told: &Value, mechanism: &str) {
     assert_eq!(told["told"], "none: it could do what you can do");
     let failed = told["failed"].as_array().unwrap().iter().find(|failed| failed["mechanism"] == mechanism);
     assert!(failed.is_some_and(|failed| !failed["why"].as_str().unwrap().contains("left out")), "{told}");
@@ -86,7 +87,7 @@ fn why(told: &Value, mechanism: &str) {
 
 /// A directory that is no temporary one, where this machine has one to write in: whoever runs this
 /// without being root may have nothing but their home.
-fn elsewhere() -> Option<tempfile::TempDir> {
+pub fn elsewhere() -> Option<tempfile::TempDir> {
     let places = [env!("CARGO_TARGET_TMPDIR"), "/opt", "/srv", "/var/lib", env!("CARGO_MANIFEST_DIR")];
     let temporary =
         |place: &PathBuf| ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|tmp| Path::new(place).starts_with(tmp));
@@ -95,7 +96,7 @@ fn elsewhere() -> Option<tempfile::TempDir> {
 }
 
 /// One prompt during which every question is answered with yes: the questions, the updates.
-fn turn(talk: &mut Talk, session: &str, mode: &str) -> (Vec<Value>, Vec<Value>) {
+pub fn turn(talk: &mut Talk, session: &str, mode: &str) -> (Vec<Value>, Vec<Value>) {
     talk.request(2, "session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
     talk.answer(2);
     talk.prompt(3, session, "Go.");
@@ -124,7 +125,7 @@ fn stage(settings: &Value, command: &str) -> (Project, Model) {
     (project, model)
 }
 
-fn words(updates: &[Value]) -> String {
+pub fn words(updates: &[Value]) -> String {
     updates.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
@@ -292,7 +293,11 @@ false
     let said = words(&updates);
     assert!(questions.is_empty(), "{questions:?}");
     let told = told["told"].as_str().unwrap();
-    assert_eq!(asides(&updates), [format!("Commands run in a sandbox: {told}.\n\n")]);
+    let open = told.contains("control files not protected");
+    let asides = asides(&updates);
+    assert_eq!(asides[0], format!("Commands run in a sandbox: {told}.\n\n"));
+    assert_eq!(asides.len(), 1 + usize::from(open), "{asides:?}");
+    assert!(!open || asides[1].contains("changed what decides what runs on this machine: .git/hooks/pre-commit"));
     let project = talk.leave();
     if let Some(outside) = &outside {
         assert_eq!(names(outside.path()), Vec::<String>::new());
@@ -301,7 +306,6 @@ false
         assert!(project.path(path).exists(), "{path}\n{said}");
     }
     // Either it cannot be changed, or the change is seen.
-    let open = told.contains("control files not protected");
     assert_eq!(hook.exists(), open, "{told}");
     let sees = model.requests().last().unwrap().to_string();
     assert_eq!(sees.contains("It changed files that decide what runs on this machine: .git/hooks/pre-commit"), open);
@@ -375,18 +379,49 @@ fn a_command_ends_with_adjutant() {
     if !cfg!(target_os = "linux") {
         return;
     }
-    let (project, _model) = stage(&Value::Null, "echo begun; exec sleep 1000");
+    for (sandbox, mechanism) in [("off", ""), ("auto", "bwrap"), ("auto", "landlock")] {
+        // What is left behind ends as well where the sandbox sees to it.
+        let command =
+            if mechanism == "bwrap" { "sleep 1000 & echo begun; wait" } else { "echo begun; exec sleep 1000" };
+        let (mut project, _model) = stage(&json!({ "sandbox": sandbox }), command);
+        only(&mut project, mechanism);
+        if mechanism == "bwrap" && told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+            continue;
+        }
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        talk.prompt(3, &session, "Go.");
+        while !talk.hear().to_string().contains("begun") {}
+        talk.editor.signal(Signal::KILL);
+        let project = talk.lost();
+        let deadline = Instant::now() + PATIENCE;
+        while !project.leftovers().is_empty() {
+            assert!(Instant::now() < deadline, "{mechanism}: still there: {:?}", project.leftovers());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Under bubblewrap too a command that is ended is asked first, and what one leaves behind ends with it.
+fn a_guarded_command_has_its_time() {
+    let asked =
+        json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 500 });
+    let left = json!({ "command": "sleep 1000 & echo left" });
+    let script = format!("call bash {asked}\n---\ncall bash {left}\n---\ntext: Done.");
+    let model = Model::start(model::script(&script).unwrap());
+    let mut project = Project::new();
+    project.provider(&model.base(), &json!({ "sandbox": "auto" }));
+    only(&mut project, "bwrap");
+    if told(&project, "workspaceWrite")["mechanism"] != "bwrap" {
+        return;
+    }
     let mut talk = Talk::new(project);
     let session = talk.open();
-    talk.prompt(3, &session, "Go.");
-    while !talk.hear().to_string().contains("begun") {}
-    talk.editor.signal(Signal::KILL);
-    let project = talk.lost();
-    let deadline = Instant::now() + PATIENCE;
-    while !project.leftovers().is_empty() {
-        assert!(Instant::now() < deadline, "still there: {:?}", project.leftovers());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let (_, updates) = turn(&mut talk, &session, "build");
+    assert!(!words(&updates).contains("still running in the background"), "{}", words(&updates));
+    let project = talk.leave();
+    assert_eq!(fs::read_to_string(project.path("asked")).unwrap(), "asked\n");
+    assert_eq!(model.problems(), Vec::<String>::new());
 }
 
 fn doctor_says_what_does_not_work() {
@@ -395,9 +430,12 @@ fn doctor_says_what_does_not_work() {
         let output = doctor.arg("doctor").current_dir(project.cwd()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    let project = Project::new();
+    let mut project = Project::new();
     project.settings(&Value::Null);
+    project.set("GH_TOKEN", Some("hidden"));
+    project.set("MY_ROOT", Some("/x"));
     let (code, text) = doctor(&project);
+    assert!(text.contains("GH_TOKEN") && text.contains("MY_ROOT") && !text.contains("hidden"), "{text}");
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Everything works.") && text.contains("off, by the settings"), "{text}");
     let mut project = Project::new();

@@ -1,10 +1,12 @@
 //! Who speaks. An agent is a prompt, a model and rules; which of them there are is decided by
-//! [`registry`] from the built-in ones ([`builtin`]) and the settings. Nothing here asks a model.
+//! [`registry`] from the built-in ones and the settings. Nothing here asks a model.
 
-pub mod builtin;
 pub mod create;
 pub mod registry;
 pub mod show;
+#[cfg(test)]
+#[cfg(unix)]
+mod tables;
 #[cfg(test)]
 mod tests;
 

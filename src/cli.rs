@@ -9,26 +9,29 @@ mod auth;
 mod config;
 mod doctor;
 mod form;
+mod input;
 mod log;
 mod models;
 mod permissions;
 mod place;
 mod run;
 mod sessions;
+mod terminal;
 mod trust;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use crate::environment::Environment;
+use terminal::{complain, say};
 
 /// A coding agent that lives behind your editor. Editors start `adjutant acp`; people and scripts
 /// use `adjutant run`.
 #[derive(Debug, Parser)]
-#[command(name = "adjutant", version, max_term_width = 100)]
+#[command(name = "adjutant", bin_name = "adjutant", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -78,33 +81,47 @@ enum Command {
     Doctor(doctor::Args),
 }
 
+impl Command {
+    /// Whether it changes what is allowed, which no agent may.
+    fn is_for_the_user(&self) -> bool {
+        match self {
+            Self::Trust(args) => !args.only_lists(),
+            Self::Permissions { verb } => matches!(verb, Some(permissions::Verb::Revoke { .. })),
+            Self::Sessions { verb } => matches!(verb, Some(sessions::Verb::Import { .. })),
+            Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
+            Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
+            Self::Acp | Self::Run(_) | Self::Config { .. } | Self::Models(_) | Self::Doctor(_) => false,
+        }
+    }
+}
+
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
     // Started by ourselves, to become a command: nothing else is read or made before.
     if let Some(code) = crate::sandbox::confined() {
         return code;
     }
+    std::panic::set_hook(Box::new(terminal::panicked));
+    crate::sandbox::conceal();
     // How editors start it. There is nothing to be understood, and the parser with all its words need
     // not be read into memory.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
     let cli = match if plain { Ok(Cli { command: Some(Command::Acp), login: false }) } else { Cli::try_parse() } {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version go to standard output, complaints to standard error.
-            let failed = e.use_stderr();
-            return if e.print().is_ok() && !failed { ExitCode::SUCCESS } else { ExitCode::from(2) };
-        }
+        Err(e) => return terminal::parsed(&e),
     };
     let command = match cli.command {
         _ if cli.login => Command::Auth { verb: Some(auth::Verb::Login { provider: None, key: false, device: false }) },
         Some(command) => command,
         None if !std::io::stdin().is_terminal() => Command::Acp,
-        None => {
-            let mut help = <Cli as clap::CommandFactory>::command();
-            return if help.print_help().is_ok() { ExitCode::from(2) } else { ExitCode::FAILURE };
-        }
+        None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
+    if command.is_for_the_user() && crate::process::is_ours(&environment) {
+        return complain(
+            "this is for the user to say, and an agent started it: run it at a terminal of your own, outside adjutant",
+        );
+    }
     let done = match &command {
         Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
         Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
@@ -119,6 +136,7 @@ pub fn main() -> ExitCode {
         None => {}
     }
     let _log = log::start(&environment);
+    crate::process::raise_files();
     // One thread for everything that waits: half the CPU per delta of two (0.04 s against 0.15 s for
     // 20,000), because nothing has to be woken elsewhere. What computes or blocks runs on threads of
     // its own.
@@ -189,18 +207,4 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     };
     ended.cancel();
     Some(code)
-}
-
-/// Prints an answer. When nobody reads it any more there is nobody to tell.
-fn say(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    write!(stdout, "{text}{end}").and_then(|()| stdout.flush()).ok();
-}
-
-/// Says on standard error why nothing could be done.
-#[expect(clippy::print_stderr, reason = "the last word of a process that could not do its work")]
-fn complain(message: &str) -> ExitCode {
-    eprintln!("adjutant: {message}");
-    ExitCode::FAILURE
 }

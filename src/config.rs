@@ -2,6 +2,8 @@
 //! and says what is wrong with them; it never fails. Nothing here runs, fetches or writes anything,
 //! and no user's file is ever changed.
 
+pub(crate) mod builtin;
+mod covered;
 pub mod declare;
 mod decode;
 pub mod disk;
@@ -10,12 +12,14 @@ pub mod file;
 mod jsonc;
 mod layers;
 mod legacy;
+mod loosen;
 pub mod markdown;
 pub mod node;
 pub mod problem;
 pub mod provider;
 pub mod remote;
 mod resolve;
+pub(crate) mod roster;
 mod rules;
 pub mod settings;
 pub mod show;
@@ -23,7 +27,6 @@ mod substitute;
 #[cfg(test)]
 mod tests;
 pub mod trust;
-pub mod unseen;
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +42,7 @@ use crate::permission::Rules;
 use crate::worktree::Worktree;
 use disk::Disk;
 use layers::Told;
-use node::{Layer, Node, Origin, Place};
+use node::{Entry, Layer, Node, Origin, Place, Value};
 
 /// Settings, and what there is to say about them.
 #[derive(Debug, Clone)]
@@ -131,15 +134,13 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let declared = resolve::Declarations::new();
     let mut disk = Disk::new(environment, worktree);
     let (mut told, directories) = layers::read(&mut disk, &declared, cwd);
-    let home = environment.home.as_deref();
 
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(told.iter().filter(|told| !told.origin.project));
-    let user = alone.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default();
 
-    let items = trust::review(&told, &disk.uses, &user, worktree, home);
+    let items = trust::review(&told, &disk.uses, environment, worktree, cwd);
     let digest = trust::digest(&items);
-    for file in items.iter().flat_map(|item| &item.named.files) {
+    for file in items.iter().flat_map(|item| &item.covered.files) {
         disk.look(file).ok();
     }
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
@@ -153,9 +154,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     };
     let trust = trust::Review { items, digest, decision };
     if trust.is_withheld() {
-        for told in told.iter_mut().filter(|told| told.origin.project) {
-            trust::strip(told, &disk.uses, &user, worktree);
-        }
+        trust::strip(&mut told, &disk.uses, environment, worktree);
     }
 
     let tree = join(told.iter());
@@ -174,19 +173,12 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         settings.sandbox.writable = own.writable;
     }
     settings.directories = directories;
-    if told.iter().any(|told| told.origin.project && told.node.get("permission").is_some()) {
-        settings.permission = std::mem::take(&mut settings.permission).then(&rules::denies_kept(&user));
-    }
-    for agent in &mut settings.agents {
-        let own = |told: &&Told| told.node.at(&["agent", &agent.name, "permission"]).is_some();
-        if told.iter().filter(|told| told.origin.project).any(|told| own(&told)) {
-            let own = alone.at(&["agent", &agent.name, "permission"]).map(|node| rules::rules(node, home));
-            agent.rules = std::mem::take(&mut agent.rules).then(&rules::denies_kept(&own.unwrap_or_default()));
-        }
-    }
+    loosen::keep_denies(&mut settings, &told, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
         command.untrusted = trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
+        let said = |key| tree.at(&["command", &command.name, key]).is_some_and(|node| node.at.origin.project);
+        command.lent = !settings.trusted && (said("agent") || said("subtask"));
     }
     let origins = told.into_iter().map(|told| told.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
@@ -196,9 +188,35 @@ fn join<'a>(told: impl Iterator<Item = &'a Told>) -> Node {
     let nothing = Origin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
     let mut tree = Node::empty(Place::whole(&std::sync::Arc::new(nothing)));
     for told in told {
+        if told.origin.project {
+            keep_defaults(&mut tree, &told.node);
+        }
         node::merge(&mut tree, told.node.clone());
     }
     tree
+}
+
+/// What the user says about a whole permission stays the default for what a project says about parts of
+/// it: `"ask"` under `{"git push*": "deny"}` is `{"*": "ask", "git push*": "deny"}`.
+fn keep_defaults(under: &mut Node, over: &Node) {
+    let general = over.get("permission").map(|permission| (vec!["permission"], permission));
+    let agents = over.get("agent").map(Node::entries).unwrap_or_default().iter();
+    let agents = agents
+        .filter_map(|agent| Some((vec!["agent", agent.key.as_str(), "permission"], agent.node.get("permission")?)));
+    for (way, permission) in general.into_iter().chain(agents) {
+        for parts in permission.entries().iter().filter(|entry| matches!(entry.node.value, Value::Map(_))) {
+            let Some(own) =
+                way.iter().chain([&parts.key.as_str()]).try_fold(&mut *under, |node, key| node.get_mut(key))
+            else {
+                continue;
+            };
+            if let Value::Text(_) = own.value {
+                let at = own.at.clone();
+                let default = Entry { key: "*".into(), at: at.clone(), node: own.clone() };
+                *own = Node { value: Value::Map(vec![default]), at };
+            }
+        }
+    }
 }
 
 /// Rules as `permission` in a settings file says them: for editors and stores that keep such values

@@ -55,6 +55,8 @@ pub struct Environment {
     pub temporary: Option<String>,
     /// Our own program, to be started again; none in tests of the library.
     pub program: Option<PathBuf>,
+    /// What was taken out of `PATH`, because it would mean another directory for each program.
+    pub path_left_out: Arc<[PathBuf]>,
     vars: Arc<BTreeMap<String, String>>,
     clock: Arc<Clock>,
 }
@@ -79,7 +81,14 @@ impl Environment {
 
     /// An environment with exactly these variables. Where `HOME` is missing, the user database is
     /// asked (some editors start agents with little more than `PATH`).
-    pub fn from_vars(vars: BTreeMap<String, String>) -> Self {
+    pub fn from_vars(mut vars: BTreeMap<String, String>) -> Self {
+        let mut path_left_out = Vec::new();
+        if let Some(path) = vars.get_mut("PATH") {
+            // Any other entry means whatever directory a program is started in.
+            let (kept, left_out): (Vec<&str>, Vec<&str>) = path.split(':').partition(|dir| dir.starts_with('/'));
+            path_left_out.extend(left_out.into_iter().map(PathBuf::from));
+            *path = kept.join(":");
+        }
         let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let home = absolute("HOME").or_else(etcetera_home);
         let under = |name: &str, tail: &str| absolute(name).or_else(|| Some(home.as_ref()?.join(tail)));
@@ -105,12 +114,19 @@ impl Environment {
                 }
             },
         };
-        Self { home, dirs, temporary, program: None, vars: Arc::new(vars), clock: Arc::default() }
+        let path_left_out = path_left_out.into();
+        Self { home, dirs, temporary, program: None, path_left_out, vars: Arc::new(vars), clock: Arc::default() }
     }
 
     /// A variable's value; empty counts as unset.
     pub fn var(&self, name: &str) -> Option<&str> {
         self.vars.get(name).map(String::as_str).filter(|v| !v.is_empty())
+    }
+
+    /// The directories where programs are looked for by their name, all absolute: for us, for whoever
+    /// judges a command, and for every program that is started.
+    pub fn path(&self) -> Vec<PathBuf> {
+        self.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin").split(':').map(PathBuf::from).collect()
     }
 
     /// A variable of ours, by either of its names: `ADJUTANT_x`, else `OPENCODE_x`.
@@ -199,16 +215,21 @@ pub fn private_dir(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// How a file is opened that is readable by its owner alone from its first byte, whatever the umask.
+pub fn private_file() -> std::fs::OpenOptions {
+    let mut options = std::fs::OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Writes a small file that is readable by its owner alone from its first byte.
 ///
 /// # Errors
 /// The system's.
 pub fn private_note(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).write(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    io::Write::write_all(&mut options.open(path)?, bytes)
+    let mut file = private_file().create(true).write(true).truncate(true).open(path)?;
+    io::Write::write_all(&mut file, bytes)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::channel::{self, Receiver, Sender};
 use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::message::{Change, File, ModelRef, Todo};
@@ -192,6 +193,21 @@ pub enum Stop {
 }
 
 impl Event {
+    /// Whether it tells of something that is kept under an id, or of a choice: it is told when that is safe.
+    pub fn is_kept(&self) -> bool {
+        match self {
+            // What streams by is kept with the end of its call.
+            Self::Call(update) => update.progress.is_some(),
+            Self::Plan(_)
+            | Self::Mode(_)
+            | Self::Info { .. }
+            | Self::Compaction { state: Compaction::Completed { .. }, .. }
+            | Self::Subagent(_)
+            | Self::Told { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Takes over the words of an event that follows directly, where it goes on with the same part.
     /// Large pieces are left apart, so that no line grows large.
     pub fn absorb(&mut self, next: &Self) -> bool {
@@ -565,31 +581,31 @@ pub struct Switch {
 /// last clone is gone.
 #[derive(Debug, Clone)]
 pub struct Outlet {
-    up: mpsc::Sender<Up>,
+    up: Sender<Up>,
 }
 
 impl Outlet {
     /// An outlet and the end where things arrive.
-    pub fn new() -> (Self, mpsc::Receiver<Up>) {
-        let (up, arrives) = mpsc::channel(WAITING);
+    pub fn new() -> (Self, Receiver<Up>) {
+        let (up, arrives) = channel::channel(WAITING);
         (Self { up }, arrives)
     }
 
     /// One that lets a message wait for the next: every event is a moment at which others are heard.
     #[cfg(test)]
-    pub(crate) fn narrow() -> (Self, mpsc::Receiver<Up>) {
-        let (up, arrives) = mpsc::channel(1);
+    pub(crate) fn narrow() -> (Self, Receiver<Up>) {
+        let (up, arrives) = channel::channel(1);
         (Self { up }, arrives)
     }
 
     /// Sends an event up; waits while the editor does not read. When nobody listens any more the
     /// event has no one to go to, and is dropped.
     pub async fn event(&self, event: Event) {
-        self.up.send(Up::Event(event)).await.ok();
+        self.up.send(Up::Event(event)).await;
     }
 
     /// Sends anything else up. False when nobody listens any more.
     pub async fn send(&self, up: Up) -> bool {
-        self.up.send(up).await.is_ok()
+        self.up.send(up).await
     }
 }

@@ -2,16 +2,19 @@
 //! settings name, and those beside a file that is being read. Reading only; addresses are listed for
 //! somebody else to fetch.
 //!
-//! What a file says goes to the model, so a project's links that lead out of the project are not
-//! followed, and characters that nobody can see are taken out and counted.
+//! What a file says goes to the model, so a project's files pass the gate that reading them would pass,
+//! its links that lead out of the project are not followed, and characters that nobody can see are
+//! taken out and counted.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use crate::config::Fingerprint;
 use crate::config::settings::{Instruction, Settings};
-pub use crate::config::unseen::visible;
 use crate::environment::Environment;
+use crate::permission::Action;
+use crate::permission::sight::Sight;
+use crate::text::visible;
 use crate::worktree::{Worktree, normal};
 
 /// The names looked for, best first: the first that is found anywhere is the only one used.
@@ -54,9 +57,16 @@ pub struct Instructions {
     pub fingerprint: Fingerprint,
 }
 
-/// Reads the instructions that hold in a directory. Blocks while it reads.
-pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Instructions {
-    let mut reader = Reader { environment, worktree, found: Instructions::default() };
+/// Reads the instructions that hold in a directory; of the project, those that `sight` shows. Blocks
+/// while it reads.
+pub fn load(
+    settings: &Settings,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+    sight: &Sight,
+) -> Instructions {
+    let mut reader = Reader { environment, worktree, sight, found: Instructions::default() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let project = !on(environment, "DISABLE_PROJECT_CONFIG");
 
@@ -73,7 +83,7 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         own.push(home.join(".claude").join("CLAUDE.md"));
     }
     for path in own {
-        if reader.file(&path, false) {
+        if reader.file(&path, Whose::Users) {
             break;
         }
     }
@@ -85,7 +95,7 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
             for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
                 let mut any = false;
                 for dir in &up {
-                    any |= reader.file(&dir.join(name), true);
+                    any |= reader.file(&dir.join(name), Whose::Inside);
                 }
                 if any {
                     break;
@@ -118,9 +128,10 @@ pub fn beside(
     cwd: &Path,
     environment: &Environment,
     worktree: &Worktree,
+    sight: &Sight,
     known: &dyn Fn(&Path) -> bool,
 ) -> Instructions {
-    let mut reader = Reader { environment, worktree, found: Instructions::default() };
+    let mut reader = Reader { environment, worktree, sight, found: Instructions::default() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let path = normal(path);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
@@ -135,7 +146,7 @@ pub fn beside(
                 continue;
             }
             if candidate != path && !known(&candidate) {
-                reader.file(&candidate, true);
+                reader.file(&candidate, Whose::Inside);
             }
             break;
         }
@@ -156,15 +167,27 @@ fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
     start.ancestors().take_while(|dir| dir.starts_with(&worktree.root)).map(Path::to_path_buf).collect()
 }
 
+/// Who names a file, and what holds for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The user: it is read.
+    Users,
+    /// The project, and it says that it leads elsewhere: it passes the gate.
+    Projects,
+    /// The project: it passes the gate, and leads nowhere else.
+    Inside,
+}
+
 struct Reader<'a> {
     environment: &'a Environment,
     worktree: &'a Worktree,
+    sight: &'a Sight,
     found: Instructions,
 }
 
 impl Reader<'_> {
     /// Reads a file if it is there. Says whether it is.
-    fn file(&mut self, path: &Path, project: bool) -> bool {
+    fn file(&mut self, path: &Path, whose: Whose) -> bool {
         let shown = crate::config::disk::shown(path, self.worktree, self.environment);
         let meta: Metadata = match self.found.fingerprint.look(path) {
             Ok(Some(meta)) => meta,
@@ -178,10 +201,16 @@ impl Reader<'_> {
             return false;
         }
         let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        if project && !self.worktree.contains(&resolved) {
+        if whose == Whose::Inside && !self.worktree.contains(&resolved) {
             let text =
                 format!("{shown} is not read: it is a link that leads out of the project, to {}", resolved.display());
             self.found.notices.push(text);
+            return false;
+        }
+        if whose != Whose::Users
+            && let Some(why) = self.hidden(path, &resolved)
+        {
+            self.found.notices.push(format!("{shown} is not read: {why}"));
             return false;
         }
         let read = self
@@ -201,6 +230,17 @@ impl Reader<'_> {
                 self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
                 false
             }
+        }
+    }
+
+    /// Why a file is not for the model to see, by its name or by what it leads to. Nobody is asked.
+    fn hidden(&self, path: &Path, resolved: &Path) -> Option<String> {
+        let action = [path, resolved].map(|path| self.sight.judge(path)).into_iter().max()?;
+        let name = if path == resolved { "it".to_owned() } else { self.sight.name(resolved) };
+        match action {
+            Action::Allow => None,
+            Action::Ask => Some(format!("reading {name} needs permission")),
+            Action::Deny => Some(format!("reading {name} is not allowed")),
         }
     }
 
@@ -251,10 +291,15 @@ impl Reader<'_> {
         // A path that says that it leads out of the project was looked at when the project was
         // trusted; one that does not say so must not.
         let plain = !text.starts_with(['/', '~']) && !text.split('/').any(|part| part == "..");
+        let whose = match (instruction.project, plain) {
+            (false, _) => Whose::Users,
+            (true, true) => Whose::Inside,
+            (true, false) => Whose::Projects,
+        };
         let mut any = false;
         for (dir, pattern) in dirs {
             for path in self.matching(&dir, pattern) {
-                any |= self.file(&path, instruction.project && plain);
+                any |= self.file(&path, whose);
             }
         }
         if !any {
@@ -323,6 +368,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::permission::{Policy, Rule, Rules};
 
     struct Place {
         dir: tempfile::TempDir,
@@ -356,7 +402,22 @@ mod tests {
                 |text: &&str| Instruction { text: (*text).into(), project: true, source: "opencode.json:1".into() };
             let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
             let environment = Environment::from_vars(self.vars.clone());
-            load(&settings, &environment, &self.worktree(), &self.path("repo/a/b"))
+            let worktree = self.worktree();
+            let sight = self.sight(&environment, &worktree);
+            load(&settings, &environment, &worktree, &self.path("repo/a/b"), &sight)
+        }
+
+        /// By the rules of whoever may read everything but `secret/*`.
+        fn sight(&self, environment: &Environment, worktree: &Worktree) -> Sight {
+            let rule = |pattern: &str, action| Rule {
+                permission: "read".to_owned(),
+                pattern: pattern.to_owned(),
+                action,
+                source: "test".to_owned(),
+            };
+            let rules = Rules(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
+            let place = crate::permission::Place::new(environment, worktree, &self.path("repo"));
+            Sight::new(&Policy { rules, place, ..Policy::default() })
         }
 
         fn worktree(&self) -> Worktree {
@@ -424,6 +485,26 @@ mod tests {
     }
 
     #[test]
+    fn what_reading_would_not_show_is_no_instruction() {
+        let place = Place::new();
+        for (path, text) in [("repo/.env", "KEY=1"), ("repo/secret/a.md", "hush"), ("repo/plain.md", "plain")] {
+            place.write(path, text);
+        }
+        for (to, link) in
+            [(".env", "AGENTS.md"), ("../../secret/a.md", "a/b/AGENTS.md"), ("../plain.md", "a/AGENTS.md")]
+        {
+            std::os::unix::fs::symlink(to, place.path("repo").join(link)).unwrap();
+        }
+        let loaded = place.load(&[".env", "secret/*.md"]);
+        assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["plain"]);
+        let notices = loaded.notices.join("\n");
+        assert!(notices.contains("AGENTS.md is not read: reading .env needs permission"), "{notices}");
+        assert!(notices.contains("reading secret/a.md is not allowed"), "{notices}");
+        assert!(notices.contains(".env is not read: reading it needs permission"), "{notices}");
+    }
+
+    #[test]
+    #[cfg(unix)]
     fn links_out_of_the_project_are_not_followed() {
         let place = Place::new();
         place.write("home/secret", "key");
@@ -484,7 +565,9 @@ mod tests {
         let beside = |path: &str, known: &[&str]| {
             let known: Vec<PathBuf> = known.iter().map(|path| place.path(path)).collect();
             let known = |path: &Path| known.iter().any(|known| known == path);
-            let found = beside(&place.path(path), &root, &environment, &place.worktree(), &known);
+            let worktree = place.worktree();
+            let sight = place.sight(&environment, &worktree);
+            let found = beside(&place.path(path), &root, &environment, &worktree, &sight, &known);
             found.entries.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
         };
         assert_eq!(beside("repo/a/b/x.rs", &[]), ["b", "a"]);

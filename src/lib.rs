@@ -40,6 +40,7 @@ pub mod message;
 
 pub mod environment;
 
+pub mod channel;
 pub mod id;
 pub mod prompts;
 pub mod text;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rmcp::model::{ClientCapabilities, ClientConfig, Implementation};
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams};
 use rmcp::service::{ClientInitializeError, NotificationContext, Peer, RoleClient};
 use rmcp::{ClientHandler, ServiceExt};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -18,11 +18,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Settings;
 use crate::config::settings::{Mcp, Transport};
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::permission::Rules;
-use crate::process::{Program, Wiring};
+use crate::process::{Program, Variables, Wiring};
 use crate::text;
 use crate::tool::AnyTool;
 
@@ -34,6 +35,9 @@ const GRACE: Duration = Duration::from_millis(500);
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Tools of one server; more are left out.
 const TOOLS: usize = 256;
+/// Pages in which a server may list them, and what it may say of them all in bytes.
+const PAGES: usize = 64;
+const LISTED: usize = 4 << 20;
 /// What is kept of what a server writes to its standard error.
 const COMPLAINT: usize = 2 << 10;
 
@@ -41,6 +45,7 @@ const COMPLAINT: usize = 2 << 10;
 pub struct Servers {
     cwd: PathBuf,
     environment: Environment,
+    variables: Variables,
     /// How long a call may take without a word.
     call_limit: Duration,
     /// What the editor gave this session.
@@ -84,9 +89,10 @@ struct Ready {
 
 impl Servers {
     /// For a session in this directory that was `given` these by the editor. Starts nothing yet.
-    pub fn new(cwd: &Path, environment: &Environment, call_limit: Duration, given: Vec<Mcp>) -> Self {
+    pub fn new(cwd: &Path, environment: &Environment, settings: &Settings, given: Vec<Mcp>) -> Self {
         let (cwd, environment) = (cwd.to_owned(), environment.clone());
-        Self { cwd, environment, call_limit, given, list: Mutex::default() }
+        let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
+        Self { cwd, environment, variables, call_limit, given, list: Mutex::default() }
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Server>> {
@@ -121,9 +127,8 @@ impl Servers {
         let work = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
                 let dir = cwd.as_ref().map_or_else(|| self.cwd.clone(), |dir| self.cwd.join(dir));
-                let own = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-                let env = self.environment.vars().chain(own);
-                let env = env.map(|(name, value)| (name.into(), value.into())).collect();
+                let own = environment.iter().map(|(name, value)| (name.into(), value.into()));
+                let env = self.variables.given(&self.environment).into_iter().chain(own).collect();
                 let (path, args) = command.split_first().map(|(path, args)| (path.clone(), args)).unwrap_or_default();
                 let program = Program::new(path, dir, env).args(args.iter().cloned());
                 let connection = Connection {
@@ -180,9 +185,13 @@ impl Servers {
             let source = &server.settings.source;
             let (title, details) = match &*server.state.borrow() {
                 State::Starting => continue,
-                State::Ready(ready) if ready.cut => {
-                    (format!("The MCP server {name} has more than {TOOLS} tools; the rest is left out."), None)
-                }
+                State::Ready(ready) if ready.cut => (
+                    format!(
+                        "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
+                        ready.tools.len()
+                    ),
+                    None,
+                ),
                 State::Ready(_) => {
                     server.told = true;
                     continue;
@@ -339,17 +348,16 @@ async fn talk(connection: &Connection, stdin: ChildStdin, stdout: ChildStdout) -
     tokio::pin!(over);
     loop {
         let listed = tokio::select! {
-            listed = tokio::time::timeout(connection.limit, peer.list_all_tools()) => listed,
+            listed = tokio::time::timeout(connection.limit, list(&peer)) => listed,
             _ = &mut over => return "it has closed the connection".into(),
         };
-        let tools = match listed {
-            Ok(Ok(tools)) => tools,
+        let (tools, cut) = match listed {
+            Ok(Ok(listed)) => listed,
             Ok(Err(e)) => return format!("its tools cannot be listed: {e}"),
             Err(_) => return late("list its tools"),
         };
-        let cut = tools.len() > TOOLS;
         let offer = |tool| tool::of(&connection.name, tool, &peer, connection.call_limit);
-        let tools = tools.into_iter().take(TOOLS).map(offer).collect();
+        let tools = tools.into_iter().map(offer).collect();
         let ready = Ready { peer: peer.clone(), tools, instructions: instructions.clone(), cut };
         connection.state.send_replace(State::Ready(Arc::new(ready)));
         tokio::select! {
@@ -357,6 +365,26 @@ async fn talk(connection: &Connection, stdin: ChildStdin, stdout: ChildStdout) -
             _ = &mut over => return "it has closed the connection".into(),
         }
     }
+}
+
+/// The tools of a server, and whether it has more than are taken. A list without end is not read to it.
+async fn list(peer: &Peer<RoleClient>) -> Result<(Vec<rmcp::model::Tool>, bool), rmcp::ServiceError> {
+    let (mut tools, mut bytes, mut cursor) = (Vec::new(), 0, None);
+    for _ in 0..PAGES {
+        let page = peer.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await?;
+        for tool in page.tools {
+            bytes += serde_json::to_vec(&tool).map_or(LISTED, |json| json.len());
+            if tools.len() == TOOLS || bytes > LISTED {
+                return Ok((tools, true));
+            }
+            tools.push(tool);
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok((tools, false));
+        }
+    }
+    Ok((tools, true))
 }
 
 /// Our side of a connection.

@@ -1,6 +1,6 @@
 //! What a session's history is made of: messages and their parts. Nothing here acts.
 //!
-//! The shapes follow OpenCode's (behaviour 3.3, 3.4): a user message is one prompt, an assistant
+//! The shapes follow OpenCode's: a user message is one prompt, an assistant
 //! message is one step (one model call, with its tool calls). Every field that came later has a
 //! default, so that old stores still read.
 

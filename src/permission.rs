@@ -11,21 +11,27 @@
 pub mod arity;
 pub mod check;
 pub mod evaluate;
+mod examples;
 pub mod explain;
 pub mod grants;
 pub mod laws;
+pub mod laxer;
 pub mod lint;
 pub mod paths;
 pub mod protected;
 pub mod rule;
 pub mod shell;
+pub mod sight;
 mod unread;
 pub mod url;
 pub mod wildcard;
 
 #[cfg(test)]
 #[cfg(unix)]
-mod cases;
+mod accomplices;
+#[cfg(test)]
+#[cfg(unix)]
+pub(crate) mod cases;
 #[cfg(test)]
 #[cfg(unix)]
 mod properties;
@@ -36,6 +42,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use evaluate::{evaluate, settles};
+pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
 
@@ -107,6 +114,14 @@ pub struct Verdict {
     pub proven_read_only: bool,
 }
 
+impl Verdict {
+    /// Nothing is needed.
+    fn allowed(what: &str) -> Self {
+        let (pattern, rule, reason, units) = (what.to_owned(), None, None, vec![]);
+        Self { action: Action::Allow, pattern, rule, reason, units, proven_read_only: false }
+    }
+}
+
 /// The judgement over one part of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitVerdict {
@@ -126,6 +141,20 @@ pub struct UnitVerdict {
     pub read_only: bool,
 }
 
+/// What an agent may do, and where it is judged: the same for its tools, for its commands and for
+/// who asks what would become of them.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// The rules of the agent.
+    pub rules: Rules,
+    /// What was granted before.
+    pub grants: Rules,
+    /// Hosts of this machine and network that may be fetched from.
+    pub private: Vec<String>,
+    /// Where.
+    pub place: Place,
+}
+
 /// Where a command or a path is judged. Absolute paths throughout.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
@@ -139,6 +168,8 @@ pub struct Place {
     pub home: Option<PathBuf>,
     /// The directories of `PATH`.
     pub path: Vec<PathBuf>,
+    /// Entries of the user's `PATH` that commands do not get, because they are relative.
+    pub path_left_out: Arc<[PathBuf]>,
     /// The session's own directory for short-lived files, which needs no permission.
     pub scratch: Option<PathBuf>,
     /// Our data directory: keys and sessions are in it.
@@ -150,17 +181,34 @@ pub struct Place {
 impl Place {
     /// The place of a session.
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
-        let path = environment.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
+        // What is compared with where paths really lead is resolved as well.
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         Self {
             cwd: cwd.into(),
             root: worktree.root.clone(),
             extra: worktree.extra.clone(),
-            home: environment.home.clone(),
-            path: path.split(':').map(PathBuf::from).collect(),
+            home: environment.home.as_deref().map(real),
+            path: environment.path(),
+            path_left_out: environment.path_left_out.clone(),
             scratch: None,
-            data: environment.dirs.data.clone(),
+            data: real(&environment.dirs.data),
             trusted: false,
         }
+    }
+
+    /// Whether a program there is not the system's: it is the project's or the session's, or anybody
+    /// may have put it there.
+    pub fn is_open(&self, path: &Path) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        let own = std::iter::once(&self.root).chain(&self.extra).chain(&self.scratch).chain([&self.cwd]);
+        let anybody = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0);
+        own.into_iter().any(|dir| dir.parent().is_some() && path.starts_with(dir)) || path.ancestors().any(anybody)
+    }
+
+    /// The directories of `PATH` that are the system's.
+    pub fn system_path(&self) -> impl Iterator<Item = &PathBuf> {
+        let real = |dir: &Path| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+        self.path.iter().filter(move |dir| !self.is_open(dir) && !self.is_open(&real(dir)))
     }
 }
 

@@ -9,6 +9,8 @@
 //! process its children finish by themselves, unless they were started through `sandbox.rs`, which
 //! binds them to our life on Linux; [`sweep`] ends everything on every other way out.
 
+mod variables;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,38 +18,55 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
+pub use self::variables::{GIT_HELD, Variables, secret};
 use crate::environment::Environment;
 
 /// The variable that marks our children: our process id, a colon, the name of the work.
 pub const MARK: &str = "ADJUTANT_CHILD";
 
-/// Ends of names whose variables hold secrets. Programs the model starts do not get them.
-const SECRETS: &[&str] = &[
-    "_API_KEY",
-    "_APIKEY",
-    "_TOKEN",
-    "_SECRET",
-    "_SECRET_KEY",
-    "_ACCESS_KEY",
-    "_PRIVATE_KEY",
-    "_PASSWORD",
-    "_PASSWD",
-    "_CREDENTIALS",
-    "_AUTH_CONTENT",
-    "_CONFIG_CONTENT",
-];
+/// How many files this process wants to be allowed to have open. More would only make tables larger.
+const FILES: u64 = 65_536;
 
-/// Variables that make a shell run something or behave otherwise before the first command.
-const STARTUP: &[&str] =
-    &["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PS4", "CDPATH", "GLOBIGNORE", "IFS"];
+/// How many files we were allowed to have open at our start, where that was changed.
+static ALLOWED: OnceLock<u64> = OnceLock::new();
+
+/// Raises the limit on open files as far as the system allows: some begin with 256, and every session, connection
+/// and program takes some. Programs we start get the old one back.
+pub fn raise_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(FILES, |most| most.min(FILES));
+    let Some(before) = current.filter(|before| *before < wanted) else { return };
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+        Ok(()) => drop(ALLOWED.set(before)),
+        Err(e) => tracing::info!("the limit of {before} open files stays: {e}"),
+    }
+}
+
+/// How many files this process may have open.
+pub fn files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(FILES)
+}
+
+/// Gives a program the limit on open files that we had.
+fn lower_files(pid: Pid) {
+    #[cfg(target_os = "linux")]
+    if let Some(before) = ALLOWED.get() {
+        let limit = Rlimit { current: Some(*before), maximum: getrlimit(Resource::Nofile).maximum };
+        // One that has ended already has no use for it.
+        rustix::process::prlimit(Some(pid), Resource::Nofile, limit).ok();
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = pid;
+}
 
 /// A program to be started.
 #[derive(Debug, Clone)]
@@ -56,6 +75,8 @@ pub struct Program {
     args: Vec<OsString>,
     cwd: PathBuf,
     env: BTreeMap<OsString, OsString>,
+    /// The first process only watches over the others, which end with it.
+    guarded: bool,
 }
 
 /// What is done with a program's stdout and stderr.
@@ -81,7 +102,7 @@ pub struct Ran {
 impl Program {
     /// A program by its path, or by its name if it is to be looked for in the `PATH` of `env`.
     pub fn new(path: impl Into<OsString>, cwd: impl Into<PathBuf>, env: BTreeMap<OsString, OsString>) -> Self {
-        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env }
+        Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env, guarded: false }
     }
 
     /// Adds arguments.
@@ -98,10 +119,23 @@ impl Program {
         Self { path: path.into(), args, ..self }
     }
 
+    /// Has a program start it that ends it, and all it started, when it is ended itself.
+    #[must_use]
+    pub fn guarded_by(self, path: impl Into<OsString>, args: Vec<OsString>) -> Self {
+        Self { guarded: true, ..self.behind(path, args) }
+    }
+
     /// Sets a variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Sets a variable that has no value yet.
+    #[must_use]
+    pub fn env_if_unset(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.entry(name.into()).or_insert_with(|| value.into());
         self
     }
 
@@ -130,7 +164,8 @@ impl Program {
         // The command holds our copies of the pipe's writing end; with them it would never end.
         drop(command);
         let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        Ok(Child { child, group, output: together, mark, ended: None })
+        group.inspect(|pid| lower_files(*pid));
+        Ok(Child { child, group, guarded: self.guarded, output: together, mark, ended: None })
     }
 
     /// Runs it to its end and collects what it writes, at most 64 MiB of either stream. For programs
@@ -185,32 +220,14 @@ pub async fn run(
     Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
 }
 
-/// The program of that name in the directories of a `PATH`.
-pub fn find(name: &str, path: &str) -> Option<PathBuf> {
-    let runs = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
-    path.split(':').map(|dir| Path::new(dir).join(name)).filter(|file| file.is_absolute()).find(runs)
+/// The program of that name in the first of these directories that has one.
+pub fn find(name: &str, dirs: impl IntoIterator<Item = impl AsRef<Path>>) -> Option<PathBuf> {
+    dirs.into_iter().map(|dir| dir.as_ref().join(name)).find(|file| runs(file))
 }
 
-/// The environment for programs the model starts: ours without secrets and without what changes
-/// how shells start, and with everything told that nobody is there to answer.
-pub fn tame(environment: &Environment) -> BTreeMap<OsString, OsString> {
-    let kept = environment
-        .vars()
-        .filter(|(name, _)| !secret(name) && !STARTUP.contains(name) && !name.starts_with("BASH_FUNC_"));
-    let quiet = [
-        ("PAGER", "cat"),
-        ("GIT_PAGER", "cat"),
-        ("GIT_TERMINAL_PROMPT", "0"),
-        ("GIT_EDITOR", "true"),
-        ("TERM", "dumb"),
-    ];
-    kept.chain(quiet).map(|(name, value)| (name.into(), value.into())).collect()
-}
-
-/// Whether a variable of this name is likely to hold a secret.
-pub fn secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    SECRETS.iter().any(|end| name.ends_with(end) || name == end[1..])
+/// Whether a file can be started.
+pub fn runs(file: &Path) -> bool {
+    file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
 /// A running program.
@@ -218,6 +235,7 @@ pub fn secret(name: &str) -> bool {
 pub struct Child {
     child: Box<dyn ChildWrapper>,
     group: Option<Pid>,
+    guarded: bool,
     /// What it writes, for [`Wiring::Together`].
     pub output: Option<pipe::Receiver>,
     mark: String,
@@ -250,6 +268,9 @@ impl Child {
     /// Whether something it started is still running. The dead that nobody has taken note of do not
     /// count, where that can be seen.
     pub fn left_something(&self) -> bool {
+        if self.guarded && self.ended.is_some() {
+            return false;
+        }
         let Some(group) = self.group.filter(|group| rustix::process::test_kill_process_group(*group).is_ok()) else {
             return false;
         };
@@ -283,12 +304,14 @@ impl Child {
     /// Signals the group and what has left it; returns how many there were.
     async fn signal(&self, signal: Signal) -> usize {
         let (group, mark) = (self.group, self.mark.clone());
+        // Asking the guard to end would be no question to the others.
+        let spared = group.filter(|_| self.guarded && signal == Signal::TERM);
         let work = move || {
             let family = family(group, |value| value == mark.as_bytes());
-            if let Some(group) = group {
+            if let Some(group) = group.filter(|_| spared.is_none()) {
                 rustix::process::kill_process_group(group, signal).ok();
             }
-            for process in &family {
+            for process in family.iter().filter(|process| Some(**process) != spared) {
                 rustix::process::kill_process(*process, signal).ok();
             }
             family.len()
@@ -346,6 +369,24 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// Whether this process was started by a program of ours, however many lie between: it carries the mark,
+/// or one of its ancestors is this very program. The mark can be taken off, ancestors cannot, as far as
+/// they are seen (Linux).
+pub fn is_ours(environment: &Environment) -> bool {
+    let exe = |id: i32| {
+        let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
+        // A program that was replaced since.
+        Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
+    };
+    // What a sandbox hides of those outside it leaves their names.
+    let name = |id: i32| Some(read_some(&format!("/proc/{id}/comm"))).filter(|name| !name.is_empty());
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let (this, called) = (exe(own), name(own));
+    let same = |id: i32| exe(id).map_or_else(|| called.is_some() && name(id) == called, |exe| Some(exe) == this);
+    let up = |id: &i32| Process::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
+    environment.var(MARK).is_some() || std::iter::successors(up(&own), up).take(1_000).any(same)
+}
+
 /// What is seen of a process from outside.
 struct Process {
     parent: i32,
@@ -381,31 +422,11 @@ mod tests {
     /// Surroundings with a home that goes when the test does.
     fn environment() -> (Environment, tempfile::TempDir) {
         let home = tempfile::tempdir().unwrap();
-        let mut vars = BTreeMap::from([
+        let vars = BTreeMap::from([
             ("HOME".to_owned(), home.path().display().to_string()),
             ("PATH".into(), "/usr/bin:/bin".into()),
         ]);
-        for name in [
-            "OPENAI_API_KEY",
-            "GH_TOKEN",
-            "AWS_SECRET_ACCESS_KEY",
-            "BASH_ENV",
-            "BASH_FUNC_x%%",
-            "PLAIN",
-            "TOKEN",
-            "api_key",
-        ] {
-            vars.insert(name.into(), "x".into());
-        }
         (Environment::from_vars(vars), home)
-    }
-
-    #[test]
-    fn children_get_no_secrets() {
-        let (environment, _home) = environment();
-        let env = tame(&environment);
-        let names: Vec<&str> = env.keys().filter_map(|name| name.to_str()).collect();
-        assert_eq!(names, ["GIT_EDITOR", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOME", "PAGER", "PATH", "PLAIN", "TERM"]);
     }
 
     #[tokio::test]
@@ -426,7 +447,7 @@ mod tests {
     async fn the_whole_family_dies() {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
         let (environment, _home) = environment();
-        let program = Program::new("bash", "/", tame(&environment)).args(["-c", script]);
+        let program = Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
         let mut child = program.start(Wiring::Together, "family").unwrap();
         let mut output = child.output.take().unwrap();
         let mut text = [0; 6];
@@ -444,7 +465,7 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_child_is_killed() {
         let (environment, _home) = environment();
-        let program = Program::new("sh", "/", tame(&environment)).args(["-c", "sleep 65 & wait"]);
+        let program = Program::new("sh", "/", Variables::default().tame(&environment)).args(["-c", "sleep 65 & wait"]);
         let mut child = program.start(Wiring::Together, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);

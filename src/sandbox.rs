@@ -7,17 +7,15 @@
 //!
 //! | mechanism | how | what it leaves open |
 //! |---|---|---|
-//! | bubblewrap | `bwrap` on `PATH`: everything is mounted read-only but what may be written | reading |
-//! | Landlock with seccomp | our own program, started in between, locks itself up and becomes the command | reading; files below a writable directory cannot be excepted |
-//! | Seatbelt | `sandbox-exec` of macOS | reading |
-//!
-//! As root, Landlock is tried before bubblewrap: inside a user namespace root could not write the
-//! files of other users any more, outside of one it could undo the mounts.
+//! | bubblewrap | `bwrap` on `PATH`: everything is mounted read-only but what may be written; the command sees no process but its own; inside, what follows as well | reading; new files below a writable directory, whatever their name |
+//! | Landlock with seccomp | our own program, started in between, gives up its capabilities, locks itself up and becomes the command | reading; files below a writable directory cannot be excepted; before Linux 6.12, signals |
+//! | Seatbelt | `sandbox-exec` of macOS | reading, signals |
 //!
 //! `ADJUTANT_SANDBOX_DISABLE=bwrap,landlock,seatbelt` leaves mechanisms out. It can only ever lower
 //! what is claimed.
 
 mod bubblewrap;
+mod calls;
 mod inside;
 mod probe;
 mod restrict;
@@ -25,7 +23,7 @@ mod seatbelt;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
@@ -90,6 +88,8 @@ pub struct Policy {
     pub writable: Vec<PathBuf>,
     /// What it may not write although it lies below one of these. Not every mechanism can do that.
     pub protected: Vec<PathBuf>,
+    /// Root works with files of other users, and keeps the capabilities for that.
+    pub foreign: bool,
 }
 
 /// What was found out about a level, by trying.
@@ -105,6 +105,8 @@ pub struct Held {
     pub control: bool,
     /// Modes and times of files outside cannot be changed either.
     pub modes: bool,
+    /// Neither adjutant nor any other process outside can be signalled.
+    pub signals: bool,
     /// Landlock holds as well, inside another mechanism.
     pub landlock: bool,
     /// What was tried before, and why it does not hold.
@@ -114,7 +116,16 @@ pub struct Held {
 impl Held {
     /// Nothing holds.
     pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
-        Self { level, mechanism: None, offline: false, control: false, modes: false, landlock: false, failed }
+        Self {
+            level,
+            mechanism: None,
+            offline: false,
+            control: false,
+            modes: false,
+            signals: false,
+            landlock: false,
+            failed,
+        }
     }
 
     /// Whether it does what a policy asks for.
@@ -140,6 +151,9 @@ impl Held {
         if !self.modes {
             text.push_str(", file modes open");
         }
+        if !self.signals {
+            text.push_str(", signals to other processes open");
+        }
         text.push_str(", reads open");
         text
     }
@@ -156,6 +170,8 @@ impl Held {
 pub struct Sandbox {
     /// Our own program; none where it is not known (in tests of the library).
     program: Option<PathBuf>,
+    /// The same as a file, opened when its path is gone.
+    removed: OnceLock<Option<std::fs::File>>,
     environment: Environment,
     read_only: OnceCell<Arc<Held>>,
     workspace_write: OnceCell<Arc<Held>>,
@@ -166,6 +182,7 @@ impl Sandbox {
     pub fn new(environment: &Environment) -> Arc<Self> {
         Arc::new(Self {
             program: environment.program.clone(),
+            removed: OnceLock::new(),
             environment: environment.clone(),
             read_only: OnceCell::new(),
             workspace_write: OnceCell::new(),
@@ -193,8 +210,6 @@ impl Sandbox {
             vec![Mechanism::Seatbelt]
         } else if !cfg!(target_os = "linux") {
             vec![]
-        } else if rustix::process::geteuid().is_root() {
-            vec![Mechanism::Landlock, Mechanism::Bubblewrap]
         } else {
             vec![Mechanism::Bubblewrap, Mechanism::Landlock]
         }
@@ -205,22 +220,37 @@ impl Sandbox {
         off.split([',', ' ']).any(|word| word.eq_ignore_ascii_case(mechanism.key()))
     }
 
-    /// Our own program, also where an update has replaced it since.
+    /// Our own program, also where an update has removed it since: by a descriptor that is passed on,
+    /// because nobody else may follow `/proc/<our id>/exe`.
     fn own(&self) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd;
         let program = self.program.as_ref()?;
-        Some(if program.exists() { program.clone() } else { format!("/proc/{}/exe", std::process::id()).into() })
+        if program.exists() {
+            return Some(program.clone());
+        }
+        let open = || {
+            let file = std::fs::File::open("/proc/self/exe").ok()?;
+            rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).ok()?;
+            Some(file)
+        };
+        let file = self.removed.get_or_init(open).as_ref()?;
+        Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into())
     }
 
     /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
     /// ends with this process, also when that is killed.
     pub fn wrap(&self, held: &Held, policy: &Policy, program: Program) -> Program {
-        let bare = inside::Orders { lock: None, seccomp: None, parent: own_id(), trial: None };
+        let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
         self.wrapped(held, policy, bare, program)
     }
 
     fn wrapped(&self, held: &Held, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
         let Some(own) = self.own() else { return program };
-        let seccomp = restrict::Seccomp { read_only: policy.level == Level::ReadOnly, network: policy.network };
+        let read_only = policy.level == Level::ReadOnly;
+        // Landlock keeps tracing to what the command itself has started.
+        let trace = held.landlock && !read_only;
+        let seccomp = calls::Seccomp { read_only, network: policy.network, trace };
+        orders.foreign = policy.foreign;
         match held.mechanism {
             Some(Mechanism::Landlock) => {
                 orders.seccomp = Some(seccomp);
@@ -232,8 +262,8 @@ impl Sandbox {
                 orders.lock = held.landlock.then(|| policy.writable.clone());
                 orders.parent = None;
                 let Some(bwrap) = self.find("bwrap") else { return program };
-                let args = bubblewrap::args(policy, held.landlock);
-                program.behind(own, orders.args()).behind(bwrap, args)
+                let args = bubblewrap::args(policy, privileged());
+                program.behind(own, orders.args()).guarded_by(bwrap, args)
             }
             Some(Mechanism::Seatbelt) => program.behind("/usr/bin/sandbox-exec", seatbelt::args(policy)),
             None if cfg!(target_os = "linux") => program.behind(own, orders.args()),
@@ -242,8 +272,27 @@ impl Sandbox {
     }
 
     fn find(&self, name: &str) -> Option<PathBuf> {
-        crate::process::find(name, self.environment.var("PATH")?)
+        crate::process::find(name, self.environment.path())
     }
+}
+
+/// Keeps other processes of the same user from reading this one's variables, memory and open files, on
+/// Linux. There are no core dumps of it then. What it starts is not kept.
+pub fn conceal() {
+    #[cfg(target_os = "linux")]
+    if let Err(e) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!("this process can be read by others: {e}");
+    }
+}
+
+/// Whether this process may mount. Root in a container may not, and has to try it in a user namespace
+/// like everybody else.
+fn privileged() -> bool {
+    #[cfg(target_os = "linux")]
+    return rustix::thread::capabilities(None)
+        .is_ok_and(|has| has.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN));
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 fn own_id() -> Option<u32> {
@@ -310,7 +359,16 @@ mod tests {
 
     fn held(mechanism: Option<Mechanism>) -> Held {
         let level = Level::WorkspaceWrite;
-        Held { level, mechanism, offline: true, control: false, modes: false, landlock: true, failed: vec![] }
+        Held {
+            level,
+            mechanism,
+            offline: true,
+            control: false,
+            modes: false,
+            signals: true,
+            landlock: true,
+            failed: vec![],
+        }
     }
 
     #[test]
@@ -336,7 +394,8 @@ mod tests {
         for (held, network, text) in table {
             assert_eq!(held.words(network), text);
         }
-        let policy = |network| Policy { level: Level::ReadOnly, network, writable: vec![], protected: vec![] };
+        let policy =
+            |network| Policy { level: Level::ReadOnly, network, writable: vec![], protected: vec![], foreign: false };
         assert!(!held(None).keeps(&policy(true)));
         assert!(held(Some(Mechanism::Landlock)).keeps(&policy(false)));
         assert!(!Held { offline: false, ..held(Some(Mechanism::Landlock)) }.keeps(&policy(false)));

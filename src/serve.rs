@@ -43,7 +43,10 @@ pub async fn serve<S: Send + Sync + 'static>(
                 None => break,
             },
         }
-        outbox.drained().await;
+        tokio::select! {
+            () = outbox.drained() => {}
+            () = ended.cancelled() => {}
+        }
     }
     tracing::debug!("the connection ends with {} requests in flight", flight.tasks.len());
     ended.cancel();

@@ -4,8 +4,8 @@
 //!
 //! All SQL lives in this folder, behind domain types: no row id, file path or SQL leaks upward.
 //!
-//! One thread owns every connection (`store/thread.rs`). Writes are queued, do not wait, and are done in
-//! order for each session; [`Store::flush`] waits until everything before it about its session is on the
+//! One thread owns every connection (`store/thread.rs`). Writes are in its queue when their call is first
+//! polled, do not wait but for room, and are done in order for each session; [`Store::flush`] waits until everything before it about its session is on the
 //! disk, and hardly for what is written about others. What was flushed
 //! survives a power cut where the disk honours flushes; what was merely written survives the
 //! death of the process.
@@ -29,8 +29,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use crate::channel::Sender;
 use crate::environment::Timestamp;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{FileChange, Message, ModelRef, Part, Todo};
@@ -206,6 +207,36 @@ pub struct Grant {
     pub given: Timestamp,
 }
 
+/// Something of a record that is changed by itself, whatever else of it changes at the time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Amend {
+    /// The title its user wants.
+    Title(String),
+    /// Who is to speak.
+    Choice {
+        /// The agent.
+        agent: String,
+        /// The model and effort; none leaves it to the agent.
+        model: Option<ModelRef>,
+    },
+}
+
+impl Amend {
+    /// Makes the change.
+    pub fn apply(&self, record: &mut Record) {
+        match self.clone() {
+            Self::Title(title) => {
+                record.title = Some(title);
+                record.titled = Titled::User;
+            }
+            Self::Choice { agent, model } => {
+                record.agent = Some(agent);
+                record.model = model;
+            }
+        }
+    }
+}
+
 /// How the store fails; for the log, and for the user where a session cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -258,6 +289,16 @@ pub enum Error {
         /// The newest format known here.
         known: i64,
     },
+    /// This process may have no more files open.
+    #[error(
+        "{open} sessions are open here, and the system allows this process {files} files; close some sessions, or raise the limit (ulimit -n)"
+    )]
+    TooMany {
+        /// Sessions that are open.
+        open: usize,
+        /// The limit.
+        files: u64,
+    },
     /// It could not be written: a full disk, a read-only directory.
     #[error("the session could not be saved: {0}")]
     Unwritable(String),
@@ -266,7 +307,7 @@ pub enum Error {
 /// A hand on the store. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
-    jobs: mpsc::Sender<thread::Job>,
+    jobs: Sender<thread::Job>,
     dir: Arc<Path>,
 }
 
@@ -274,6 +315,7 @@ pub struct Store {
 #[derive(Debug)]
 enum Entry {
     Record(Box<Record>),
+    Amend(Amend),
     Message {
         id: String,
         json: String,
@@ -294,7 +336,7 @@ impl Entry {
     fn bytes(&self) -> usize {
         match self {
             Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
-            Self::Record(_) | Self::Cut { .. } => 0,
+            Self::Record(_) | Self::Amend(_) | Self::Cut { .. } => 0,
         }
     }
 
@@ -340,9 +382,15 @@ impl Store {
         self.ask(|reply| thread::Job::Create { record, reply }).await
     }
 
-    /// Writes what is known about a session.
+    /// Writes what is known about a session. A title that its user gave stays: that is changed by
+    /// [`Amend::Title`] alone.
     pub async fn record(&self, record: &Record) {
         self.write(&record.id, Entry::Record(Box::new(record.clone()))).await;
+    }
+
+    /// Changes something of what is known about a session.
+    pub async fn amend(&self, session: &SessionId, amend: Amend) {
+        self.write(session, Entry::Amend(amend)).await;
     }
 
     /// Writes a message, without its parts: a new one, or over the one with the same id.
@@ -476,16 +524,17 @@ impl Store {
         self.ask(|reply| thread::Job::Delete { session, reply }).await
     }
 
-    /// Lets go of a session's file, so that another process may open it.
+    /// Lets go of a session's file: when this returns, another process may open it.
     pub async fn close(&self, session: &SessionId) {
+        let session = session.clone();
         // A store whose thread is gone holds no file.
-        self.jobs.send(thread::Job::Close { session: session.clone() }).await.ok();
+        self.ask(|reply| thread::Job::Close { session, reply }).await.ok();
     }
 
     /// Writes what is left, lets go of every file, and ends. Later calls fail.
     pub async fn stop(&self) {
         let (reply, stopped) = oneshot::channel();
-        if self.jobs.send(thread::Job::Stop { reply }).await.is_ok() {
+        if self.jobs.put(thread::Job::Stop { reply }) {
             // A thread that ends without a word has stopped as well.
             stopped.await.ok();
         }
@@ -528,7 +577,7 @@ impl Store {
 
     async fn write(&self, session: &SessionId, entry: Entry) {
         let job = thread::Job::Write { session: session.clone(), entry };
-        if self.jobs.send(job).await.is_err() {
+        if !self.jobs.send(job).await {
             tracing::error!("the store is gone; session {session} is not saved any more");
         }
     }
@@ -536,11 +585,15 @@ impl Store {
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> thread::Job) -> Result<T, Error> {
         let gone = || Error::Unwritable("the store has stopped".into());
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(job(reply)).await.map_err(|_| gone())?;
+        if !self.jobs.put(job(reply)) {
+            return Err(gone());
+        }
         answer.await.map_err(|_| gone())?
     }
 }
 
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]

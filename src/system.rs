@@ -125,7 +125,7 @@ fn environment(layers: &Layers<'_>) -> String {
     text
 }
 
-/// The family of a model, by its id (behaviour 6.2). Short names count only as whole words: `o1` is
+/// The family of a model, by its id. Short names count only as whole words: `o1` is
 /// not in `pro1`.
 pub fn family(api_id: &str, provider: &str) -> &'static str {
     let id = api_id.to_ascii_lowercase();

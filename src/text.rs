@@ -4,7 +4,11 @@
 //! that reverse the direction of reading. In a title or a question they could pretend to be
 //! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
 
+mod unseen;
+
 use std::borrow::Cow;
+
+pub use unseen::{Shown, escaped, is_hidden, is_odd, json, shown, spelled, visible};
 
 /// The longest title, in characters.
 pub const TITLE: usize = 120;
@@ -13,34 +17,6 @@ pub const TITLE: usize = 120;
 /// long ends in `…`.
 pub fn title(text: &str) -> String {
     cut_chars(&escaped(text.trim()), TITLE)
-}
-
-/// Writes out what cannot be seen or would change how the rest is read: control characters, line
-/// breaks, bidirectional and zero-width characters, tags.
-pub fn escaped(text: &str) -> String {
-    if !text.chars().any(is_hidden) {
-        return text.to_owned();
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if is_hidden(c) && u32::from(c) < 0x100 => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if is_hidden(c) => out.push_str(&format!("\\u{{{:x}}}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// Whether a character cannot be seen, or changes how others are read.
-pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A text that may stand between tags.
@@ -143,22 +119,6 @@ pub fn thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_cannot_be_seen_is_written_out() {
-        let table = [
-            ("plain ä 日本", "plain ä 日本"),
-            ("a\nb\tc\r", "a\\nb\\tc\\r"),
-            ("\x1b]0;x\x07.md", "\\x1b]0;x\\x07.md"),
-            ("\u{9b}31m\u{7f}", "\\x9b31m\\x7f"),
-            ("abc\u{202e}gpj.exe", "abc\\u{202e}gpj.exe"),
-            ("a\u{200b}b\u{e0041}", "a\\u{200b}b\\u{e0041}"),
-        ];
-        for (text, shown) in table {
-            assert_eq!(escaped(text), shown);
-            assert!(!escaped(text).chars().any(is_hidden));
-        }
-    }
 
     #[test]
     fn a_title_is_one_short_line() {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// How far from the disk each module stands. A module may only `use crate::` what stands strictly
 /// lower; files of one folder are one module.
 const RANKS: &[(u32, &[&str])] = &[
-    (0, &["id", "text", "prompts"]),
+    (0, &["id", "text", "prompts", "channel"]),
     (1, &["environment"]),
     (2, &["message"]),
     (3, &["process"]),
@@ -38,8 +38,8 @@ const EMPTY_WORDS: &[&str] = &[
 /// prose is: not at all.
 const LONGEST: usize = 900;
 
-/// Files that are tables, and files of cases beside their module.
-const TABLES: &[&str] = &["permission/shell/programs.rs", "tests.rs"];
+/// Files of cases beside their module.
+const TABLES: &[&str] = &["tests.rs"];
 
 struct File {
     path: PathBuf,
@@ -136,6 +136,20 @@ fn calls_go_down() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// What a program does with its words is said without the disk and without running anything.
+#[test]
+fn the_judge_of_programs_knows_no_walk() {
+    let judge = |file: &&File| file.path.starts_with("permission/shell/judge") || file.path.ends_with("shell/judge.rs");
+    let all = files();
+    let files: Vec<&File> = all.iter().filter(judge).collect();
+    assert!(files.len() > 4, "{}", files.len());
+    for file in files {
+        for word in ["walk::", "Walk<", "touch::", "deeds::", "std::fs", "origin::", "git_config::", "Place"] {
+            assert!(!file.text.contains(word), "src/{}: {word}", file.path.display());
+        }
+    }
+}
+
 #[test]
 fn every_module_that_stands_is_in_the_table_once() {
     let mut all: Vec<&str> = RANKS.iter().flat_map(|(_, modules)| modules.iter().copied()).collect();
@@ -156,6 +170,92 @@ fn the_protocol_stays_at_the_door() {
         }
     }
     assert!(wrong.is_empty(), "words of the protocol beyond the door:\n{}", wrong.join("\n"));
+}
+
+/// Where something is written to standard output or error: the terminal's file, and the child of ours
+/// that becomes a command or tries a sandbox, which writes into our pipe.
+const WRITERS: &[&str] = &["cli/terminal.rs", "sandbox/probe.rs", "sandbox/inside.rs", "tidy.rs"];
+
+/// Words that open another way to a terminal.
+const WRITES: &[&str] = &[
+    "io::stdout",
+    "io::stderr",
+    "print!(",
+    "println!(",
+    "clippy::print_std",
+    "e.print()",
+    ".print_help()",
+    ".print_long_help()",
+    "ProgressBar",
+    "dup2_std",
+];
+
+#[test]
+fn there_is_one_way_to_a_terminal() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !WRITERS.iter().any(|writer| file.path.ends_with(writer))) {
+        // Unit tests may print: nobody but who runs them sees it.
+        let own = own_text(file, "#[cfg(test)]\nmod tests {");
+        for (number, line) in own.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            let imported = line.starts_with("use ") && (line.contains("stdout") || line.contains("stderr"));
+            if imported || WRITES.iter().any(|word| line.contains(word)) {
+                wrong.push(format!("src/{}:{}: {}", file.path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "shown past cli/terminal.rs, which cleans it:\n{}", wrong.join("\n"));
+}
+
+/// Who opens files in other ways: for the user, who shares projects with others; to try a sandbox; what
+/// is there already.
+const OPENERS: &[&str] = &[
+    "environment.rs",
+    "cli/agents.rs",
+    "sandbox/probe.rs",
+    "store/index.rs",
+    "store/session.rs",
+    "store/takeover.rs",
+    "tidy.rs",
+    "tool/watch.rs",
+];
+
+/// The text of a file up to its tests; nothing of a file that is there for tests alone, or below such a one.
+fn own_text<'f>(file: &'f File, tests: &str) -> &'f str {
+    let all = files();
+    let only_tested = |path: &Path| {
+        let (Some(name), Some(above)) = (path.file_stem().and_then(|name| name.to_str()), path.parent()) else {
+            return false;
+        };
+        let parent = match above.as_os_str().is_empty() {
+            true => PathBuf::from("lib.rs"),
+            false => above.with_extension("rs"),
+        };
+        let parent = all.iter().find(|file| file.path == parent);
+        let declared = [format!("mod {name};"), format!("pub(crate) mod {name};"), format!("pub(super) mod {name};")];
+        parent.is_some_and(|parent| {
+            let lines: Vec<&str> = parent.text.lines().map(str::trim).collect();
+            let at = lines.iter().position(|line| declared.iter().any(|mine| mine == line));
+            at.is_some_and(|at| {
+                lines[..at].iter().rev().take_while(|line| line.starts_with("#[")).any(|line| *line == "#[cfg(test)]")
+            })
+        })
+    };
+    if file.path.ancestors().any(only_tested) { "" } else { file.text.split(tests).next().unwrap_or_default() }
+}
+
+#[test]
+fn what_we_keep_is_made_for_its_owner_alone() {
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !OPENERS.iter().any(|opener| file.path.ends_with(opener))) {
+        let own = own_text(file, "#[cfg(test)]");
+        for (number, line) in own.lines().enumerate() {
+            if ["File::create", "fs::write(", "File::options()", "OpenOptions::"].iter().any(|word| line.contains(word))
+            {
+                wrong.push(format!("src/{}:{}: {}", file.path.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "files opened past environment::private_file:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -43,9 +43,13 @@ pub mod seen;
 pub mod todos;
 
 pub mod confinement;
+pub mod watch;
 
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+#[cfg(unix)]
+mod gate;
 mod indent;
 mod input;
 mod printed;
@@ -69,7 +73,7 @@ use crate::environment::Environment;
 use crate::event::{CallUpdate, Errands, Event, Facts, Kind, Location, Outlet, ReadFile, Up, WriteFile};
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File};
-use crate::permission::Need;
+use crate::permission::{Need, Policy};
 use crate::worktree::Worktree;
 
 /// What one tool looks like, typed.
@@ -131,6 +135,8 @@ pub struct Context {
     pub worktree: Arc<Worktree>,
     /// The process's surroundings.
     pub environment: Environment,
+    /// What the agent may do, and where it is judged.
+    pub policy: Arc<Policy>,
     /// Ends when the user cancels.
     pub cancelled: CancellationToken,
     /// The way up.

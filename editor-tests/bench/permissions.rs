@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use adjutant::permission::check::{Policy, check_line};
-use adjutant::permission::{Action, Place, Rules, command_need, evaluate};
+use adjutant::permission::check::check_line;
+use adjutant::permission::{Action, Place, Policy, Rules, command_need, evaluate};
 use divan::{Bencher, black_box};
 
 fn rules() -> Rules {

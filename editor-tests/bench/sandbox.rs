@@ -26,8 +26,9 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
         network: level == Level::WorkspaceWrite,
         writable: existing(outskirts(&environment)),
         protected: vec![],
+        foreign: false,
     };
-    let program = Program::new("/bin/true", "/", adjutant::process::tame(&environment));
+    let program = Program::new("/bin/true", "/", adjutant::process::Variables::default().tame(&environment));
     let program = if how == "bare" { program } else { sandbox.wrap(&held, &policy, program) };
     bencher.bench_local(|| runtime.block_on(program.run(Duration::from_secs(5))).unwrap());
 }

@@ -294,13 +294,13 @@ fn load(bencher: Bencher<'_, '_>, messages: usize) {
     });
 }
 
-/// The first page of 5,000 sessions.
-#[divan::bench]
-fn first_page(bencher: Bencher<'_, '_>) {
+/// The first page of 10,000 sessions, of one directory and of all.
+#[divan::bench(args = [Some("/w"), None])]
+fn first_page(bencher: Bencher<'_, '_>, cwd: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::start(dir.path());
     block_on(async {
-        for n in 0..5_000 {
+        for n in 0..10_000 {
             let updated = Timestamp(1_000 + n as u64);
             let record = Record {
                 updated,
@@ -312,7 +312,7 @@ fn first_page(bencher: Bencher<'_, '_>) {
         }
     });
     bencher.bench_local(|| {
-        assert_eq!(block_on(store.list(Some(Path::new("/w")), None, 100)).unwrap().sessions.len(), 100);
+        assert_eq!(block_on(store.list(cwd.map(Path::new), None, 100)).unwrap().sessions.len(), 100);
     });
 }
 

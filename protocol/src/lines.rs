@@ -10,14 +10,19 @@
 //! per message costs 100 times the CPU), and back-pressure counted in bytes: an editor that stops
 //! reading stops whoever calls [`Outbox::send`]. Those who wait take turns, line by line.
 //!
+//! Whoever waits has handed the line over first. A place in the order is therefore never held by a
+//! future: one that is not polled for a while, because its task waits for something else, keeps nobody
+//! behind it waiting.
+//!
 //! Threads rather than async stdio: half the latency, and nothing to cancel at exit.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::codec::Decoder;
 
 /// Longest input line in bytes, the newline not counted. Longer lines are skipped and answered
@@ -187,8 +192,6 @@ struct Shared {
     state: Mutex<State>,
     filled: Condvar,
     changed: Notify,
-    /// One may wait for room at a time, the others for their turn.
-    turn: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -196,21 +199,85 @@ struct State {
     queued: Vec<u8>,
     /// Bytes the writer has taken and not yet written.
     writing: usize,
+    /// Lines for which there is no room yet, in the order of their numbers.
+    waiting: VecDeque<Waiting>,
+    next: u64,
     closed: bool,
     broken: bool,
     finished: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    line: Vec<u8>,
+    queued: oneshot::Sender<()>,
+}
+
+impl State {
+    fn append(&mut self, line: &[u8]) {
+        self.queued.extend_from_slice(line);
+        self.queued.push(b'\n');
+    }
+
+    fn has_room(&self) -> bool {
+        self.queued.len() + self.writing < ROOM
+    }
+
+    /// Queues what waits, as far as there is room for it.
+    fn admit(&mut self) {
+        while self.has_room()
+            && let Some(Waiting { line, queued, .. }) = self.waiting.pop_front()
+        {
+            self.append(&line);
+            // Whoever waited may have gone in this very moment.
+            queued.send(()).ok();
+        }
+    }
+}
+
+/// The place of a line in the order in which lines are written. Dropping it before [`Place::queued`]
+/// has returned takes the line back, where it is not on its way yet.
+#[derive(Debug)]
+pub struct Place {
+    outbox: Outbox,
+    number: u64,
+    /// None: the line is queued, or never will be.
+    queued: Option<oneshot::Receiver<()>>,
+}
+
+impl Place {
+    /// Waits until the line is queued; at once where there was room for it.
+    pub async fn queued(&mut self) {
+        if let Some(queued) = &mut self.queued {
+            // An outbox that closes drops its end.
+            queued.await.ok();
+            self.queued = None;
+        }
+    }
+
+    /// Takes the line back. False: it is queued, and the other side will read it.
+    pub fn withdraw(&mut self) -> bool {
+        if self.queued.take().is_none() {
+            return false;
+        }
+        let mut state = self.outbox.lock();
+        let at = state.waiting.binary_search_by_key(&self.number, |waiting| waiting.number);
+        at.is_ok_and(|at| state.waiting.remove(at).is_some())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
 }
 
 impl Outbox {
     /// Starts the one thread that writes to `output`.
     pub fn start(output: impl Write + Send + 'static) -> Self {
         let outbox = Self {
-            shared: Arc::new(Shared {
-                state: Mutex::default(),
-                filled: Condvar::new(),
-                changed: Notify::new(),
-                turn: Semaphore::new(1),
-            }),
+            shared: Arc::new(Shared { state: Mutex::default(), filled: Condvar::new(), changed: Notify::new() }),
         };
         let shared = outbox.shared.clone();
         let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
@@ -233,44 +300,38 @@ impl Outbox {
             return;
         }
         let was_empty = state.queued.is_empty();
-        state.queued.extend_from_slice(line);
-        state.queued.push(b'\n');
+        state.append(line);
         drop(state);
         if was_empty {
             self.shared.filled.notify_one();
         }
     }
 
-    /// Queues one line, waiting first while more than 256 KiB is unwritten.
-    pub async fn send(&self, line: &[u8]) {
-        // Whoever began to wait first goes first: one with much to say keeps nobody from a word.
-        let _turn = self.shared.turn.acquire().await;
-        self.below(ROOM).await;
-        self.push(line);
+    /// Queues one line; waits while more than 256 KiB is unwritten.
+    pub async fn send(&self, line: Vec<u8>) {
+        self.place(line).queued().await;
+    }
+
+    /// Gives one line its place: behind those that wait already, while more than 256 KiB is unwritten.
+    pub fn place(&self, line: Vec<u8>) -> Place {
+        let mut state = self.lock();
+        let number = state.next;
+        let mut place = Place { outbox: self.clone(), number, queued: None };
+        if state.closed || state.broken || (state.has_room() && state.waiting.is_empty()) {
+            drop(state);
+            self.push(&line);
+            return place;
+        }
+        let (queued, place_is_queued) = oneshot::channel();
+        state.next += 1;
+        state.waiting.push_back(Waiting { number, line, queued });
+        place.queued = Some(place_is_queued);
+        place
     }
 
     /// Waits while more than 16 MiB is unwritten.
     pub async fn drained(&self) {
-        self.below(FLOOD).await;
-    }
-
-    /// Waits until there is room for a message.
-    pub async fn room(&self) {
-        let _turn = self.shared.turn.acquire().await;
-        self.below(ROOM).await;
-    }
-
-    async fn below(&self, mark: usize) {
-        loop {
-            let changed = self.shared.changed.notified();
-            {
-                let state = self.lock();
-                if state.queued.len() + state.writing < mark || state.broken || state.closed {
-                    return;
-                }
-            }
-            changed.await;
-        }
+        self.until(|state| state.queued.len() + state.writing < FLOOD || state.broken || state.closed).await;
     }
 
     /// Completes when the other side has closed its end of our output.
@@ -280,7 +341,12 @@ impl Outbox {
 
     /// Takes no more lines; completes when everything queued is written (or cannot be).
     pub async fn close(&self) {
-        self.lock().closed = true;
+        let waiting = {
+            let mut state = self.lock();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(waiting);
         self.shared.filled.notify_one();
         self.until(|state| state.finished || state.broken).await;
     }
@@ -307,7 +373,6 @@ fn write(shared: &Shared, mut output: impl Write) {
     loop {
         {
             let mut state = shared.lock();
-            state.writing = 0;
             while state.queued.is_empty() && !state.closed {
                 state = shared.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
@@ -322,6 +387,7 @@ fn write(shared: &Shared, mut output: impl Write) {
             taken.shrink_to(256 << 10);
             std::mem::swap(&mut taken, &mut state.queued);
             state.writing = taken.len();
+            state.admit();
         }
         let written = output.write_all(&taken).and_then(|()| output.flush());
         if let Err(e) = written {
@@ -329,12 +395,17 @@ fn write(shared: &Shared, mut output: impl Write) {
             let mut state = shared.lock();
             state.broken = true;
             state.queued = Vec::new();
+            state.waiting.clear();
             state.writing = 0;
             drop(state);
             shared.changed.notify_waiters();
             return;
         }
-        shared.lock().writing = 0;
+        {
+            let mut state = shared.lock();
+            state.writing = 0;
+            state.admit();
+        }
         shared.changed.notify_waiters();
     }
 }
@@ -411,13 +482,13 @@ mod tests {
                 if n == 3 {
                     begun.notify_one();
                 }
-                own.send(&line).await;
+                own.send(line.clone()).await;
             }
         });
         flooding.notified().await;
         let other = tokio::spawn({
             let outbox = outbox.clone();
-            async move { outbox.send(b"b").await }
+            async move { outbox.send(b"b".to_vec()).await }
         });
         // It waits in its turn before anything is read.
         tokio::task::yield_now().await;
@@ -433,6 +504,30 @@ mod tests {
         assert_eq!(order.find('b'), Some(4), "{order}");
     }
 
+    /// What kept a whole process silent: a line of somebody who looks elsewhere.
+    #[tokio::test]
+    async fn who_is_not_polled_keeps_nobody_waiting() {
+        let (theirs, ours) = io::pipe().unwrap();
+        let outbox = Outbox::start(ours);
+        // Fills the pipe and the outbox.
+        while outbox.place(vec![b'a'; 100 << 10]).queued.is_none() {}
+        let mut asleep: Vec<Place> = (0..100).map(|_| outbox.place(b"b".to_vec())).collect();
+        let taken_back = outbox.place(b"c".to_vec());
+        let mut last = outbox.place(b"d".to_vec());
+        drop(taken_back);
+        assert!(asleep.remove(7).withdraw());
+        let reader = thread::spawn(move || {
+            let lines = io::BufRead::lines(io::BufReader::new(theirs));
+            lines.map(|line| line.unwrap().remove(0)).collect::<String>()
+        });
+        // Nobody has looked at the places before it.
+        last.queued().await;
+        assert!(!asleep[0].withdraw());
+        outbox.close().await;
+        drop(outbox);
+        assert_eq!(reader.join().unwrap().trim_start_matches('a'), format!("{}d", "b".repeat(99)));
+    }
+
     #[tokio::test]
     async fn a_reader_that_stops_stops_the_sender() {
         let (mut theirs, ours) = io::pipe().unwrap();
@@ -440,7 +535,7 @@ mod tests {
         let line = vec![b'x'; 75 << 10];
         let mut sent = 0;
         // The pipe holds 64 KiB, the outbox a little more than 256 KiB.
-        while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(&line)).await.is_ok() {
+        while tokio::time::timeout(std::time::Duration::from_millis(50), outbox.send(line.clone())).await.is_ok() {
             sent += 1;
         }
         assert!((3..8).contains(&sent), "{sent} lines were taken");

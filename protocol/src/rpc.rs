@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::acp::Method;
-use crate::lines::Outbox;
+use crate::lines::{Outbox, Place};
 
 /// JSON-RPC and ACP error codes.
 pub mod code {
@@ -323,7 +323,7 @@ impl Peer {
 
     /// Sends a notification; waits only while the other side is not reading.
     pub async fn notify<P: Serialize>(&self, method: &str, params: &P) {
-        self.outbox.send(&line(method, None, params)).await;
+        self.outbox.send(line(method, None, params)).await;
     }
 
     /// Calls the other side. There is no time limit unless the caller names one: a person may
@@ -348,10 +348,9 @@ impl Peer {
             calls.waiting.insert(id, tx);
             id
         };
-        let mut waiting = Waiting { peer: self, id, sent: false };
-        self.outbox.room().await;
-        self.outbox.push(&line(P::NAME, Some(id), params));
-        waiting.sent = true;
+        let place = self.outbox.place(line(P::NAME, Some(id), params));
+        let mut waiting = Waiting { peer: self, id, place };
+        waiting.place.queued().await;
         let answer = match limit {
             None => rx.await,
             Some(limit) => match tokio::time::timeout(limit, rx).await {
@@ -391,13 +390,13 @@ impl Peer {
 struct Waiting<'a> {
     peer: &'a Peer,
     id: u64,
-    sent: bool,
+    place: Place,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let unanswered = self.peer.lock().waiting.remove(&self.id).is_some();
-        if unanswered && self.sent {
+        if unanswered && !self.place.withdraw() {
             let params = serde_json::json!({ "requestId": self.id });
             self.peer.outbox.push(&line(crate::acp::CANCEL_REQUEST, None, &params));
         }

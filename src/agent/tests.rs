@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::builtin::AGENTS;
 use super::{Agents, Mode, show};
-use crate::config::{self, Loaded, trust};
+use crate::config::builtin::AGENTS;
+use crate::config::{self, Loaded};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::worktree::Worktree;
@@ -293,19 +293,4 @@ fn a_model_that_does_not_exist_is_told() {
         told,
         ["~/.config/adjutant/adjutant.json:1:11: model: there is no model acme/larg; did you mean \"acme/large\"?"]
     );
-}
-
-#[test]
-fn trust_knows_what_the_base_rules_ask_about() {
-    let set = agents("{}");
-    let base = super::builtin::base(&set.environment, &[] as &[&std::path::Path]);
-    for rule in base.0.iter().filter(|rule| rule.action != Action::Allow) {
-        assert!(trust::ASKED_BY_DEFAULT.contains(&rule.permission.as_str()), "{}", rule.permission);
-    }
-    let restricted: Vec<&str> = AGENTS
-        .iter()
-        .filter(|agent| agent.only.is_some() || !agent.guards.is_empty())
-        .map(|agent| agent.name)
-        .collect();
-    assert_eq!(restricted, trust::RESTRICTED);
 }

@@ -1,13 +1,14 @@
 //! `adjutant auth`: keys and logins that are kept. `adjutant acp --login`, which editors run in a
 //! terminal, is the same login with a question for the provider before it.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 
 use super::place::Here;
+use super::terminal;
 use crate::config::settings::{Provider, Secret, Settings};
 use crate::environment::Environment;
 use crate::model::auth::{Auth, Kept};
@@ -160,13 +161,12 @@ fn show(step: Step) {
 
 /// A line from somebody at the terminal; without an echo where it is secret.
 fn ask(question: &str, echo: bool) -> anyhow::Result<String> {
-    let mut terminal = std::io::stderr().lock();
-    write!(terminal, "{question}").and_then(|()| terminal.flush()).ok();
+    terminal::ask(question).ok();
     let quiet = if echo { None } else { Quiet::new() };
     let answer = line();
     if quiet.is_some() {
         drop(quiet);
-        writeln!(terminal).ok();
+        terminal::aside("");
     }
     answer
 }

@@ -21,7 +21,7 @@ pub(super) enum Verb {
 
 pub(super) fn config(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
     if matches!(verb, Verb::Schema) {
-        super::say(&config::schema_text());
+        super::terminal::json(&config::schema_text());
         return Ok(0);
     }
     let here = Here::read(Path::new("."), environment)?;

@@ -54,13 +54,14 @@ pub(super) async fn doctor(args: &Args, environment: &Environment) -> anyhow::Re
         Ok(here) => {
             config(&mut report, &here);
             sandbox(&mut report, &here, environment).await;
+            variables(&mut report, &here, environment);
             providers(&mut report, &here, environment).await;
         }
         Err(e) => report.broken.push(format!("{e:#}")),
     }
     report.keep("broken", json!(report.broken));
     if args.json {
-        super::say(&serde_json::to_string_pretty(&Value::Object(report.data))?);
+        super::terminal::json(&serde_json::to_string_pretty(&Value::Object(report.data))?);
     } else {
         let end = match report.broken.as_slice() {
             [] => vec!["\nEverything works.".to_owned()],
@@ -200,7 +201,10 @@ async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
     for (key, level) in [("readOnly", Level::ReadOnly), ("workspaceWrite", Level::WorkspaceWrite)] {
         let network = wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let (held, told) = match wish.mode {
-            SandboxMode::Off => (Held::none(level, vec![]), "off, by the settings".to_owned()),
+            SandboxMode::Off => (
+                Held::none(level, vec![]),
+                "off, by the settings: a command can do what you can do, and end adjutant".to_owned(),
+            ),
             SandboxMode::Auto | SandboxMode::Required => {
                 let held = (*sandbox.held(level).await).clone();
                 let told = held.words(network);
@@ -223,6 +227,7 @@ async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
             "network": network || !held.offline,
             "controlFilesProtected": held.control,
             "modesProtected": held.modes,
+            "signalsKept": held.signals,
             "failed": failed,
         });
         if let Some(Value::Object(all)) = report.data.get_mut("sandbox") {
@@ -234,6 +239,21 @@ async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
                 .push(format!("a sandbox is required and none holds for {} commands; none are run", level.as_str()));
         }
     }
+}
+
+/// What commands and servers do not get of the environment.
+fn variables(report: &mut Report, here: &Here, environment: &Environment) {
+    let out = here.loaded.settings.variables.left_out(environment);
+    let shown: Vec<String> = out.iter().map(|name| crate::text::escaped(name)).collect();
+    let told = match shown.as_slice() {
+        [] => "commands get all of it".to_owned(),
+        names => format!(
+            "commands do not get {} (`environment.pass` in the settings names what they should)",
+            names.join(", ")
+        ),
+    };
+    report.say("environment", &told);
+    report.keep("environment", json!({ "leftOut": out }));
 }
 
 async fn providers(report: &mut Report, here: &Here, environment: &Environment) {

@@ -2,11 +2,16 @@
 //! of tracing-subscriber). Nothing is logged to standard error or output. What is logged are
 //! shapes and names, never bodies or keys.
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::environment::{Environment, private_dir};
+use crate::environment::{Environment, private_dir, private_file};
+use crate::text;
 
 /// Starts logging when `ADJUTANT_LOG` asks for it; warnings and errors are logged without asking.
 /// Logging ends when the guard is dropped. Where no file can be made there is no log: that is no
@@ -14,13 +19,7 @@ use crate::environment::{Environment, private_dir};
 pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
     let dir = environment.dirs.state.join("log");
     private_dir(&dir).ok()?;
-    let file = tracing_appender::rolling::Builder::new()
-        .rotation(tracing_appender::rolling::Rotation::DAILY)
-        .filename_prefix("adjutant")
-        .filename_suffix("log")
-        .max_log_files(7)
-        .build(&dir)
-        .ok()?;
+    let file = Daily { environment: environment.clone(), dir, open: None };
     // The default queue takes 4 MB of memory at once.
     let (writer, guard) = NonBlockingBuilder::default().buffered_lines_limit(1024).finish(file);
     let log = tracing_subscriber::fmt().with_writer(writer).with_ansi(false);
@@ -31,13 +30,54 @@ pub(super) fn start(environment: &Environment) -> Option<WorkerGuard> {
         Some(Err(_)) | None => log.with_max_level(LevelFilter::WARN).try_init(),
     }
     .ok()?;
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        tracing::error!("panic: {info}");
-        // A panic is caught and answered; only a debugging session wants it on standard error.
-        if cfg!(test) {
-            default(info);
-        }
-    }));
+    // A panic is caught and answered: from here on nobody wants it on standard error.
+    std::panic::set_hook(Box::new(|info| tracing::error!("panic: {info}")));
     Some(guard)
+}
+
+/// How many files are kept, one for each day.
+const KEPT: usize = 7;
+
+/// A file for each day, readable by its owner alone. What is logged is cleaned like what is shown:
+/// whoever looks at a log does so at a terminal.
+struct Daily {
+    environment: Environment,
+    dir: PathBuf,
+    /// The day, and its file.
+    open: Option<(String, File)>,
+}
+
+impl Daily {
+    fn file(&mut self) -> io::Result<&mut File> {
+        let day = self.environment.now().iso().get(..10).unwrap_or_default().to_owned();
+        if self.open.as_ref().is_none_or(|(opened, _)| *opened != day) {
+            let path = self.dir.join(format!("adjutant.{day}.log"));
+            let file = private_file().create(true).append(true).open(path)?;
+            self.open = Some((day, file));
+            self.forget();
+        }
+        self.open.as_mut().map(|(_, file)| file).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Removes all but the newest files.
+    fn forget(&self) {
+        let ours = |name: &str| name.starts_with("adjutant.") && name.ends_with(".log");
+        let names = std::fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let mut names: Vec<_> = names.filter(|name| name.to_str().is_some_and(ours)).collect();
+        names.sort();
+        for name in names.iter().rev().skip(KEPT) {
+            std::fs::remove_file(self.dir.join(name)).ok();
+        }
+    }
+}
+
+impl Write for Daily {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.file()?.write_all(text::shown(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.open.as_mut().map_or(Ok(()), |(_, file)| file.flush())
+    }
 }

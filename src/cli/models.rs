@@ -64,7 +64,7 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     let of = |facts: &Facts| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
     if args.json {
         let list: Vec<Value> = providers.iter().map(|facts| in_json(facts, &of(facts))).collect();
-        super::say(&serde_json::to_string_pretty(&json!({ "default": default, "providers": list }))?);
+        super::terminal::json(&serde_json::to_string_pretty(&json!({ "default": default, "providers": list }))?);
         return Ok(0);
     }
     let mut text = String::new();

@@ -1,15 +1,16 @@
 //! `adjutant permissions`: what is allowed here, why, and what was granted.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::environment::Environment;
-use crate::permission::check::{Policy, check_line};
+use crate::permission::check::check_line;
 use crate::permission::explain::explain;
-use crate::permission::{Place, Rules, command_need, evaluate};
+use crate::permission::paths::{self, Access, Barred};
+use crate::permission::{Need, Place, Policy, Rules, command_need, evaluate};
 use crate::store::{Grant, Store};
 
 /// What to do with the permissions.
@@ -31,13 +32,22 @@ pub(super) enum Verb {
         #[arg(long)]
         agent: Option<String>,
     },
-    /// Say what would become of a command line, and why. Nothing is run.
+    /// Say what would become of a command line, or of reading or changing a file, and why. Nothing is
+    /// run.
+    #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
-        /// The agent that would run it.
+        /// The agent that would do it.
         #[arg(long, default_value = "build")]
         agent: String,
+        /// A file that would be read.
+        #[arg(long, group = "what", value_name = "PATH")]
+        read: Option<String>,
+        /// A file that would be made, changed or removed.
+        #[arg(long, group = "what", value_name = "PATH")]
+        edit: Option<String>,
         /// The command line.
-        command: String,
+        #[arg(group = "what")]
+        command: Option<String>,
     },
     /// Judge JSON lines from standard input, one answer each: {"id", "bash", "cwd"}, {"id",
     /// "permission": "edit", "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
@@ -55,11 +65,16 @@ pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow
     match verb {
         Verb::List { all } => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
-        Verb::Explain { agent, command } => {
+        Verb::Explain { agent, read, edit, command } => {
             let policy = policy(&agent, environment)?;
-            let need = command_need(&command, &policy.place);
-            let verdict = evaluate(&policy.rules, &policy.grants, &need);
-            super::say(&explain(&verdict, &need, &policy.rules));
+            let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
+            let needs = match (&path, command) {
+                (Some((access, path)), _) => path_needs(&policy, *access, path),
+                (None, command) => vec![command_need(&command.unwrap_or_default(), &policy.place)],
+            };
+            for need in &needs {
+                super::say(&explain(&evaluate(&policy.rules, &policy.grants, need), need, &policy.rules));
+            }
             Ok(0)
         }
         Verb::Check { agent, config } => {
@@ -87,15 +102,27 @@ fn policy(agent: &str, environment: &Environment) -> anyhow::Result<Policy> {
     Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), private, place })
 }
 
+/// What a file tool would need; says so where it would refuse.
+fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
+    match paths::admit(policy, access, path) {
+        Ok(located) => located.needs(access),
+        Err(Barred::Denied(denied)) => vec![denied.0],
+        Err(Barred::Refused(refusal)) => {
+            super::say(&format!("refused: {refusal}"));
+            vec![]
+        }
+    }
+}
+
 fn check(policy: &Policy) -> anyhow::Result<u8> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = super::terminal::Lines::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;
         if !line.trim().is_empty() {
-            writeln!(out, "{}", check_line(policy, &line))?;
+            out.line(&check_line(policy, &line))?;
         }
     }
-    out.flush()?;
+    out.end()?;
     Ok(0)
 }
 

@@ -2,16 +2,14 @@
 //! an editor sees is what is printed here, no more and no less.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use protocol::acp::{NewSession, ProtocolVersion, v1};
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer};
@@ -20,7 +18,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::form;
+use super::terminal::{self, Screen};
+use super::{form, input};
 use crate::editor::ask::YES;
 use crate::editor::initialize::ALONE;
 use crate::editor::prompt::{SCHEMA, STRUCTURED, WORDS, of_ours, own};
@@ -67,8 +66,8 @@ impl Args {
     }
 }
 
-/// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(120);
+/// The largest prompt and the largest schema, in bytes.
+const LARGEST: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -130,14 +129,14 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
 
 fn words(prompt: &[String]) -> anyhow::Result<String> {
     if prompt == ["-"] {
-        return io::read_to_string(io::stdin()).context("standard input cannot be read");
+        return input::read(Path::new("-"), LARGEST);
     }
     Ok(prompt.join(" "))
 }
 
 fn schema(path: &Path) -> anyhow::Result<Value> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{name} cannot be read"))?;
+    let text = input::file(path, LARGEST)?;
     let schema = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON"))?;
     match StructuredOutput::new(&schema) {
         Ok(_) => Ok(schema),
@@ -196,7 +195,7 @@ async fn converse(
         match of_ours(response.meta.as_ref(), STRUCTURED) {
             Some(result) if args.format == Format::Text => {
                 client.finish();
-                out(format!("{result:#}\n").as_bytes());
+                terminal::json(&format!("{result:#}"));
                 return Ok(0);
             }
             Some(_) => return Ok(0),
@@ -213,7 +212,7 @@ async fn converse(
                 if response.stop_reason == v1::StopReason::EndTurn && why.is_empty() {
                     return Err(none);
                 }
-                client.screen().aside(&format!("adjutant: {none}"));
+                client.screen.aside(&format!("adjutant: {none}"));
             }
         }
     }
@@ -245,8 +244,7 @@ fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
     tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
             if let Line::Text(text) = &line {
-                out(text);
-                out(b"\n");
+                terminal::json(&String::from_utf8_lossy(text));
             }
             if tx.send(line).await.is_err() {
                 break;
@@ -254,12 +252,6 @@ fn tee(mut lines: mpsc::Receiver<Line>, print: bool) -> mpsc::Receiver<Line> {
         }
     });
     rx
-}
-
-/// Writes to standard output. When nobody reads it any more there is nobody to tell.
-fn out(bytes: &[u8]) {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).ok();
 }
 
 /// The client's side: prints what comes, answers what is asked.
@@ -271,37 +263,24 @@ struct Client {
     deny: bool,
     /// Something was asked for and rejected.
     rejected: AtomicBool,
+    screen: Screen,
     // Std mutexes: leaves, never held across an await.
-    screen: Mutex<Screen>,
+    /// The message whose words were printed last.
+    message: Mutex<Option<v1::MessageId>>,
     /// What runs in the background.
     background: Mutex<BTreeSet<String>>,
 }
 
-/// What is on the terminal.
-struct Screen {
-    spinner: Option<ProgressBar>,
-    /// The message whose words were printed last.
-    message: Option<v1::MessageId>,
-    /// The last thing printed ended a line.
-    at_start: bool,
-}
-
 impl Client {
     fn new(args: &Args) -> Self {
-        let spinner = (args.format == Format::Text && io::stderr().is_terminal()).then(ProgressBar::new_spinner);
-        if let Some(spinner) = &spinner
-            && let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
-        {
-            spinner.set_style(style);
-        }
-        let screen = Screen { spinner, message: None, at_start: true };
         Self {
             format: args.format,
             silent: args.schema.is_some(),
             allow: args.allow,
             deny: args.deny,
             rejected: AtomicBool::new(false),
-            screen: Mutex::new(screen),
+            screen: Screen::new(args.format == Format::Text),
+            message: Mutex::default(),
             background: Mutex::default(),
         }
     }
@@ -311,17 +290,9 @@ impl Client {
         self.format == Format::Text && !self.allow && !self.deny && io::stdin().is_terminal()
     }
 
-    fn screen(&self) -> MutexGuard<'_, Screen> {
-        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows that work has begun.
     fn busy(&self) {
-        let screen = self.screen();
-        if let Some(spinner) = &screen.spinner {
-            spinner.set_message("thinking");
-            spinner.enable_steady_tick(TICK);
-        }
+        self.screen.busy("thinking");
     }
 
     /// Says what ends with the run, which somebody may have hoped would go on.
@@ -329,23 +300,16 @@ impl Client {
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
         if self.format == Format::Text && !background.is_empty() {
             let ids: Vec<&str> = background.iter().map(String::as_str).collect();
-            let mut screen = self.screen();
-            if !screen.at_start {
-                out(b"\n");
-                screen.at_start = true;
-            }
-            screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
+            self.screen.end_line();
+            self.screen.aside(&format!("note: what runs in the background ends with this run: {}", ids.join(", ")));
         }
     }
 
     /// Leaves the terminal as it should be.
     fn finish(&self) {
-        let mut screen = self.screen();
-        if let Some(spinner) = screen.spinner.take() {
-            spinner.finish_and_clear();
-        }
-        if self.format == Format::Text && !screen.at_start {
-            out(b"\n");
+        self.screen.finish();
+        if self.format == Format::Text {
+            self.screen.end_line();
         }
     }
 
@@ -354,10 +318,10 @@ impl Client {
         if client.format == Format::Json {
             return;
         }
-        let mut screen = client.screen();
+        let screen = &client.screen;
         match note.update {
             v1::SessionUpdate::AgentMessageChunk(_) if client.silent => {}
-            v1::SessionUpdate::AgentMessageChunk(chunk) => screen.words(chunk),
+            v1::SessionUpdate::AgentMessageChunk(chunk) => client.words(chunk),
             v1::SessionUpdate::ToolCall(call) => screen.doing(&call.title),
             v1::SessionUpdate::ToolCallUpdate(update) => {
                 if let Some(facts) = &update.fields.raw_output
@@ -386,6 +350,19 @@ impl Client {
             }
             _ => {}
         }
+    }
+
+    /// Prints more of the answer.
+    fn words(&self, chunk: v1::ContentChunk) {
+        let v1::ContentBlock::Text(text) = chunk.content else {
+            return;
+        };
+        let mut message = self.message.lock().unwrap_or_else(PoisonError::into_inner);
+        if message.is_some() && *message != chunk.message_id {
+            self.screen.paragraph();
+        }
+        *message = chunk.message_id;
+        self.screen.words(&text.text);
     }
 
     /// session/request_permission.
@@ -427,7 +404,7 @@ impl Client {
             {
                 client.rejected.store(true, Ordering::Relaxed);
                 let title = request.tool_call.fields.title.clone().unwrap_or_default();
-                client.screen().aside(&format!("rejected: {title}"));
+                client.screen.aside(&format!("rejected: {title}"));
             }
             Ok(v1::RequestPermissionResponse::new(match chosen {
                 Some(option) => {
@@ -459,23 +436,11 @@ impl Client {
 
     /// Shows a text and waits for a line; none at the end of the input.
     fn typed(&self, text: &str) -> Option<String> {
-        // Not held while the user thinks: updates go on.
-        let spinner = self.screen().spinner.clone();
-        if let Some(spinner) = &spinner {
-            spinner.disable_steady_tick();
-        }
-        let answer = || -> io::Result<String> {
-            let mut stderr = io::stderr().lock();
-            write!(stderr, "{text}> ")?;
-            stderr.flush()?;
+        let line = self.screen.ask(&format!("{text}> "), || {
             let mut line = String::new();
             io::stdin().read_line(&mut line)?;
             Ok(line)
-        };
-        let line = answer();
-        if let Some(spinner) = &spinner {
-            spinner.enable_steady_tick(TICK);
-        }
+        });
         line.ok().filter(|line| !line.is_empty())
     }
 
@@ -519,47 +484,5 @@ impl Client {
             "" | "n" | "no" => (Kind::RejectOnce, None),
             words => (Kind::RejectOnce, Some(words.to_owned())),
         })
-    }
-}
-
-impl Screen {
-    /// Prints more of the answer.
-    fn words(&mut self, chunk: v1::ContentChunk) {
-        let v1::ContentBlock::Text(text) = chunk.content else {
-            return;
-        };
-        if self.message.is_some() && self.message != chunk.message_id {
-            out(if self.at_start { b"\n" } else { b"\n\n" });
-        }
-        self.message = chunk.message_id;
-        self.at_start = text.text.ends_with('\n');
-        match &self.spinner {
-            Some(spinner) => spinner.suspend(|| out(text.text.as_bytes())),
-            None => out(text.text.as_bytes()),
-        }
-    }
-
-    /// Something is being done.
-    fn doing(&self, title: &str) {
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(title.to_owned());
-        }
-    }
-
-    /// A call has got its title: a line of its own on a terminal, nothing in a pipe.
-    fn did(&mut self, title: &str) {
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(title.to_owned());
-            spinner.println(format!("• {title}"));
-        }
-    }
-
-    /// Says something beside the answer.
-    fn aside(&self, text: &str) {
-        let write = || writeln!(io::stderr().lock(), "{text}").ok();
-        match &self.spinner {
-            Some(spinner) => spinner.suspend(write),
-            None => write(),
-        };
     }
 }

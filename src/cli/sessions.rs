@@ -2,18 +2,21 @@
 
 mod files;
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
+use super::{input, terminal};
 use crate::environment::{Environment, Timestamp};
 use crate::export;
 use crate::id::SessionId;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
 use crate::store::{self, Record, Store, Stored};
+
+/// The largest export that is taken in, in bytes.
+const LARGEST: u64 = 256 << 20;
 
 /// What to do with the sessions. A session is named by its id, by the beginning of it, or by `last`.
 #[derive(Debug, clap::Subcommand)]
@@ -163,9 +166,11 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
                 Format::Html => export::html::page(&shown(stored), home.as_deref()),
             };
             match output {
+                None if format == Format::Json => terminal::json(&text),
                 None => super::say(&text),
                 Some(file) => {
-                    std::fs::write(&file, text).with_context(|| format!("{} cannot be written", file.display()))?;
+                    let written = crate::environment::private_note(&file, text.as_bytes());
+                    written.with_context(|| format!("{} cannot be written", file.display()))?;
                 }
             }
             Ok(0)
@@ -224,7 +229,11 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
     let more = records.len().saturating_sub(limit);
     records.truncate(limit);
     for record in &records {
-        super::say(&if json { serde_json::to_string(record)? } else { line(record, all) });
+        if json {
+            terminal::json(&serde_json::to_string(record)?);
+        } else {
+            super::say(&line(record, all));
+        }
     }
     if records.is_empty() && !json {
         super::say(if all {
@@ -280,15 +289,11 @@ async fn find(store: &Store, name: &str, environment: &Environment) -> anyhow::R
 }
 
 async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Option<&Path>) -> anyhow::Result<u8> {
-    let mut text = String::new();
-    if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
-    } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    }
+    let text = input::read(file, LARGEST)?;
     let mut stored = export::json::import(&text)?;
     // What it delegated to is not in the file, nor is who delegated to it.
     stored.record.parent = None;
+    stored.record.title = stored.record.title.as_deref().map(crate::session::title::tidy);
     if let Some(cwd) = cwd {
         stored.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} is not there", cwd.display()))?;
     }

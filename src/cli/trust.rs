@@ -1,6 +1,6 @@
 //! `adjutant trust`: what a project's files may run and loosen.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -14,14 +14,27 @@ use super::place::Here;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// List what was said about which project.
-    #[arg(long, conflicts_with_all = ["revoke", "dir"])]
+    #[arg(long, conflicts_with_all = ["revoke", "yes", "no", "dir"])]
     list: bool,
     /// Forget what was said about the project.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["yes", "no"])]
     revoke: bool,
+    /// Trust the project without a question.
+    #[arg(long, conflicts_with = "no")]
+    yes: bool,
+    /// Do not, and be asked no more.
+    #[arg(long)]
+    no: bool,
     /// A directory of the project.
     #[arg(default_value = ".")]
     dir: PathBuf,
+}
+
+impl Args {
+    /// Whether nothing is decided.
+    pub(super) fn only_lists(&self) -> bool {
+        self.list
+    }
 }
 
 pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
@@ -37,31 +50,47 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
         return Ok(0);
     }
     let review = &here.loaded.trust;
+    let wants = review.list();
     match review.decision {
         Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
-        Decision::Trusted => super::say(&format!("{} is trusted:\n{}", root.display(), review.list())),
-        Decision::Unasked | Decision::Refused => {
-            super::say(&format!("The files of {} would do this:\n{}", root.display(), review.list()));
-            if std::io::stdin().is_terminal() && !agreed(root)? {
-                super::say("Not trusted: these stay off.");
-                return Ok(0);
-            }
-            let kept = Store::open(environment).decide(root, review, true, environment.now());
+        Decision::Trusted if !args.no => super::say(&format!("{} is trusted:\n{wants}", root.display())),
+        Decision::Trusted | Decision::Unasked | Decision::Refused => {
+            super::say(&format!("The files of {} would do this:\n{wants}", root.display()));
+            let answer = match (args.yes, args.no) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ if std::io::stdin().is_terminal() && super::terminal::is_watched() => asked(root)?,
+                _ => None,
+            };
+            let Some(yes) = answer else {
+                let state = if review.decision == Decision::Refused { "Not trusted" } else { "Nothing was said yet" };
+                super::say(&format!(
+                    "{state}: these stay off. `adjutant trust --yes` turns them on, `--no` asks no more."
+                ));
+                return Ok(u8::from(review.decision == Decision::Unasked));
+            };
+            let kept = Store::open(environment).decide(root, review, yes, environment.now());
             kept.context("the answer cannot be kept")?;
-            super::say("Trusted. `adjutant trust --revoke` takes it back; a change of any of these asks again.");
+            super::say(if yes {
+                "Trusted. `adjutant trust --revoke` takes it back; a change of any of these asks again."
+            } else {
+                "Not trusted: these stay off."
+            });
         }
     }
     Ok(0)
 }
 
-/// Asks at the terminal.
-fn agreed(root: &Path) -> anyhow::Result<bool> {
-    let mut out = std::io::stdout().lock();
-    write!(out, "Trust {}? [y/N] ", root.display())?;
-    out.flush()?;
+/// Asks at the terminal. None: no word was said.
+fn asked(root: &Path) -> anyhow::Result<Option<bool>> {
+    super::terminal::ask(&format!("Trust {}? [y/n] ", root.display()))?;
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
-    Ok(matches!(line.trim(), "y" | "yes"))
+    Ok(match line.trim().to_lowercase().as_str() {
+        "y" | "yes" => Some(true),
+        "n" | "no" => Some(false),
+        _ => None,
+    })
 }
 
 fn list(environment: &Environment) -> u8 {

@@ -80,6 +80,9 @@ pub(crate) struct File {
     /// What the system forbids the commands of an agent, beyond what is asked: `auto` where it can,
     /// `required` runs no commands where it cannot, `off`; or an object. Default: `auto`.
     pub sandbox: Option<Sandbox>,
+    /// Which variables of your environment commands and MCP servers get, beyond those that the usual
+    /// tools need. Read from your own files only.
+    pub environment: Option<Variables>,
     /// What the web is to the agents.
     pub webfetch: Option<Webfetch>,
     /// Formatters that run after an edit: true for the usual ones, or by name.
@@ -755,6 +758,18 @@ pub(crate) struct SandboxOptions {
     /// sandbox keeps it from writing and from the network. Rules of yours that ask or deny, secrets and
     /// what cannot be understood ask all the same. Default: false.
     pub unattended: Option<bool>,
+}
+
+/// Which variables commands get.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(inline)]
+pub(crate) struct Variables {
+    /// Names, or patterns such as `MY_PROJECT_*`, of variables that are given too. One that looks like a
+    /// key or a password has to be named in full. `adjutant doctor` lists what is left out.
+    pub pass: Option<Vec<String>>,
+    /// Names or patterns of variables that are not given, whatever else is said.
+    pub drop: Option<Vec<String>>,
 }
 
 /// What the web is to the agents.

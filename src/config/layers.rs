@@ -200,9 +200,16 @@ impl Layers<'_, '_> {
             let text = "a project cannot say that it is trusted; it is ignored";
             self.disk.problems.push(Problem::warning(&node.at, "trust", text));
         }
+        if origin.project && node.take("environment").is_some() {
+            let text = "which of your variables commands get is for you to say, not for a project; it is ignored";
+            self.disk.problems.push(Problem::warning(&node.at, "environment", text));
+        }
         if origin.project && node.take("budget").is_some() {
             let text = "what a turn may cost is for you to say, not for a project; it is ignored";
             self.disk.problems.push(Problem::warning(&node.at, "budget", text));
+        }
+        if origin.project {
+            super::trust::drop_variables(&mut node, &mut self.disk.problems);
         }
         self.told.push(Told { origin: origin.clone(), node });
     }

@@ -114,7 +114,7 @@ pub(crate) fn command(
 pub(crate) fn page(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<Node>, String, Place)> {
     let mut text = disk.read(origin)?;
     if origin.project {
-        let (seen, removed) = super::unseen::visible(&text);
+        let (seen, removed) = crate::text::visible(&text);
         if removed > 0 {
             let some = if removed == 1 {
                 "1 invisible character is".to_owned()

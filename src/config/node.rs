@@ -130,6 +130,11 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Self> {
+        self.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
+    }
+
     /// The value at the end of a way of keys.
     pub fn at(&self, way: &[&str]) -> Option<&Self> {
         way.iter().try_fold(self, |node, key| node.get(key))

@@ -14,6 +14,7 @@ use super::settings::{
 };
 use crate::environment::Environment;
 use crate::message::ModelRef;
+use crate::process::Variables;
 
 /// Makes settings of a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
@@ -44,6 +45,13 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         steer: file.steer.unwrap_or(defaults.steer),
         trust_all: file.trust == Some(file::Trust::All),
         sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
+        variables: file
+            .environment
+            .map(|variables| Variables {
+                pass: variables.pass.unwrap_or_default(),
+                drop: variables.drop.unwrap_or_default(),
+            })
+            .unwrap_or_default(),
         webfetch_private: file.webfetch.and_then(|webfetch| webfetch.private).unwrap_or_default(),
         formatter: switch(file.formatter),
         lsp: switch(file.lsp),
@@ -328,6 +336,7 @@ impl Told<'_> {
             source: self.source(&way),
             place: self.tree.at(&way).map(|node| node.at.clone()),
             untrusted: false,
+            lent: false,
             name,
         })
     }

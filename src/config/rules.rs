@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::node::{Entry, Node, Place, Value};
 use super::problem::{Problem, Severity, nearest};
-use crate::permission::{Action, Rule, Rules, lint, wildcard};
+use crate::permission::{Action, Rule, Rules, laxer, lint, wildcard};
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
@@ -137,21 +137,17 @@ fn hidden(entries: &[&Entry], way: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The rules of `under` that `over` may not loosen: `over` came with a project, `under` is the
-/// user's own. Every deny of the user's stands again after the project's rules, and with it what the
-/// user excepted from it.
-pub(crate) fn denies_kept(under: &Rules) -> Rules {
-    let mut kept: Vec<Rule> = Vec::new();
-    for rule in &under.0 {
-        let excepts = |deny: &Rule| {
-            deny.action == Action::Deny
-                && (deny.permission == "*" || deny.permission == rule.permission || rule.permission == "*")
-        };
-        if rule.action == Action::Deny || kept.iter().any(excepts) {
-            kept.push(rule.clone());
+/// The rules of the user that a project's may not loosen: every deny, and what the user excepted from
+/// those before it. They stand again after the project's rules.
+pub(crate) fn denies_kept(user: &Rules) -> Rules {
+    let mut kept = Rules::default();
+    for rule in &user.0 {
+        let with = kept.clone().then(&Rules(vec![rule.clone()]));
+        if rule.action == Action::Deny || laxer(&with, &[&kept], Action::Deny).is_some() {
+            kept = with;
         }
     }
-    Rules(kept)
+    kept
 }
 
 #[cfg(test)]

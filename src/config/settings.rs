@@ -11,6 +11,7 @@ use super::node::Place;
 pub use super::provider::{Limits, Login, Model, Price, Provider, Rates, Secret};
 use crate::message::ModelRef;
 use crate::permission::Rules;
+use crate::process::Variables;
 
 /// Everything the user wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +70,8 @@ pub struct Settings {
     pub trusted: bool,
     /// What the system is to forbid commands.
     pub sandbox: Sandbox,
+    /// Which of the user's variables commands and servers get.
+    pub variables: Variables,
     /// Hosts of this machine and its network that may be fetched from.
     pub webfetch_private: Vec<String>,
     /// Formatters.
@@ -119,6 +122,7 @@ impl Default for Settings {
             trust_all: false,
             trusted: false,
             sandbox: Sandbox::default(),
+            variables: Variables::default(),
             webfetch_private: Vec::new(),
             formatter: Switch::Off,
             lsp: Switch::Off,
@@ -282,6 +286,9 @@ pub struct Command {
     pub place: Option<Place>,
     /// It came with a project that is not trusted: its shell inserts are left as they are.
     pub untrusted: bool,
+    /// A project that is not trusted has a say in which agent answers: one that may do more than the
+    /// session's does not.
+    pub lent: bool,
 }
 
 /// Where to look for skills.

@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::covered::{self, Covered};
 use super::disk::Use;
 use super::layers::Told;
+use super::loosen::{self, Piece};
 use super::node::{Node, Place, Value};
-use super::rules;
+use super::problem::Problem;
 use crate::environment::{Environment, Timestamp, private_dir};
-use crate::permission::{Action, Rules};
+use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
 
 /// Why something needs trust.
@@ -74,20 +76,17 @@ pub struct Item {
     pub detail: String,
     /// Where it is written.
     pub place: Place,
-    /// The project's own files that the command line names.
-    pub(crate) named: Named,
-}
-
-/// Files of the project: which, and a digest of what is in them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Named {
-    pub(crate) files: Vec<PathBuf>,
-    content: String,
+    /// The project's own files that run.
+    pub(crate) covered: Covered,
 }
 
 impl std::fmt::Display for Item {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}: {} ({})", self.kind.as_str(), self.key, self.detail, self.place.short())
+        write!(f, "{} {}: {} ({})", self.kind.as_str(), self.key, self.detail, self.place.short())?;
+        if !self.covered.besides.is_empty() {
+            write!(f, "; not covered: {}", self.covered.besides.join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -148,19 +147,21 @@ impl Review {
     }
 }
 
-/// The keys for which the built-in rules do not simply allow; a project that allows one of these
-/// loosens something even where the user has no rules.
-pub const ASKED_BY_DEFAULT: [&str; 7] =
-    ["*", "external_directory", "doom_loop", "read", "question", "plan_enter", "plan_exit"];
-
-/// The built-in agents that are restricted by more than the general rules.
-pub const RESTRICTED: [&str; 7] = ["plan", "general", "explore", "scout", "compaction", "title", "summary"];
-
 /// Finds everything in project layers that needs trust.
-pub(crate) fn review(told: &[Told], uses: &[Use], user: &Rules, worktree: &Worktree, home: Option<&Path>) -> Vec<Item> {
+pub(crate) fn review(
+    told: &[Told],
+    uses: &[Use],
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> Vec<Item> {
     let mut found = Vec::new();
     for told in told.iter().filter(|told| told.origin.project) {
-        needs(&told.node, user, worktree, home, &mut |item| found.push(item));
+        needs(&told.node, worktree, cwd, &mut |item| found.push(item));
+    }
+    for piece in loosen::loosening(told, environment, worktree) {
+        let Piece { key, detail, place, .. } = piece;
+        found.push(Item { kind: Kind::Permission, key, detail, place, covered: Covered::default() });
     }
     for used in uses {
         found.push(Item {
@@ -168,76 +169,56 @@ pub(crate) fn review(told: &[Told], uses: &[Use], user: &Rules, worktree: &Workt
             key: used.key.clone(),
             detail: used.what.clone(),
             place: used.at.clone(),
-            named: Named::default(),
+            covered: Covered::default(),
         });
     }
     found
 }
 
-fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, found: &mut dyn FnMut(Item)) {
-    let mut push = |kind: Kind, key: String, detail: String, place: &Place, named: Named| {
-        found(Item { kind, key, detail, place: place.clone(), named });
+fn needs(node: &Node, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+    let mut push = |kind: Kind, key: String, detail: String, place: &Place, covered: Covered| {
+        found(Item { kind, key, detail, place: place.clone(), covered });
     };
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_only_off(&entry.node) {
             let command = command_line(&entry.node, "command");
             let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
             let detail = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
-            let named = named_files(&entry.node, "command", worktree);
-            push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, named);
+            let covered = runs(&entry.node, worktree, cwd);
+            push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
         }
     }
     for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer)] {
         let Some(tools) = node.get(key) else { continue };
         if tools.as_bool() == Some(true) {
-            push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Named::default());
+            push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Covered::default());
         }
         for entry in tools.entries() {
             if entry.node.get("disabled").and_then(Node::as_bool) != Some(true) {
                 let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-                let named = named_files(&entry.node, "command", worktree);
-                push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, named);
+                let covered = runs(&entry.node, worktree, cwd);
+                push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
             }
         }
     }
     if let Some(shell) = node.get("shell") {
-        push(Kind::Shell, "shell".into(), shell.as_text().unwrap_or_default().into(), &shell.at, Named::default());
+        let text = shell.as_text().unwrap_or_default();
+        let covered = covered::covered(&[text], &starts(None, worktree, cwd), &worktree.root);
+        push(Kind::Shell, "shell".into(), text.into(), &shell.at, covered);
     }
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
-        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, Named::default());
+        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, Covered::default());
     }
     if let Some(webfetch) = node.get("webfetch") {
         let detail = webfetch.get("private").map(|private| private.to_json().to_string()).unwrap_or_default();
-        push(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at, Named::default());
+        push(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at, Covered::default());
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
-            push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, Named::default());
-        }
-    }
-    for rule in node.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default().0 {
-        if loosens(&rule.permission, rule.action, user) {
-            let detail = format!("{} {}: allow", rule.permission, rule.pattern);
-            let at = node.get("permission").map_or(&node.at, |node| &node.at);
-            push(Kind::Permission, format!("permission.{}", rule.permission), detail, at, Named::default());
-        }
-    }
-    for agent in node.get("agent").map(Node::entries).unwrap_or_default() {
-        let Some(permission) = agent.node.get("permission") else { continue };
-        for rule in rules::rules(permission, home).0 {
-            let restricted = RESTRICTED.contains(&agent.key.as_str()) && rule.action != Action::Deny;
-            if restricted || loosens(&rule.permission, rule.action, user) {
-                let action = if rule.action == Action::Ask { "ask" } else { "allow" };
-                let detail = format!("{} {}: {action}", rule.permission, rule.pattern);
-                push(
-                    Kind::Permission,
-                    format!("agent.{}.permission", agent.key),
-                    detail,
-                    &permission.at,
-                    Named::default(),
-                );
-            }
+            let words: Vec<&str> = insert.split_whitespace().collect();
+            let covered = covered::covered(&words, &starts(None, worktree, cwd), &worktree.root);
+            push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, covered);
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
@@ -251,7 +232,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
                 format!("provider.{}.{}", provider.key, way.join(".")),
                 detail,
                 &value.at,
-                Named::default(),
+                Covered::default(),
             );
         }
     }
@@ -259,7 +240,7 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
         let Some(Value::List(list)) = node.at(way).map(|node| &node.value) else { return };
         for item in list {
             if let Some(text) = item.as_text().filter(|text| is_elsewhere(text, worktree)) {
-                push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, Named::default());
+                push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, Covered::default());
             }
         }
     };
@@ -275,21 +256,29 @@ fn needs(node: &Node, user: &Rules, worktree: &Worktree, home: Option<&Path>, fo
                 format!("references.{}", entry.key),
                 format!("read {detail}"),
                 &entry.at,
-                Named::default(),
+                Covered::default(),
             );
         }
     }
 }
 
-/// Takes out of a project layer whatever `review` names.
-pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Worktree) {
-    let node = &mut told.node;
+/// Takes out of the project's layers whatever `review` names. What loosens is found again once all
+/// else is gone, so that nothing relies on what went.
+pub(crate) fn strip(told: &mut [Told], uses: &[Use], environment: &Environment, worktree: &Worktree) {
+    for told in told.iter_mut().filter(|told| told.origin.project) {
+        strip_layer(&mut told.node, uses, worktree);
+    }
+    let pieces = loosen::loosening(told, environment, worktree);
+    loosen::remove(told, &pieces);
+}
+
+fn strip_layer(node: &mut Node, uses: &[Use], worktree: &Worktree) {
     drop_uses(node, uses);
-    if let Some(mcp) = entry_mut(node, "mcp").and_then(Node::entries_mut) {
+    if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_only_off(&entry.node));
     }
     for key in ["formatter", "lsp"] {
-        let Some(tools) = entry_mut(node, key) else { continue };
+        let Some(tools) = node.get_mut(key) else { continue };
         if tools.as_bool() == Some(true) {
             node.take(key);
         } else if let Some(entries) = tools.entries_mut() {
@@ -305,21 +294,10 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
         node.take("sandbox");
     }
     node.take("webfetch");
-    if let Some(permission) = entry_mut(node, "permission") {
-        tighten(permission, &|permission, action| !loosens(permission, action, user));
-    }
-    for agent in entry_mut(node, "agent").and_then(Node::entries_mut).into_iter().flatten() {
-        let restricted = RESTRICTED.contains(&agent.key.as_str());
-        if let Some(permission) = entry_mut(&mut agent.node, "permission") {
-            let keep =
-                |key: &str, action: Action| !loosens(key, action, user) && (!restricted || action == Action::Deny);
-            tighten(permission, &keep);
-        }
-    }
-    for provider in entry_mut(node, "provider").and_then(Node::entries_mut).into_iter().flatten() {
+    for provider in node.get_mut("provider").and_then(Node::entries_mut).into_iter().flatten() {
         for way in provider_ways(&provider.node) {
             if let Some((last, above)) = way.split_last() {
-                let above = above.iter().try_fold(&mut provider.node, |node, key| entry_mut(node, key));
+                let above = above.iter().try_fold(&mut provider.node, |node, key| node.get_mut(key));
                 if let Some(above) = above {
                     above.take(last);
                 }
@@ -327,12 +305,12 @@ pub(crate) fn strip(told: &mut Told, uses: &[Use], user: &Rules, worktree: &Work
         }
     }
     for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
-        let list = way.iter().try_fold(&mut *node, |node, key| entry_mut(node, key));
+        let list = way.iter().try_fold(&mut *node, |node, key| node.get_mut(key));
         if let Some(Value::List(list)) = list.map(|node| &mut node.value) {
             list.retain(|item| !item.as_text().is_some_and(|text| is_elsewhere(text, worktree)));
         }
     }
-    if let Some(references) = entry_mut(node, "references").and_then(Node::entries_mut) {
+    if let Some(references) = node.get_mut("references").and_then(Node::entries_mut) {
         references.retain(|entry| !reference_elsewhere(&entry.node, worktree));
     }
 }
@@ -343,10 +321,6 @@ pub(crate) fn widens(sandbox: &Node) -> bool {
     let mode = sandbox.get("mode").unwrap_or(sandbox).as_text();
     let on = |key: &str| sandbox.get(key).and_then(Node::as_bool) == Some(true);
     mode != Some("required") || on("network") || on("unattended") || sandbox.get("writable").is_some()
-}
-
-fn entry_mut<'a>(node: &'a mut Node, key: &str) -> Option<&'a mut Node> {
-    node.entries_mut()?.iter_mut().find(|entry| entry.key == key).map(|entry| &mut entry.node)
 }
 
 /// Removes every value that was filled in from outside the project.
@@ -367,28 +341,6 @@ fn drop_uses(node: &mut Node, uses: &[Use]) {
         }
         _ => {}
     }
-}
-
-/// Removes rules that may not stay.
-fn tighten(permission: &mut Node, keep: &dyn Fn(&str, Action) -> bool) {
-    let stays = |key: &str, node: &Node| node.as_text().and_then(rules::action).is_none_or(|action| keep(key, action));
-    let Some(entries) = permission.entries_mut() else { return };
-    entries.retain_mut(|entry| {
-        if let Some(patterns) = entry.node.entries_mut() {
-            let key = entry.key.clone();
-            patterns.retain(|pattern| stays(&key, &pattern.node));
-            return !patterns.is_empty();
-        }
-        stays(&entry.key, &entry.node)
-    });
-}
-
-/// Whether an allow for a permission could turn an ask or a deny of the user's or of the program's
-/// into an allow.
-fn loosens(permission: &str, action: Action, user: &Rules) -> bool {
-    let meets = |other: &str| other == "*" || permission.contains('*') || other.contains('*') || other == permission;
-    let restricted = || user.0.iter().any(|rule| rule.action != Action::Allow && meets(&rule.permission));
-    action == Action::Allow && (ASKED_BY_DEFAULT.contains(&permission) || permission.contains('*') || restricted())
 }
 
 fn is_only_off(server: &Node) -> bool {
@@ -417,30 +369,38 @@ fn described(mut detail: String, node: &Node) -> String {
     detail
 }
 
-/// The project's files that a command line names: what runs is in them.
-fn named_files(node: &Node, key: &str, worktree: &Worktree) -> Named {
-    let mut named = Named::default();
-    let Some(Value::List(words)) = node.get(key).map(|node| &node.value) else { return named };
-    for word in words.iter().filter_map(Node::as_text).take(32) {
-        let path = worktree.root.join(word);
-        let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= 4 << 20);
-        if small
-            && path.starts_with(&worktree.root)
-            && let Ok(bytes) = std::fs::read(&path)
-        {
-            named.content.push_str(&hex(&bytes));
-            named.files.push(path);
-        }
-    }
-    named
+/// The project's files that a program of the settings runs.
+fn runs(node: &Node, worktree: &Worktree, cwd: &Path) -> Covered {
+    let Some(Value::List(words)) = node.get("command").map(|node| &node.value) else { return Covered::default() };
+    let words: Vec<&str> = words.iter().filter_map(Node::as_text).collect();
+    covered::covered(&words, &starts(node.get("cwd").and_then(Node::as_text), worktree, cwd), &worktree.root)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    digest.as_ref().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+/// Where a program may start: relative directories are the session's, which may be any of the project.
+fn starts(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
+    let mut starts: Vec<PathBuf> = [worktree.root.as_path(), cwd]
+        .iter()
+        .map(|base| own.map_or(base.to_path_buf(), |own| base.join(own)))
+        .collect();
+    starts.dedup();
+    starts
+}
+
+/// Takes the variables out of a project's programs that make programs run something else: no consent to
+/// a program is one to what a variable slips into it.
+pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
+    for (kind, variables) in [("mcp", "environment"), ("formatter", "environment"), ("lsp", "env")] {
+        for entry in node.get_mut(kind).and_then(Node::entries_mut).into_iter().flatten() {
+            let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else { continue };
+            set.retain(|variable| {
+                let Some(danger) = variable_danger(&variable.key) else { return true };
+                let key = format!("{kind}.{}.{variables}.{}", entry.key, variable.key);
+                let text = format!("a project cannot set {}: it {danger}; it is left out", variable.key);
+                problems.push(Problem::warning(&variable.at, key, text));
+                false
+            });
+        }
+    }
 }
 
 /// The parts of a provider that decide where requests go and with which key.
@@ -496,11 +456,11 @@ pub fn shell_inserts(template: &str) -> Vec<&str> {
 pub(crate) fn digest(items: &[Item]) -> String {
     let mut lines: Vec<String> = items
         .iter()
-        .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.named.content))
+        .map(|item| format!("{}\u{1}{}\u{1}{}\u{1}{}", item.kind.as_str(), item.key, item.detail, item.covered.content))
         .collect();
     lines.sort();
     lines.dedup();
-    hex(lines.join("\u{2}").as_bytes())
+    covered::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
 }
 
 /// What the user said about projects, in the user's own data directory.

@@ -41,7 +41,11 @@ pub fn question(session: &SessionId, ask: &Ask, seen: &Seen) -> v1::RequestPermi
         options.push(v1::PermissionOption::new(ALWAYS, format!("Always allow {shown}"), AllowAlways));
     }
     options.push(v1::PermissionOption::new(REJECT, "Reject", RejectOnce));
-    v1::RequestPermissionRequest::new(session.share(), update::question(&ask.show, &reason, seen), options)
+    v1::RequestPermissionRequest::new(
+        session.share(),
+        update::question(&ask.show, &crate::text::shown(&reason), seen),
+        options,
+    )
 }
 
 /// Asks, and gives the answer to whoever waits for it. When nobody waits any more — a grant, a
@@ -82,7 +86,7 @@ pub(super) fn words(chosen: &v1::SelectedPermissionOutcome) -> Option<String> {
 pub fn choice(session: &SessionId, choose: &Choose, seen: &Seen) -> v1::RequestPermissionRequest {
     use v1::PermissionOptionKind::{AllowAlways, RejectOnce};
     let show = CallUpdate {
-        title: Some(choose.title.clone()),
+        title: Some(crate::text::escaped(&choose.title)),
         kind: Some(Kind::Other),
         progress: Some(Progress::Pending),
         input: Some(choose.facts.clone()),
@@ -92,7 +96,11 @@ pub fn choice(session: &SessionId, choose: &Choose, seen: &Seen) -> v1::RequestP
         v1::PermissionOption::new(YES, choose.yes, AllowAlways),
         v1::PermissionOption::new(NO, choose.no, RejectOnce),
     ];
-    v1::RequestPermissionRequest::new(session.share(), update::question(&show, &choose.text, seen), options)
+    v1::RequestPermissionRequest::new(
+        session.share(),
+        update::question(&show, &crate::text::shown(&choose.text), seen),
+        options,
+    )
 }
 
 /// Asks it. Only an answer that was offered is one.

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use protocol::acp::v1;
-use protocol::rpc;
 use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
 use super::options;
-use super::server::Server;
+use super::server::{Chosen, Server};
 use crate::session::Handle;
+use crate::session::handle::Written;
 
 /// The modes of a session, for the editor.
 pub fn modes(session: &Handle) -> v1::SessionModeState {
     let one = |agent: &Arc<crate::agent::Agent>| {
         let mode = v1::SessionMode::new(agent.name.clone(), options::capitalised(&agent.name));
         match &agent.description {
-            Some(text) => mode.description(text.clone()),
+            Some(text) => mode.description(crate::text::shown(text).into_owned()),
             None => mode,
         }
     };
@@ -28,14 +28,11 @@ pub fn modes(session: &Handle) -> v1::SessionModeState {
 pub fn set_mode(server: &Arc<Server>, cx: Cx, request: v1::SetSessionModeRequest) -> Reply<v1::SetSessionModeResponse> {
     let (own, id) = (server.clone(), request.session_id.0.clone());
     server.when_open(&id, move || {
-        let server = &own;
-        let chosen = || {
-            let session = server.session(&request.session_id.0)?;
-            choose(&session, &request.mode_id.0)?;
-            cx.after(options::announce_options(server.clone(), session, Some(request.mode_id.0.to_string())));
-            Ok::<_, Refusal>(v1::SetSessionModeResponse::default())
-        };
-        chosen().map_err(rpc::Error::from)
+        let session = own.session(&request.session_id.0)?;
+        let written = choose(&session, &request.mode_id.0)?;
+        let mode = Some(request.mode_id.0.to_string());
+        cx.after(options::announce_options(own, session.clone(), mode));
+        Ok(Chosen { response: v1::SetSessionModeResponse::default(), kept: Some((session, written)) })
     })
 }
 
@@ -43,7 +40,7 @@ pub fn set_mode(server: &Arc<Server>, cx: Cx, request: v1::SetSessionModeRequest
 ///
 /// # Errors
 /// [`Refusal::Invalid`], naming the modes there are.
-pub fn choose(session: &Handle, mode: &str) -> Result<(), Refusal> {
+pub fn choose(session: &Handle, mode: &str) -> Result<Written, Refusal> {
     let modes = session.base().agents.modes();
     if !modes.iter().any(|agent| agent.name == mode) {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();

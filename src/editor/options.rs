@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use protocol::acp::{Empty, SetModel, v1};
-use protocol::rpc;
 use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
 use super::modes;
-use super::server::Server;
+use super::server::{Chosen, Server};
 use super::update;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
+use crate::session::handle::Written;
 use crate::turn::{Choice, frame};
 
 const MODE: &str = "mode";
@@ -93,7 +93,7 @@ fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
     let one = |agent: &Arc<crate::agent::Agent>| {
         let option = v1::SessionConfigSelectOption::new(agent.name.clone(), capitalised(&agent.name));
         match &agent.description {
-            Some(text) => option.description(text.clone()),
+            Some(text) => option.description(crate::text::shown(text).into_owned()),
             None => option,
         }
     };
@@ -138,82 +138,82 @@ pub fn set_config_option(
     cx: Cx,
     request: v1::SetSessionConfigOptionRequest,
 ) -> Reply<v1::SetSessionConfigOptionResponse> {
-    let (own, id) = (server.clone(), request.session_id.0.clone());
-    server.when_open(&id, move || {
-        let server = &own;
-        let set = || {
-            let session = server.session(&request.session_id.0)?;
-            let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
-                return Err(Refusal::Invalid("the value of this option is a text".into()));
-            };
-            let value: &str = &value.0;
-            let (mut mode, mut model, mut steer) = (None, None, None);
-            match &*request.config_id.0 {
-                MODE => {
-                    modes::choose(&session, value)?;
-                    mode = Some(value);
-                    cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
-                }
-                MODEL => {
-                    model = Some(choose_model(&session, value)?);
-                }
-                EFFORT => {
-                    let now = current_model(&session);
-                    let known =
-                        session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
-                    if value != DEFAULT && !known.iter().any(|effort| effort == value) {
-                        let known = known.join(", ");
-                        return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
-                    }
-                    let effort = (value != DEFAULT).then(|| value.to_owned());
-                    let chosen = ModelRef { effort, ..now };
-                    session.choose_model(chosen.clone())?;
-                    model = Some(chosen);
-                }
-                STEER => {
-                    let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
-                        return Err(Refusal::Invalid("there is on and off".into()));
-                    };
-                    session.choose_steer(*word == "on")?;
-                    steer = Some(*word == "on");
-                }
-                _ => {
-                    return Err(Refusal::Invalid(format!(
-                        "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
-                    )));
-                }
-            }
-            Ok(v1::SetSessionConfigOptionResponse::new(options_with(&session, mode, model.as_ref(), steer)))
+    let (server, id) = (server.clone(), request.session_id.0.clone());
+    server.clone().when_open(&id, move || {
+        let session = server.session(&request.session_id.0)?;
+        let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
+            return Err(Refusal::Invalid("the value of this option is a text".into()));
         };
-        set().map_err(rpc::Error::from)
+        let value: &str = &value.0;
+        let (mut mode, mut model, mut steer) = (None, None, None);
+        let written = match &*request.config_id.0 {
+            MODE => {
+                let written = modes::choose(&session, value)?;
+                mode = Some(value);
+                cx.after(announce_mode(server, session.clone(), value.to_owned()));
+                Some(written)
+            }
+            MODEL => {
+                let (chosen, written) = choose_model(&session, value)?;
+                model = Some(chosen);
+                Some(written)
+            }
+            EFFORT => {
+                let now = current_model(&session);
+                let known =
+                    session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+                if value != DEFAULT && !known.iter().any(|effort| effort == value) {
+                    let known = known.join(", ");
+                    return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+                }
+                let effort = (value != DEFAULT).then(|| value.to_owned());
+                let chosen = ModelRef { effort, ..now };
+                let written = session.choose_model(chosen.clone())?;
+                model = Some(chosen);
+                Some(written)
+            }
+            STEER => {
+                let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
+                    return Err(Refusal::Invalid("there is on and off".into()));
+                };
+                session.choose_steer(*word == "on")?;
+                steer = Some(*word == "on");
+                None
+            }
+            _ => {
+                return Err(Refusal::Invalid(format!(
+                    "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
+                )));
+            }
+        };
+        let options = options_with(&session, mode, model.as_ref(), steer);
+        let response = v1::SetSessionConfigOptionResponse::new(options);
+        Ok(Chosen { response, kept: written.map(|written| (session, written)) })
     })
 }
 
 /// session/set_model, for the editors that still call it. They may choose the model that is chosen
 /// already, and must not lose the effort by it.
 pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
-    let (own, id) = (server.clone(), request.session_id.0.clone());
-    server.when_open(&id, move || {
-        let server = &own;
-        let set = || {
-            let session = server.session(&request.session_id.0)?;
-            if current_model(&session).to_string() != request.model_id {
-                let model = choose_model(&session, &request.model_id)?;
-                cx.after(announce_model(server.clone(), session, model));
-            }
-            Ok::<_, Refusal>(Empty {})
-        };
-        set().map_err(rpc::Error::from)
+    let (server, id) = (server.clone(), request.session_id.0.clone());
+    server.clone().when_open(&id, move || {
+        let session = server.session(&request.session_id.0)?;
+        if current_model(&session).to_string() == request.model_id {
+            return Ok(Chosen { response: Empty {}, kept: None });
+        }
+        let (model, written) = choose_model(&session, &request.model_id)?;
+        cx.after(announce_model(server, session.clone(), model));
+        Ok(Chosen { response: Empty {}, kept: Some((session, written)) })
     })
 }
 
 /// Chooses a model, if there is such a one.
-fn choose_model(session: &Handle, model: &str) -> Result<ModelRef, Refusal> {
+fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, Written), Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
     session.base().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
-    session.choose_model(chosen.clone())?;
-    Ok(chosen)
+    let written = session.choose_model(chosen.clone())?;
+    Ok((chosen, written))
 }
 
 /// Tells the editor the options with this model: after the model was set by other means.

@@ -198,6 +198,7 @@ impl<'a> Door<'a> {
 
     /// Shows what has come up, in order. Words of one part that wait together go out together.
     async fn show(&mut self, batch: &mut Vec<Up>) {
+        self.kept(batch).await;
         let mut ups = batch.drain(..).peekable();
         while let Some(up) = ups.next() {
             match up {
@@ -225,6 +226,25 @@ impl<'a> Door<'a> {
                 Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
                 Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
             }
+        }
+    }
+
+    /// Waits until what is told of now survives the end of the process. It was written before it came up;
+    /// of words that grow, the store has nearly all.
+    async fn kept(&mut self, batch: &[Up]) {
+        let mut sessions: Vec<SessionId> = Vec::new();
+        for up in batch {
+            let (session, event) = match up {
+                Up::Event(Event::Within { session, event }) => (session, &**event),
+                Up::Event(event) => (self.id(), event),
+                _ => continue,
+            };
+            if event.is_kept() && !sessions.contains(session) {
+                sessions.push(session.clone());
+            }
+        }
+        for session in sessions {
+            self.server.shared.store.handed_over(&session).await;
         }
     }
 

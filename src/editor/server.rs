@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::error::Refusal;
 use super::update::Shows;
 use crate::id::SessionId;
+use crate::session::handle::{Busy, Written};
 use crate::session::{Handle, Shared};
 use crate::tool::Files;
 
@@ -73,6 +74,14 @@ impl Drop for Opening {
     fn drop(&mut self) {
         self.server.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
+}
+
+/// What a choice of the user's is answered with, and what is to be kept before.
+pub struct Chosen<R> {
+    /// The answer.
+    pub response: R,
+    /// The session, and its word that it has written the choice down; none where nothing is kept.
+    pub kept: Option<(Handle, Written)>,
 }
 
 /// What the editor said it can do.
@@ -160,18 +169,42 @@ impl Server {
     }
 
     /// Does something with a session: at once, or when it has been opened, where that is happening.
-    pub fn when_open<R: 'static>(
-        &self,
+    ///
+    /// The reply comes when what was chosen is kept.
+    pub fn when_open<R: Send + 'static>(
+        self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce() -> Result<R, rpc::Error> + Send + 'static,
+        work: impl FnOnce() -> Result<Chosen<R>, Refusal> + Send + 'static,
     ) -> Reply<R> {
+        let server = self.clone();
         match self.wait(id) {
-            None => Reply::now(work()),
+            None => match work() {
+                Ok(Chosen { response, kept: None }) => Reply::now(Ok(response)),
+                Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
+                Err(refusal) => Reply::now(Err(refusal.into())),
+            },
             Some(wait) => Reply::later(async move {
                 wait.over().await;
-                work()
+                Ok(server.settled(work()?).await?)
             }),
         }
+    }
+
+    async fn settled<R>(&self, chosen: Chosen<R>) -> Result<R, Refusal> {
+        if let Some((session, written)) = chosen.kept {
+            self.kept(&session, written).await?;
+        }
+        Ok(chosen.response)
+    }
+
+    /// Waits until something the user chose in a session survives the end of the process.
+    ///
+    /// # Errors
+    /// The session ended before it was written down.
+    pub async fn kept(&self, session: &Handle, written: Written) -> Result<(), Refusal> {
+        written.await.map_err(|_| Busy::Closed)?;
+        self.shared.store.handed_over(&session.id).await;
+        Ok(())
     }
 
     /// Cancels what waits for a session to be opened.

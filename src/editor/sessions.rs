@@ -21,7 +21,7 @@ use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::message::Content;
-use crate::session::handle::Work;
+use crate::session::handle::{Work, Written};
 use crate::session::open::{OpenError, Opened, Place, same_directory};
 use crate::session::{Handle, title};
 use crate::store::{self, Changed, Cursor, Record};
@@ -195,21 +195,29 @@ pub fn set_title(
 ) -> Reply<v1::SetSessionTitleResponse> {
     let id = SessionId::new(request.session_id.0.clone());
     let title = title::tidy(&request.title);
-    let live = server.session(id.as_str()).ok();
+    // Before this returns: of two titles the later one stays.
+    let renamed = rename(server, &id, &title);
     let server = server.clone();
     Reply::later(async move {
-        if title.is_empty() {
-            return Err(Refusal::Invalid("a title has words".into()).into());
-        }
-        if !id.is_well_formed() {
-            return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()).into());
-        }
-        match live {
-            Some(live) => live.rename(&title).map_err(Refusal::from)?,
+        match renamed? {
+            Some((live, written)) => server.kept(&live, written).await?,
             None => drop(server.shared.store.rename(&id, &title).await.map_err(Refusal::from)?),
         }
         Ok(v1::SetSessionTitleResponse::new(title))
     })
+}
+
+/// Gives a session its title if it is open here.
+fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, Written)>, Refusal> {
+    if title.is_empty() {
+        return Err(Refusal::Invalid("a title has words".into()));
+    }
+    if !id.is_well_formed() {
+        return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()));
+    }
+    let Ok(live) = server.session(id.as_str()) else { return Ok(None) };
+    let written = live.rename(title)?;
+    Ok(Some((live, written)))
 }
 
 /// session/status: whether a session is in use here, or only kept. Subagents at work count as in use.

@@ -191,15 +191,17 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut See
             Severity::Error => v1::NoticeSeverity::Error,
         };
         let notice = v1::Notice::new(severity, crate::text::title(title));
-        return v1::SessionUpdate::Notice(notice.description(details.map(str::to_owned)));
+        return v1::SessionUpdate::Notice(
+            notice.description(details.map(|details| crate::text::shown(details).into_owned())),
+        );
     }
     seen.asides += 1;
     let text = match details {
         Some(details) => format!("{title} {details}\n\n"),
         None => format!("{title}\n\n"),
     };
-    let chunk =
-        v1::ContentChunk::new(text.as_str().into()).message_id(v1::MessageId::new(format!("aside-{}", seen.asides)));
+    let chunk = v1::ContentChunk::new((&*crate::text::shown(&text)).into())
+        .message_id(v1::MessageId::new(format!("aside-{}", seen.asides)));
     v1::SessionUpdate::AgentThoughtChunk(chunk)
 }
 

@@ -83,7 +83,8 @@ pub fn page(stored: &Stored, home: Option<&str>) -> String {
         Esc(stored.record.id.as_str()),
         env!("CARGO_PKG_VERSION")
     );
-    out
+    // Directions and the like would show something else than what was said.
+    crate::text::shown(&out).into_owned()
 }
 
 /// Numbers what can be jumped to.

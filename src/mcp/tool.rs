@@ -20,6 +20,9 @@ use crate::tool::{AnyTool, Boxed, Context, Description, Failure, Output, Prepare
 const NAME: usize = 64;
 /// What a server may say about one tool, or about itself, in characters.
 pub(super) const WORDS: usize = 10_000;
+/// How many times its limit a call may take, however often the server says that it goes on: an hour where the limit
+/// is a minute.
+const ALTOGETHER: u32 = 60;
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
@@ -134,7 +137,10 @@ async fn call(
 ) -> Result<Output, Failure> {
     let failed = |e: rmcp::ServiceError| Failure::Tell(format!("The MCP server {server} failed: {e}"));
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let options = PeerRequestOptions::with_timeout(limit).reset_timeout_on_progress();
+    // Each word of progress starts the limit again, but not for ever.
+    let options = PeerRequestOptions::with_timeout(limit)
+        .reset_timeout_on_progress()
+        .with_max_total_timeout(limit.saturating_mul(ALTOGETHER));
     let handle = peer.send_cancellable_request(request, options).await.map_err(failed)?;
     let id = handle.id.clone();
     let answer = tokio::select! {

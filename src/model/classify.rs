@@ -138,6 +138,40 @@ const OVERFLOW: &[&str] = &[
     "n_ctx",
 ];
 
+/// Whether words of any kind say that what was sent has more tokens than fit: the input is named, its size is, and
+/// that it is too much. What is said of the answer's length, or of a field's, is something else.
+fn too_long(words: &str) -> bool {
+    let tokens: Vec<&str> = words.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let names = |any: &[&str]| tokens.iter().any(|word| any.contains(word));
+    let says = |any: &[&str]| any.iter().any(|part| words.contains(part));
+    let input = names(&["prompt", "prompts", "input", "inputs", "context", "conversation", "sequence"])
+        || says(&["model length", "model's length", "total number of tokens"]);
+    let size = names(&["token", "tokens", "context", "window"]) || (names(&["prompt"]) && names(&["length"]));
+    let too_much = says(&[
+        "exceed",
+        "longer than",
+        "larger than",
+        "greater than",
+        "more than the",
+        "too long",
+        "too large",
+        "too many tokens",
+        "must be <=",
+        "must be less",
+        "must have less",
+        "must have at most",
+        "overflow",
+        "over the limit",
+        "over the maximum",
+        "does not fit",
+        "do not fit",
+        "doesn't fit",
+        "maximum model length",
+    ]);
+    // Validators begin like this when a parameter is wrong.
+    input && size && too_much && !says(&["should be", "should have"])
+}
+
 const QUOTA: &[&str] = &[
     "insufficient_quota",
     "exceeded your current quota",
@@ -195,7 +229,10 @@ fn kind(hints: &Hints) -> Kind {
         "request_too_large",
         "exceed_context_size_error",
     ]);
-    if overflow_code || status == 413 || (status != 429 && !rate && status < 500 && hints.says(OVERFLOW)) {
+    if overflow_code
+        || status == 413
+        || (status != 429 && !rate && status < 500 && (hints.says(OVERFLOW) || too_long(&hints.words)))
+    {
         return Kind::Overflow;
     }
     let quota = status == 402

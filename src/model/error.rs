@@ -51,6 +51,9 @@ pub enum Error {
     /// What came could not be understood, or the end was missing.
     #[error("{0}")]
     Garbled(String),
+    /// The answer has outgrown what an answer may be, and was not read to its end.
+    #[error("{0}")]
+    TooMuch(String),
 }
 
 impl Error {
@@ -77,6 +80,7 @@ impl Error {
             Self::Network(m) => Self::Network(word(m)),
             Self::Stalled(limit) => Self::Stalled(limit),
             Self::Garbled(m) => Self::Garbled(word(m)),
+            Self::TooMuch(m) => Self::TooMuch(word(m)),
         }
     }
 
@@ -106,7 +110,7 @@ impl Error {
             Self::RateLimited { .. } => {
                 (FaultKind::Provider, "Wait a moment and send the prompt again, or choose another model.")
             }
-            Self::Overloaded { .. } | Self::Stalled(_) => {
+            Self::Overloaded { .. } | Self::Stalled(_) | Self::TooMuch(_) => {
                 (FaultKind::Provider, "Send the prompt again, or choose another model.")
             }
             Self::BadRequest(_) => (FaultKind::Provider, "Check the model's name and options in the configuration."),

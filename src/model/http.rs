@@ -4,7 +4,7 @@
 //! without one was cut off and is an error, however politely the connection was closed. Nothing
 //! here is a task: the stream does the work when it is polled, and dropping it hangs up.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -374,10 +374,32 @@ struct Reading<S> {
     events: u64,
     ready: VecDeque<Delta>,
     fresh: Vec<Delta>,
+    /// Bytes and calls of the answer so far.
+    size: usize,
+    calls: HashSet<usize>,
     fault: Option<Error>,
     over: bool,
     /// The answer is over, the body perhaps not.
     open: bool,
+}
+
+/// The most bytes of words, reasoning and arguments that an answer may have: eight times what the longest answers
+/// of today's models come to.
+const LONGEST_ANSWER: usize = 8 << 20;
+/// The most calls an answer may have. People's agents make ten at once; what makes more than this never ends.
+const MOST_CALLS: usize = 2_048;
+
+fn oversized(who: &str, bytes: usize, calls: usize) -> Option<Error> {
+    let what = if bytes > LONGEST_ANSWER {
+        format!("larger than {} MiB", LONGEST_ANSWER >> 20)
+    } else if calls > MOST_CALLS {
+        format!("made of more than {MOST_CALLS} calls")
+    } else {
+        return None;
+    };
+    Some(Error::TooMuch(format!(
+        "The answer of {who} was {what}. It was cut off there, and none of its calls was run."
+    )))
 }
 
 /// What the body turned out to be.
@@ -412,6 +434,8 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> Reading<S>
             events: 0,
             ready: VecDeque::new(),
             fresh: Vec::new(),
+            size: 0,
+            calls: HashSet::new(),
             fault: None,
             over: false,
             open: false,
@@ -526,9 +550,20 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> Reading<S>
         flow
     }
 
-    /// Queues what was decoded. Pieces of one block that came in one packet become one piece.
+    /// Queues what was decoded. Pieces of one block that came in one packet become one piece. Of an answer that
+    /// outgrows its limits the rest is dropped, and the connection with it.
     fn pass_on(&mut self) {
         for delta in self.fresh.drain(..) {
+            match &delta {
+                Delta::Text { text, .. } | Delta::Reasoning { text, .. } => self.size += text.len(),
+                Delta::Arguments { json, .. } => self.size += json.len(),
+                Delta::Call { index, .. } => drop(self.calls.insert(*index)),
+                Delta::Provider { .. } | Delta::Usage(_) | Delta::Finish(_) => {}
+            }
+            if let Some(fault) = oversized(&self.who, self.size, self.calls.len()) {
+                (self.fault, self.over, self.open) = (Some(fault), true, false);
+                return;
+            }
             match (self.ready.back_mut(), delta) {
                 (Some(Delta::Text { index: a, text }), Delta::Text { index: b, text: more }) if *a == b => {
                     text.push_str(&more)

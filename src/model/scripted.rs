@@ -57,6 +57,15 @@ impl Script {
         self
     }
 
+    /// The same, and then this, before its end.
+    #[cfg(test)]
+    #[must_use]
+    pub fn then(mut self, delta: Delta) -> Self {
+        let end = self.pieces.iter().position(|piece| matches!(piece, Ok(Delta::Finish(_))));
+        self.pieces.insert(end.unwrap_or(self.pieces.len()), Ok(delta));
+        self
+    }
+
     /// The same, with another end.
     #[must_use]
     pub fn then_ends(mut self, finish: Finish) -> Self {

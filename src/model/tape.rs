@@ -27,7 +27,7 @@ use super::http::{self, Limits};
 use super::wire::{Call, Knobs, Target};
 use super::{Answer, Error, Model, Provider, Request, classify, platform};
 use crate::config::settings::{Rates, Secret};
-use crate::environment::{Environment, Timestamp, private_dir};
+use crate::environment::{Environment, Timestamp, private_dir, private_file};
 use crate::message::ModelRef;
 
 /// Headers worth keeping; all others may hold keys.
@@ -177,12 +177,15 @@ impl Tape {
 
     /// The next file that is not there yet, whoever else is recording.
     fn open(dir: &Path) -> io::Result<File> {
-        private_dir(dir)?;
+        // One that the user has made stays as it is: it may be `/tmp`.
+        if !dir.is_dir() {
+            private_dir(dir)?;
+        }
         let taken = std::fs::read_dir(dir)?.count();
         let mut number = taken + 1;
         loop {
             let path = dir.join(format!("{number:04}.jsonl"));
-            match File::options().append(true).create_new(true).open(path) {
+            match private_file().append(true).create_new(true).open(path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 done => return done,
             }

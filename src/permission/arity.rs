@@ -1,4 +1,4 @@
-//! How many words of a command say what it does (behaviour 2.8): `git commit -m x` is `git commit`,
+//! How many words of a command say what it does: `git commit -m x` is `git commit`,
 //! `npm run dev --x` is `npm run dev`.
 
 const ONE: [&str; 25] = [

@@ -3,22 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::paths::{self, Access, PathVerdict};
+use super::paths::{self, Access, Found, PathVerdict, Refusal};
 use super::url::{self, UrlVerdict};
-use super::{Place, Rule, Rules, command_need, evaluate, explain};
-
-/// What lines are judged by.
-#[derive(Debug, Clone, Default)]
-pub struct Policy {
-    /// The rules of the agent.
-    pub rules: Rules,
-    /// What was granted before.
-    pub grants: Rules,
-    /// Hosts of this machine and network that may be fetched from.
-    pub private: Vec<String>,
-    /// Where it is judged; a line may name another cwd.
-    pub place: Place,
-}
+use super::{Need, Place, Policy, Rule, command_need, evaluate, explain};
 
 #[derive(Deserialize)]
 struct Question {
@@ -33,7 +20,8 @@ struct Question {
 }
 
 /// Judges one line: `{"id", "bash", "cwd"?}`, `{"id", "permission": "edit", "path"}`,
-/// `{"id", "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. The answer has
+/// `{"id", "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. With `path`, the
+/// permission may be that of any file tool, and `pattern` is what it searches for. The answer has
 /// `id`, `verdict`, `rule`, `units` and `reason`; a line that cannot be read is answered with
 /// `verdict: "refuse"`.
 pub fn check_line(policy: &Policy, line: &str) -> String {
@@ -44,13 +32,17 @@ pub fn check_line(policy: &Policy, line: &str) -> String {
         }
     };
     let id = &question.id;
-    let mut elsewhere = None;
-    if let Some(cwd) = &question.cwd {
-        elsewhere = Some(Place { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() });
-    }
-    let place = elsewhere.as_ref().unwrap_or(&policy.place);
+    let elsewhere;
+    let policy = match &question.cwd {
+        Some(cwd) => {
+            let place = Place { cwd: policy.place.cwd.join(cwd), ..policy.place.clone() };
+            elsewhere = Policy { place, ..policy.clone() };
+            &elsewhere
+        }
+        None => policy,
+    };
     if let Some(command) = &question.bash {
-        let verdict = evaluate(&policy.rules, &policy.grants, &command_need(command, place));
+        let verdict = evaluate(&policy.rules, &policy.grants, &command_need(command, &policy.place));
         let units: Vec<Value> = verdict
             .units
             .iter()
@@ -70,9 +62,10 @@ pub fn check_line(policy: &Policy, line: &str) -> String {
     }
     let permission = question.permission.as_deref().unwrap_or_default();
     if let Some(path) = &question.path {
-        let access = if matches!(permission, "edit" | "write") { Access::Edit } else { Access::Read };
-        return match paths::judge_path(&policy.rules, access, path, place) {
-            PathVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], reason),
+        return match path_verdict(policy, permission, path, question.pattern.as_deref()) {
+            PathVerdict::Judged(verdict) => {
+                answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
+            }
             PathVerdict::Refused(refusal) => answer(id, "refuse", None, &[], Some(refusal.to_string())),
         };
     }
@@ -87,9 +80,33 @@ pub fn check_line(policy: &Policy, line: &str) -> String {
             "there is nothing to judge: give \"bash\", or \"permission\" with \"path\", \"url\" or \"pattern\"";
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
-    let need = super::Need::new(permission, question.pattern.as_deref().unwrap_or("*"));
+    let need = Need::new(permission, question.pattern.as_deref().unwrap_or("*"));
     let verdict = evaluate(&policy.rules, &policy.grants, &need);
     answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
+}
+
+/// What becomes of a file tool's call. Searches need a permission of their own, and list what is below
+/// a directory; to search one file is to read it.
+fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&str>) -> PathVerdict {
+    match super::rule::modern(permission).unwrap_or(permission) {
+        "edit" => paths::judge_path(policy, Access::Edit, path, vec![]),
+        tool @ ("list" | "glob" | "grep") => {
+            let found = paths::locate(path, &policy.place);
+            let directory = found.as_ref().is_ok_and(|found| found.found == Found::Directory);
+            // What lies outside is not told before it may be looked at.
+            if let Ok(at) = found.as_ref()
+                && at.inside
+                && (at.found == Found::File && tool != "grep" || at.is_absent() && tool == "list")
+            {
+                return PathVerdict::Refused(Refusal::NotDirectory(path.into()));
+            }
+            let about = found.map(|found| found.relative).unwrap_or_default();
+            let own = Need::new(tool, if tool == "list" { &about } else { pattern.unwrap_or("*") });
+            let access = if tool == "grep" && !directory { Access::Read } else { Access::List };
+            paths::judge_path(policy, access, path, vec![own])
+        }
+        _ => paths::judge_path(policy, Access::Read, path, vec![]),
+    }
 }
 
 fn rule(rule: &Rule) -> Value {

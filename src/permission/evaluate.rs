@@ -163,7 +163,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
     if verdict.action < Action::Deny
         && let Some((deny, text)) = bash.named_in(&line.unread)
     {
-        let reason = Some("it stands in a text that is too long to judge command by command".to_owned());
+        let reason = Some("it stands in a text that was not judged command by command".to_owned());
         verdict = Verdict { action: Action::Deny, pattern: text, rule: Some(deny.clone()), reason, ..verdict };
     }
     if let Some(reason) = &line.opaque {

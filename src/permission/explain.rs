@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use super::rule::POSTURE;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
+use crate::text;
+use crate::text::spelled;
 
 /// Explains a verdict over a need under these rules. Several lines; names that could upset a terminal
 /// are escaped.
@@ -16,8 +18,13 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         (None, Some(reason)) => reason.clone(),
         (None, None) => "no rule speaks about it, and then the user is asked".into(),
     };
-    line(&mut out, &format!("{}: {}", word(verdict.action), escaped(&verdict.pattern)));
+    line(&mut out, &format!("{}: {}", word(verdict.action), spelled(&verdict.pattern)));
     line(&mut out, &format!("  because: {decided}"));
+    if let Some((least, reason)) = &need.floor
+        && verdict.reason.as_ref() != Some(reason)
+    {
+        line(&mut out, &format!("  at least {}: {}", word(*least), spelled(reason)));
+    }
     if need.command.is_some() {
         if verdict.proven_read_only {
             line(&mut out, "  everything in it is known to change nothing");
@@ -38,16 +45,29 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
     out
 }
 
+/// For the model: what is not allowed, and which rule forbids it.
+pub fn forbidden(verdict: &Verdict, need: &Need) -> String {
+    let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
+    match (&verdict.rule, &verdict.reason) {
+        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
+        (Some(rule), None) => format!(
+            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
+            rule.permission, rule.pattern, rule.source
+        ),
+        (None, None) => format!("Not allowed: {what}."),
+    }
+}
+
 /// One part of a command line: what it is, what becomes of it, and why.
 pub fn unit_line(unit: &UnitVerdict) -> String {
     let indent = "  ".repeat(unit.layer + 1);
-    let program = unit.program.as_deref().map_or_else(String::new, |program| format!(" [{}]", escaped(program)));
+    let program = unit.program.as_deref().map_or_else(String::new, |program| format!(" [{}]", spelled(program)));
     let why = match (&unit.reason, &unit.rule) {
-        (Some(reason), _) => format!(": {}", escaped(reason)),
+        (Some(reason), _) => format!(": {}", spelled(reason)),
         (None, Some(rule)) => format!(": {}", shown(rule)),
         (None, None) => String::new(),
     };
-    format!("{indent}{} {}{program}{why}", word(unit.action), escaped(&unit.text))
+    format!("{indent}{} {}{program}{why}", word(unit.action), spelled(&unit.text))
 }
 
 fn about(rule: &Rule, permission: &str) -> bool {
@@ -59,7 +79,7 @@ fn shown(rule: &Rule) -> String {
     if (rule.permission.as_str(), rule.pattern.as_str()) == POSTURE {
         return format!("this agent only reads{source}");
     }
-    format!("{} \"{}\": {}{source}", escaped(&rule.permission), escaped(&rule.pattern), word(rule.action))
+    format!("{} \"{}\": {}{source}", spelled(&rule.permission), spelled(&rule.pattern), word(rule.action))
 }
 
 pub(super) fn word(action: Action) -> &'static str {
@@ -68,15 +88,6 @@ pub(super) fn word(action: Action) -> &'static str {
         Action::Ask => "ask",
         Action::Deny => "deny",
     }
-}
-
-/// A text without anything a terminal or an editor would act on.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if super::paths::invisible(c) { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
 }
 
 fn line(out: &mut String, text: &str) {
@@ -98,10 +109,10 @@ mod tests {
         let need = command_need("ls | xargs rm \x1b]0;x\x07", &lab.place);
         let text = explain(&evaluate(&rules, &Rules::default(), &need), &need, &rules);
         let wanted = [
-            "deny: rm \\u{1b}]0\n",
+            "deny: rm \\x1b]0\n",
             "because: bash \"rm*\": deny, from test",
             "  allow ls [ls]: bash \"*\": allow, from test",
-            "    deny rm \\u{1b}]0 … [rm]",
+            "    deny rm \\x1b]0 … [rm]",
             "* bash \"rm*\": deny, from test",
             "  * \"*\": allow, from built in",
         ];

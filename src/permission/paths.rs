@@ -1,14 +1,19 @@
-//! Where a path really leads. Containment is judged on what the kernel would open: symlinks
-//! followed, `..` taken after them, missing tails allowed. Looking is not opening: the tools act
-//! through handles on directories, and refuse what leads elsewhere by then.
+//! Where a path really leads, and what it takes to use it: the one gate of file tools, commands,
+//! `permissions check` and `permissions explain`. Containment is judged on what the kernel would open:
+//! symlinks followed, `..` taken after them, missing tails allowed. Looking is not opening: the tools
+//! act through handles on directories, and refuse what leads elsewhere by then.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
 
+use serde_json::Value;
+
 use super::protected::{self, Protected};
-use super::{Action, Need, Place, Rules, evaluate};
+use super::{Action, Need, Place, Policy, Verdict, evaluate};
+use crate::text;
+use crate::text::is_odd;
 
 /// What is done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,29 +65,41 @@ pub struct Located {
 /// Why a path is refused before anybody is asked. Addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// There is no path.
+    #[error("The path is empty.")]
+    Empty,
     /// There is a NUL in it.
-    #[error("the path holds a NUL byte, which no file name can")]
-    Nul,
+    #[error("The path \"{}\" contains a NUL character; no file can have that name.", text::escaped(.0))]
+    Nul(String),
     /// Something in the middle of it is a file.
-    #[error("{0} is not a directory, so nothing can lie below it")]
+    #[error("Not a directory on the way: {}", text::escaped(.0))]
     NotDirectory(String),
     /// Links that lead in a circle.
-    #[error("too many symbolic links in {0}")]
+    #[error("Too many symbolic links: {}", text::escaped(.0))]
     Loop(String),
-    /// It would be our own input or output.
-    #[error("{0} is a descriptor of this process, not a file")]
-    Descriptor(String),
-    /// A device, pipe or socket.
-    #[error("{0} is a device, a pipe or a socket, not a file")]
+    /// A device, pipe or socket, or what would be our own input or output.
+    #[error(
+        "{} is not a regular file (a device, pipe, socket or process internals); it is not opened.",
+        text::escaped(.0)
+    )]
     Special(String),
     /// There is nothing to read.
-    #[error("{0} does not exist")]
+    #[error("File not found: {}", text::escaped(.0))]
     Missing(String),
     /// Variables are the shell's.
-    #[error("{0} holds a variable; file tools do not expand variables, so write the path out")]
+    #[error(
+        "Variables in paths are not expanded: \"{}\". Write the path itself; ~ is the home directory, ./ in front makes the name literal.",
+        text::escaped(.0)
+    )]
     Variable(String),
+    /// Nobody has that home.
+    #[error(
+        "There is no user {0}, so \"{shown}\" names no home directory. Put ./ in front if the name begins with a ~.",
+        shown = text::escaped(.1)
+    )]
+    NoUser(String, String),
     /// Not a `file:` address of this machine.
-    #[error("{0} is not the address of a file on this machine")]
+    #[error("{} is not the address of a file on this machine", text::escaped(.0))]
     Address(String),
 }
 
@@ -111,8 +128,11 @@ pub fn locate_from(text: &str, cwd: &Path, place: &Place) -> Result<Located, Ref
 /// # Errors
 /// As [`locate`].
 pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders) -> Result<Located, Refusal> {
+    if text.is_empty() {
+        return Err(Refusal::Empty);
+    }
     if text.contains('\0') {
-        return Err(Refusal::Nul);
+        return Err(Refusal::Nul(text.into()));
     }
     let decoded = if text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("file://")) {
         Some(address(text).ok_or_else(|| Refusal::Address(text.into()))?)
@@ -120,43 +140,57 @@ pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders
         None
     };
     let plain = decoded.as_deref().unwrap_or(text);
-    let start = match plain.strip_prefix('~') {
+    let absolute = match plain.strip_prefix('~').filter(|_| decoded.is_none()) {
         Some("") => place.home.clone(),
         Some(rest) if rest.starts_with('/') => place.home.as_ref().map(|home| home.join(rest.trim_start_matches('/'))),
-        // Another user's home: outside in any case.
-        Some(rest) if decoded.is_none() && rest.chars().next().is_some_and(char::is_alphanumeric) => {
-            Some(Path::new("/home").join(rest))
+        Some(rest) => {
+            let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
+            Some(home_of(user).ok_or_else(|| Refusal::NoUser(user.into(), text.into()))?.join(rest))
         }
-        _ => None,
+        None => None,
     };
-    let absolute = start.unwrap_or_else(|| cwd.join(plain));
+    let absolute = absolute.unwrap_or_else(|| cwd.join(plain));
     // `a/` and `a/.` are only right for directories; `components` would drop what says so.
     let directory = plain.ends_with('/') || plain.ends_with("/.") || plain.ends_with("/..");
     let Resolved { path, links: followed, found, metadata } = folders.resolve(&absolute, directory)?;
-    let linked = followed > 0;
-    let name = path.display().to_string();
     if descriptor(&absolute) || descriptor(&path) {
-        return Err(Refusal::Descriptor(name));
+        return Err(Refusal::Special(text.into()));
     }
-    let inside = inside(&path, place);
-    let below = below(&path, place);
-    let process = path.starts_with("/proc");
-    let data = !place.data.as_os_str().is_empty() && path.starts_with(&place.data);
-    let open = ["tool-output", "plans", "scratch"].iter().any(|dir| path.starts_with(place.data.join(dir)));
-    let variables = process && path.file_name().is_some_and(|name| name == "environ" || name == "mem");
-    let protected =
-        if variables || (process && path.components().any(|part| part.as_os_str() == "root")) || (data && !open) {
-            Some(Protected::Own)
-        } else if protected::secret(&path) || protected::secret(&absolute) {
-            Some(Protected::Secret)
-        } else if protected::control(&below) {
-            Some(Protected::Control)
-        } else {
-            None
-        };
     let shared = found == Found::File && metadata.as_ref().is_some_and(links);
-    let relative = relative(&path, place);
-    Ok(Located { given: text.into(), path, relative, inside: inside && !process, linked, found, shared, protected })
+    Ok(Located { given: text.into(), linked: followed > 0, found, shared, ..Located::at(&path, &absolute, place) })
+}
+
+/// The home directory of another user, from the local user database.
+fn home_of(user: &str) -> Option<PathBuf> {
+    let users = fs::read_to_string("/etc/passwd").ok()?;
+    let line = users.lines().find(|line| line.split(':').next() == Some(user))?;
+    line.split(':').nth(5).map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+/// Why a resolved path is special; `spelled` is how it was written, from the root.
+fn protection(path: &Path, spelled: &Path, place: &Place) -> Option<Protected> {
+    let open = |dir: &&str| path.starts_with(place.data.join(dir));
+    let own = !place.data.as_os_str().is_empty() && below_dir(path, &place.data);
+    if process_internals(path) || (own && !["tool-output", "plans", "scratch"].iter().any(open)) {
+        return Some(Protected::Own);
+    }
+    if protected::secret(path) || protected::secret(spelled) {
+        return Some(Protected::Secret);
+    }
+    let control = |path: &Path| protected::control(below(path, place)) || protected::in_git_dir(path);
+    let spelled = crate::worktree::normal(spelled);
+    (control(path) || (spelled != path && control(&spelled))).then_some(Protected::Control)
+}
+
+/// The variables, the memory and the root of a process.
+fn process_internals(path: &Path) -> bool {
+    let named = |name: &str| path.file_name().is_some_and(|last| last == name);
+    path.starts_with("/proc") && (named("environ") || named("mem") || path.iter().any(|part| part == "root"))
+}
+
+/// Follows an absolute path; none where it leads nowhere at all.
+pub fn real(path: &Path) -> Option<PathBuf> {
+    resolve(path, false).ok().map(|resolved| resolved.path)
 }
 
 /// A `file://` address as a path, decoded once.
@@ -342,73 +376,108 @@ fn roots(place: &Place) -> impl Iterator<Item = &PathBuf> {
 }
 
 fn inside(path: &Path, place: &Place) -> bool {
-    if roots(place).any(|root| path.starts_with(root))
-        || place.scratch.as_ref().is_some_and(|dir| path.starts_with(dir))
-    {
+    roots(place).chain(&place.scratch).any(|root| below_dir(path, root))
+}
+
+/// Whether a path is a directory or lies below it, also where it is spelled in other letters on a
+/// volume that does not tell them apart.
+fn below_dir(path: &Path, dir: &Path) -> bool {
+    if path.starts_with(dir) {
         return true;
     }
-    // The same directory in other letters, on a volume that does not tell them apart.
-    let alike = |root: &PathBuf| {
-        let count = root.components().count();
-        let ancestor: PathBuf = path.components().take(count).collect();
-        ancestor.to_string_lossy().eq_ignore_ascii_case(&root.to_string_lossy()) && same(&ancestor, root)
+    let mut ahead = path.components();
+    let alike = |part: Component<'_>| {
+        let other = ahead.next().map(|other| other.as_os_str().as_encoded_bytes());
+        other.is_some_and(|other| other.eq_ignore_ascii_case(part.as_os_str().as_encoded_bytes()))
     };
-    roots(place).any(alike)
+    if !dir.components().all(alike) {
+        return false;
+    }
+    let ancestor: PathBuf = path.components().take(dir.components().count()).collect();
+    same(&ancestor, dir)
 }
 
 /// The part of a path below the project, else the whole.
-fn below(path: &Path, place: &Place) -> PathBuf {
-    let rest = roots(place).find_map(|root| path.strip_prefix(root).ok());
-    rest.unwrap_or(path).to_path_buf()
+fn below<'p>(path: &'p Path, place: &Place) -> &'p Path {
+    roots(place).find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path)
 }
 
 /// A resolved path relative to the project, with `/`; `..` where it lies beside it.
-fn relative(path: &Path, place: &Place) -> String {
+pub(super) fn relative(path: &Path, place: &Place) -> String {
     let tree = crate::worktree::Worktree { root: place.root.clone(), git: false, extra: vec![] };
     tree.relative(path)
 }
 
 impl Located {
+    /// A file that was found at a resolved path. Nothing is looked up but what makes a git directory.
+    pub fn at(path: &Path, spelled: &Path, place: &Place) -> Self {
+        Self {
+            given: String::new(),
+            relative: relative(path, place),
+            inside: inside(path, place) && !path.starts_with("/proc"),
+            linked: false,
+            found: Found::File,
+            shared: false,
+            protected: protection(path, spelled, place),
+            path: path.into(),
+        }
+    }
+
     /// What has to be allowed before the path is used: `external_directory` first, where it lies
     /// outside, then `read` or `edit`.
     pub fn needs(&self, access: Access) -> Vec<Need> {
-        let mut needs = vec![];
         // Whether something outside is there may be asked freely.
         let nothing = access == Access::List && self.is_absent();
-        if !self.inside && !nothing {
-            let folder =
-                if self.found == Found::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
-            let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
-            needs.push(Need::new("external_directory", &pattern).always(pattern));
-        }
-        let (permission, shielded) = match access {
+        let mut needs: Vec<Need> = self.leaving().filter(|_| !nothing).into_iter().collect();
+        let permission = match access {
             Access::List => return needs,
-            Access::Read => ("read", Protected::Secret),
-            Access::Edit => ("edit", Protected::Control),
+            Access::Read => "read",
+            Access::Edit => "edit",
         };
-        let mut need = Need::new(permission, &self.relative);
         let name = &self.relative;
-        match self.protected {
-            Some(Protected::Own) => {
-                need.floor = Some((Action::Deny, format!("{name} holds keys or the agent's own data")));
-            }
-            Some(Protected::Secret) => {
-                need.floor = Some((Action::Ask, format!("{name} may hold keys or passwords")));
-            }
-            Some(kind) if kind == shielded => {
-                need.floor =
-                    Some((Action::Ask, format!("{name} decides what runs on this machine or what the agent may do")));
-            }
-            _ if access == Access::Edit && self.shared => {
-                need.floor = Some((Action::Ask, format!("{name} has a second name elsewhere (a hard link)")));
-            }
-            _ if access == Access::Edit && odd(name) => {
-                need.floor = Some((Action::Ask, format!("the name {name:?} holds characters that cannot be seen")));
-            }
-            _ => need = need.always(name.clone()),
+        let mut need = Need::new(permission, name);
+        need.floor = self.floor(access);
+        // What is asked about every time is not granted for good, and a name is no pattern.
+        if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
+            need = need.always(name.clone());
         }
         needs.push(need);
         needs
+    }
+
+    /// The need to leave the project, where this lies outside: the directory that holds it, or the
+    /// directory itself.
+    pub fn leaving(&self) -> Option<Need> {
+        if self.inside {
+            return None;
+        }
+        let folder = if self.found == Found::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
+        let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
+        let mut need = Need::new("external_directory", pattern.clone());
+        if !folder.to_string_lossy().contains(['*', '?']) {
+            need = need.always(pattern);
+        }
+        need.metadata.insert("filepath".into(), Value::String(self.path.display().to_string()));
+        need.metadata.insert("parentDir".into(), Value::String(folder.display().to_string()));
+        Some(need)
+    }
+
+    /// The least a use may be judged, whatever the rules say, and why.
+    fn floor(&self, access: Access) -> Option<(Action, String)> {
+        let name = text::escaped(&self.relative);
+        match self.protected {
+            Some(Protected::Own) => Some((Action::Deny, format!("{name} holds keys or the agent's own data"))),
+            Some(Protected::Secret) => Some((Action::Ask, format!("{name} may hold keys or passwords"))),
+            _ if access != Access::Edit => None,
+            Some(Protected::Control) => {
+                Some((Action::Ask, format!("{name} decides what runs on this machine or what the agent may do")))
+            }
+            None if self.shared => Some((Action::Ask, format!("{name} has a second name elsewhere (a hard link)"))),
+            None if self.relative.chars().any(is_odd) => {
+                Some((Action::Ask, format!("the name {name:?} holds characters that cannot be seen")))
+            }
+            None => None,
+        }
     }
 
     /// Nothing is there.
@@ -418,133 +487,81 @@ impl Located {
 
     /// Why it cannot be used in this way at all, whatever the rules say.
     pub fn refusal(&self, access: Access) -> Option<Refusal> {
-        let name = self.given.clone();
         if self.found == Found::Special {
-            return Some(Refusal::Special(name));
+            return Some(Refusal::Special(self.given.clone()));
         }
-        if self.given.starts_with('$') {
-            return Some(Refusal::Variable(name));
+        if variable(&self.given) {
+            return Some(Refusal::Variable(self.given.clone()));
         }
-        // Whose home that is, is not looked up: whether the file is there is not known.
         let foreign = self.given.starts_with('~') && !self.given.starts_with("~/");
         let hopeless = !foreign && (self.found == Found::Nowhere || self.linked || self.given.contains(['*', '?']));
         let refused = access != Access::Edit && self.is_absent() && hopeless && self.protected.is_none();
-        refused.then_some(Refusal::Missing(name))
+        refused.then(|| Refusal::Missing(self.path.display().to_string()))
     }
 }
 
-/// Whether a name holds what people cannot see: control characters, directions, zero widths.
-pub fn odd(name: &str) -> bool {
-    name.chars().any(invisible)
+/// Whether a path begins with a shell's variable. `$name.tsx` is a name.
+fn variable(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('$') else { return false };
+    let name = rest.split('/').next().unwrap_or_default();
+    let letters = |c: char| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit();
+    rest.starts_with(['{', '(']) || (!name.is_empty() && name.chars().all(letters))
 }
 
-/// Characters that have no visible form, or change the order of others.
-pub fn invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}'
-            | '\u{3000}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+/// Why the use of a path ends here, and nobody is asked.
+#[derive(Debug, Clone)]
+pub enum Barred {
+    /// A rule or a floor forbids it.
+    Denied(Box<(Need, Verdict)>),
+    /// It cannot be done.
+    Refused(Refusal),
+}
+
+/// The gate: a deny first, then what cannot be done at all. What comes through is judged by its
+/// [`Located::needs`].
+///
+/// # Errors
+/// See [`Barred`].
+pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Barred> {
+    let denied = |need: Need| {
+        let verdict = evaluate(&policy.rules, &policy.grants, &need);
+        (verdict.action == Action::Deny).then(|| Barred::Denied(Box::new((need, verdict))))
+    };
+    let located = match locate(text, &policy.place) {
+        Ok(located) => located,
+        Err(refusal) => {
+            // A broken path is still denied where everything is.
+            let edit = (access == Access::Edit).then(|| Need::new("edit", text));
+            return Err(edit.and_then(denied).unwrap_or(Barred::Refused(refusal)));
+        }
+    };
+    if let Some(barred) = located.needs(access).into_iter().find_map(denied) {
+        return Err(barred);
+    }
+    match located.refusal(access) {
+        Some(refusal) => Err(Barred::Refused(refusal)),
+        None => Ok(located),
+    }
 }
 
 /// What becomes of a path under a set of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathVerdict {
     /// Judged by rules.
-    Judged(Action, Option<String>),
+    Judged(Verdict),
     /// Refused before that.
     Refused(Refusal),
 }
 
-/// Judges a use of a path: a deny first, then what cannot be, then the rest.
-pub fn judge_path(rules: &Rules, access: Access, text: &str, place: &Place) -> PathVerdict {
-    let located = match locate(text, place) {
-        Ok(located) => located,
-        Err(refusal) => {
-            // A broken path is still denied where everything is.
-            let verdict = evaluate(rules, &Rules::default(), &Need::new(key(access), text));
-            let denied = verdict.action == Action::Deny && access == Access::Edit;
-            return if denied { PathVerdict::Judged(Action::Deny, None) } else { PathVerdict::Refused(refusal) };
-        }
+/// Judges a use of a path, and `more` that goes with it: the strictest verdict counts.
+pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) -> PathVerdict {
+    let needs = match admit(policy, access, text) {
+        Ok(located) => located.needs(access),
+        Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
+        Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };
-    let verdicts = located.needs(access).into_iter().map(|need| evaluate(rules, &Rules::default(), &need));
-    let worst = verdicts.max_by_key(|verdict| verdict.action);
-    let (action, reason) = worst.map_or((Action::Allow, None), |verdict| (verdict.action, verdict.reason));
-    match located.refusal(access) {
-        Some(refusal) if action != Action::Deny => PathVerdict::Refused(refusal),
-        _ => PathVerdict::Judged(action, reason),
-    }
-}
-
-fn key(access: Access) -> &'static str {
-    if access == Access::Edit { "edit" } else { "read" }
-}
-
-/// The paths a glob starts from, one for each brace alternative: what stands before the first
-/// wildcard. They are judged like any other path.
-pub fn glob_roots(pattern: &str) -> Vec<String> {
-    let mut found: Vec<String> = alternatives(pattern)
-        .iter()
-        .map(|one| {
-            let cut = one.find(['*', '?', '[', '{']).unwrap_or(one.len());
-            match one[..cut].rfind('/') {
-                _ if cut == one.len() => one.clone(),
-                Some(0) => "/".into(),
-                Some(slash) => one[..slash].to_owned(),
-                None => ".".into(),
-            }
-        })
-        .collect();
-    found.dedup();
-    found
-}
-
-/// Brace alternatives, at most 64: beyond that the pattern stays as it is, cut at its first brace.
-fn alternatives(pattern: &str) -> Vec<String> {
-    let mut out = vec![pattern.to_owned()];
-    while let Some(at) = out.iter().position(|one| split(one).is_some()) {
-        if out.len() > 64 {
-            break;
-        }
-        let one = out.remove(at);
-        out.extend(split(&one).unwrap_or_default());
-    }
-    out
-}
-
-/// Expands the last opening brace, which holds no other.
-fn split(pattern: &str) -> Option<Vec<String>> {
-    let open = pattern.rfind('{')?;
-    let close = open + pattern[open..].find('}')?;
-    let inner = &pattern[open + 1..close];
-    inner
-        .contains(',')
-        .then(|| inner.split(',').map(|part| format!("{}{part}{}", &pattern[..open], &pattern[close + 1..])).collect())
-}
-
-#[cfg(test)]
-#[cfg(unix)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs_start_somewhere() {
-        let table: [(&str, &[&str]); 7] = [
-            ("**/*.rs", &["."]),
-            ("../**/*", &[".."]),
-            ("{src,../out}/*", &["src", "../out"]),
-            ("/etc/*", &["/etc"]),
-            ("/*", &["/"]),
-            ("a.txt", &["a.txt"]),
-            ("src/{a,b}/../{c,d}", &["src/a/../c", "src/a/../d", "src/b/../c", "src/b/../d"]),
-        ];
-        for (pattern, roots) in table {
-            let mut found = glob_roots(pattern);
-            found.sort();
-            let mut wanted = roots.to_vec();
-            wanted.sort_unstable();
-            assert_eq!(found, wanted, "{pattern}");
-        }
-    }
+    let verdicts = needs.iter().chain(&more).map(|need| evaluate(&policy.rules, &policy.grants, need));
+    // The first of the strictest.
+    let worst = verdicts.reduce(|worst, next| if next.action > worst.action { next } else { worst });
+    PathVerdict::Judged(worst.unwrap_or_else(|| Verdict::allowed(text)))
 }

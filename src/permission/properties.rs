@@ -263,7 +263,7 @@ fn nothing_around_a_denied_command_allows_it() {
     let place = place();
     let sets = [r2(&place), plan(&place)];
     let denied = ["rm victim.txt", "/bin/rm -rf src", "r''m x", "A=1 rm x"];
-    let beginnings = super::shell::wrappers::beginnings();
+    let beginnings = super::shell::judge::beginnings();
     assert!(beginnings.len() > 150, "{}", beginnings.len());
     let mut wrong = vec![];
     let mut look = |line: &str| {

@@ -15,10 +15,18 @@ pub enum Protected {
     Own,
 }
 
-/// A name as the most forgiving file system compares it: what follows a colon is a stream of the file.
+/// A name as the most forgiving file system compares it: letters in any case, trailing blanks and
+/// dots gone, characters without a form gone. What follows a colon is a stream of the file.
 pub(super) fn folded(name: &str) -> String {
     let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
-    file.trim_end_matches(['.', ' ', '\t']).to_lowercase()
+    let file = file.trim_end_matches(['.', ' ', '\t']);
+    if file.is_ascii() {
+        return file.to_ascii_lowercase();
+    }
+    let seen = file.chars().filter(
+        |c| !matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}'),
+    );
+    seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
 /// Whether a file of this name holds secrets.
@@ -59,7 +67,8 @@ fn env_name(name: &str) -> bool {
     (name.ends_with(".env") || name.contains(".env.")) && !EXAMPLES.iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a resolved path holds secrets.
+/// Whether a path holds secrets: the floor of reading, and of changing. By name alone, nothing is
+/// looked up; `path` is absolute, or relative to anything.
 pub fn secret(path: &Path) -> bool {
     const TAILS: [&[&str]; 8] = [
         &[".aws", "credentials"],
@@ -99,74 +108,107 @@ pub fn secret(path: &Path) -> bool {
     ssh || TAILS.iter().any(tail)
 }
 
-/// Whether changing a path changes what runs on this machine or what an agent may do. The path is
-/// resolved; the part below the project counts, and the whole path outside.
-pub(super) fn control(path: &Path) -> bool {
-    const FOLDERS: [&str; 16] = [
-        ".git",
-        ".husky",
-        ".opencode",
-        ".adjutant",
-        ".claude",
-        ".agents",
-        ".codex",
-        ".gemini",
-        ".cursor",
-        ".vscode",
-        ".idea",
-        ".zed",
-        ".devcontainer",
-        ".ssh",
-        ".githooks",
-        ".direnv",
-    ];
-    const FILES: [&str; 34] = [
-        ".gitattributes",
-        ".gitmodules",
-        ".gitconfig",
-        "opencode.json",
-        "opencode.jsonc",
-        "adjutant.json",
-        "adjutant.jsonc",
-        "agents.md",
-        "claude.md",
-        "claude.local.md",
-        "context.md",
-        "gemini.md",
-        ".cursorrules",
-        ".windsurfrules",
-        ".mcp.json",
-        "mcp.json",
-        ".envrc",
-        "mise.toml",
-        ".mise.toml",
-        "rust-toolchain.toml",
-        "rust-toolchain",
-        ".pre-commit-config.yaml",
-        "lefthook.yml",
-        "lefthook.yaml",
-        ".bashrc",
-        ".bash_profile",
-        ".bash_login",
-        ".profile",
-        ".zshrc",
-        ".zshenv",
-        ".zprofile",
-        ".zlogin",
-        ".npmrc",
-        ".yarnrc.yml",
-    ];
+/// Folders in which everything decides what runs on this machine or what an agent may do.
+const FOLDERS: [&str; 21] = [
+    ".git",
+    ".husky",
+    ".opencode",
+    ".adjutant",
+    ".claude",
+    ".agents",
+    ".codex",
+    ".gemini",
+    ".cursor",
+    ".windsurf",
+    ".clinerules",
+    ".roo",
+    ".continue",
+    ".kiro",
+    ".vscode",
+    ".idea",
+    ".zed",
+    ".devcontainer",
+    ".ssh",
+    ".githooks",
+    ".direnv",
+];
+
+/// Files that do, wherever they lie.
+const FILES: [&str; 36] = [
+    ".gitattributes",
+    ".gitmodules",
+    ".gitconfig",
+    "opencode.json",
+    "opencode.jsonc",
+    "adjutant.json",
+    "adjutant.jsonc",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "CONTEXT.md",
+    "GEMINI.md",
+    "copilot-instructions.md",
+    ".cursorrules",
+    ".windsurfrules",
+    ".mcp.json",
+    "mcp.json",
+    ".envrc",
+    "mise.toml",
+    ".mise.toml",
+    "rust-toolchain.toml",
+    "rust-toolchain",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    "lefthook.yaml",
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".zlogin",
+    ".npmrc",
+    ".yarnrc.yml",
+];
+
+/// What decides what git starts, below a git directory. The first is a folder.
+pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
+
+/// Whether changing a path changes what runs on this machine or what an agent may do: the floor of
+/// editing. By name alone, nothing is looked up. `path` has its symlinks followed; of a path in the
+/// project it is the part below the root, of any other all of it.
+pub fn control(path: &Path) -> bool {
     let parts = parts(path);
     let Some(name) = parts.last() else { return false };
     if plan(&parts) {
         return false;
     }
-    parts.iter().any(|part| FOLDERS.contains(&part.as_str()))
-        || FILES.contains(&name.as_str())
+    let any = |names: &[&str], name: &str| names.iter().any(|one| one.eq_ignore_ascii_case(name));
+    parts.iter().any(|part| any(&FOLDERS, part) || part.starts_with("git~"))
+        || any(&FILES, name)
         || parts.windows(2).any(|pair| pair[0] == ".cargo" && pair[1].starts_with("config"))
         || parts
             .windows(2)
             .any(|pair| pair[0] == ".config" && ["opencode", "adjutant", "git", "fish"].contains(&&*pair[1]))
+}
+
+/// Whether a path decides what git starts in a git directory of any name. Looks at the disk, for the
+/// few names that could.
+pub(super) fn in_git_dir(path: &Path) -> bool {
+    let parts: Vec<String> = path.iter().rev().take(2).map(|part| folded(&part.to_string_lossy())).collect();
+    let [name, above] = parts.as_slice() else { return false };
+    let levels = match (above.as_str(), name.as_str()) {
+        ("hooks", _) | ("info", "attributes") => 2,
+        (_, "config" | "config.worktree" | "commondir" | "hooks") => 1,
+        _ => return false,
+    };
+    path.ancestors().nth(levels).is_some_and(is_git_dir)
+}
+
+fn is_git_dir(dir: &Path) -> bool {
+    dir.join("HEAD").exists() && (dir.join("objects").is_dir() || dir.join("commondir").is_file())
 }
 
 /// Whether a path relative to the project is a plan: the one place a planning agent writes to.
@@ -211,8 +253,21 @@ mod tests {
             "id_ed25519",
             ".Git-Credentials",
             "/h/.docker/config.json",
+            "tls.key",
+            "deploy/secrets.yml",
+            ".npmrc",
         ];
-        let no = [".env.example", "environment", "src/env.rs", "/h/.ssh/work.pub", "config.json", "kube/config"];
+        let no = [
+            "a/credentials",
+            "id_ed25519.pub",
+            "src/config.json",
+            ".env.example",
+            "environment",
+            "src/env.rs",
+            "/h/.ssh/work.pub",
+            "config.json",
+            "kube/config",
+        ];
         for path in yes {
             assert!(secret(Path::new(path)), "{path:?}");
         }
@@ -221,8 +276,26 @@ mod tests {
         }
     }
 
+    /// A git directory counts whatever its name is.
     #[test]
-    fn control_files() {
+    fn git_directories_of_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        std::fs::create_dir_all(root.join("meta/objects")).unwrap();
+        std::fs::write(root.join("meta/HEAD"), "").unwrap();
+        for (name, wanted) in [
+            ("meta/config", true),
+            ("meta/hooks/x", true),
+            ("meta/info/attributes", true),
+            ("meta/x", false),
+            ("src/config", false),
+        ] {
+            assert_eq!(in_git_dir(&root.join(name)), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn control_files_by_name() {
         let yes = [
             ".git/hooks/pre-commit",
             ".GIT/config",
@@ -236,6 +309,14 @@ mod tests {
             ".opencode/plans/x.json",
             ".opencode/plans/a/../../x.md/y",
             "/h/.config/adjutant/adjutant.json",
+            "/h/main/.git/worktrees/w/config.worktree",
+            "/h/main/.git/modules/m/hooks/post-checkout",
+            ".claude/settings.json",
+            ".cursor/rules/x.mdc",
+            ".claude./settings.json",
+            ".g\u{200c}it/config",
+            "GIT~1/config",
+            "agent\u{17f}.md",
         ];
         let no = [".opencode/plans/x.md", ".gitignore", "src/git/x.rs", "agents/x.md", ".github/x.yml"];
         for path in yes {

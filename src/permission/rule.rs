@@ -159,7 +159,7 @@ fn expand(pattern: &str, home: Option<&Path>) -> String {
     pattern.to_owned()
 }
 
-/// What holds where nobody wrote anything (behaviour 2.4).
+/// What holds where nobody wrote anything.
 pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) -> Rules {
     use Action::{Allow, Ask, Deny};
     let mut rules = Rules::built_in(&[("*", "*", Allow), ("doom_loop", "*", Ask), ("external_directory", "*", Ask)]);

@@ -6,29 +6,29 @@
 //! Nothing is started here. The disk is looked at to see where paths lead, which file a program's
 //! name means, and whether the repository's configuration makes git start something.
 
-mod archive;
 mod builtins;
-mod code;
+mod deeds;
 mod expand;
 mod floor;
 mod git;
 mod git_config;
-mod network;
+mod git_index;
+mod git_starts;
+pub(super) mod judge;
 mod options;
 mod origin;
+mod own;
 mod parse;
-mod programs;
-mod scripts;
+mod run;
 mod state;
-mod syntax;
-mod table;
 mod touch;
 mod variables;
 mod walk;
-mod words;
-pub(super) mod wrappers;
 
 use std::sync::Arc;
+
+use parse::syntax;
+pub(crate) use variables::variable_danger;
 
 use super::{Action, Need, Place, arity};
 
@@ -44,7 +44,7 @@ pub struct Line {
     pub units: Vec<Unit>,
     /// Why the line as a whole could not be understood; then it is asked about at least.
     pub opaque: Option<String>,
-    /// Texts in it that were too long to be taken apart, to be searched for what is denied.
+    /// Texts in it that were too long to be taken apart or could not be read, to be searched for what is denied.
     pub unread: Vec<String>,
 }
 
@@ -162,14 +162,14 @@ pub fn analyse(command: &str, place: &Place) -> Line {
     let mut line = walk::walk(command, place);
     let lost = catastrophes(&line.unread, place);
     line.units.extend(lost);
-    let unseen = |c: char| super::paths::invisible(c) && !matches!(c, '\n' | '\t' | '\r');
+    let unseen = |c: char| crate::text::is_odd(c) && !matches!(c, '\n' | '\t' | '\r');
     if command.chars().any(unseen) {
         line.opaque.get_or_insert_with(|| "it holds characters that cannot be seen".to_owned());
     }
     line
 }
 
-/// What would be denied under any rules in texts that are too long to be taken apart: of their
+/// What would be denied under any rules in texts that were not taken apart: of their
 /// commands, those that begin like one are.
 fn catastrophes(texts: &[String], place: &Place) -> Vec<Unit> {
     const LOOKED_AT: usize = 32;
@@ -207,7 +207,7 @@ fn always(line: &Line) -> Vec<String> {
         return vec![];
     }
     let exact =
-        unit.foreign.is_some() || !unit.dangers.is_empty() || unit.destroys || programs::options_decide(&unit.normal);
+        unit.foreign.is_some() || !unit.dangers.is_empty() || unit.destroys || judge::options_decide(&unit.normal);
     if exact || unit.normal.contains(['*', '?', '\\']) {
         return if unit.normal.contains(['*', '?', '\\']) { vec![] } else { vec![unit.normal.clone()] };
     }

@@ -2,7 +2,7 @@
 //! begins a program: rules that deny are looked for in them as they stand. One pass over the words;
 //! a rule is compared in full only where the word it begins with is found.
 
-use super::shell::wrappers::carries;
+use super::shell::judge::carries;
 use super::wildcard::UNKNOWN;
 use super::{Rule, wildcard};
 
@@ -115,8 +115,12 @@ fn speaks(rule: &Rule, text: &str) -> bool {
 }
 
 /// A text without what quotes it.
-fn bare(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains(['\'', '"', '\\']) { text.replace(['\'', '"', '\\'], "").into() } else { text.into() }
+pub(super) fn bare(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains(['\'', '"', '\\']) {
+        text.replace("$'", "").replace("$\"", "").replace(['\'', '"', '\\'], "").into()
+    } else {
+        text.into()
+    }
 }
 
 #[cfg(test)]

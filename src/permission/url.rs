@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use base64::Engine as _;
+
 use super::rule::Rules;
 use super::{Action, Need, Rule, evaluate, wildcard};
 
@@ -34,7 +36,7 @@ impl Address {
     /// Why it is none, for a person.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        if text.chars().any(super::paths::invisible) {
+        if text.chars().any(crate::text::is_odd) {
             return Err("it holds characters that cannot be seen".into());
         }
         if text.contains('\\') {
@@ -84,11 +86,15 @@ impl Address {
         if let Some(reason) = local_host(host).filter(|_| !self.is_named(private)) {
             return Some((Action::Deny, format!("{host} {reason}.")));
         }
+        if secrets.iter().any(|secret| names_secret(host, secret)) {
+            // Looking it up would already tell it.
+            return Some((Action::Deny, "its host name holds a secret of yours.".to_owned()));
+        }
         let ask = |reason: String| Some((Action::Ask, reason));
         let whole = |reason: &str| ask(format!("{reason}: {url}"));
         let sent = format!("{}?{}#{}", url.path(), url.query().unwrap_or_default(), url.fragment().unwrap_or_default());
         let named = format!("{}:{}", url.username(), url.password().unwrap_or_default());
-        if secrets.iter().any(|secret| holds(&sent, secret) || holds(&named, secret) || holds(host, secret)) {
+        if secrets.iter().any(|secret| holds(&sent, secret) || holds(&named, secret) || spells(host, secret)) {
             return whole("it would send a secret");
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -156,7 +162,7 @@ pub fn forbidden_address(address: IpAddr) -> Option<&'static str> {
 }
 
 fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
-    let [a, b, c, _] = address.octets();
+    let [a, b, c, d] = address.octets();
     let kind = match (a, b, c) {
         (127, ..) => "is this machine",
         (0, ..) => "is this network",
@@ -164,31 +170,53 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
         (172, 16..=31, _) => "is on a private network",
         (100, 64..=127, _) => "is on a provider's private network",
         (169, 254, _) => "is link-local; cloud machines keep their keys there",
-        (192, 0, 0 | 2) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
+        (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
+        // The host beneath a cloud's machines, at a public address.
+        (168, 63, 129) if d == 16 => "is a cloud machine's own host",
         (224..=255, ..) => "is no single machine",
         _ => return None,
     };
     Some(kind)
 }
 
+/// Where an address of version 4 hides in one of version 6, as all ways of translating do it, it is
+/// judged as that. Of the rest, only what is routed worldwide may be reached.
 fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
-    if let Some(inner) = address.to_ipv4_mapped() {
-        return forbidden_v4(inner);
-    }
     let segments = address.segments();
     let inner = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
         forbidden_v4(Ipv4Addr::new(a, b, c, d))
     };
+    let kind = match segments {
+        [0, 0, 0, 0, 0, 0, 0, 1] => "is this machine",
+        // Mapped, and translated by NAT64.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => return inner(high, low),
+        // Compatible, and translated as SIIT did it: routed nowhere.
+        [0, 0, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => inner(high, low).unwrap_or("is reserved"),
+        [0x64, 0xff9b, ..] => "is translated within a network",
+        // 6to4.
+        [0x2002, high, low, ..] => return inner(high, low).or_else(|| isatap(&segments)),
+        // Teredo: the server, and the client with its bits turned over.
+        [0x2001, 0, high, low, _, _, client_high, client_low] => {
+            return inner(high, low).or_else(|| inner(!client_high, !client_low));
+        }
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x3ffe, ..] => "is reserved",
+        [first, ..] if first & 0xe000 == 0x2000 => return isatap(&segments),
+        [first, ..] if first & 0xfe00 == 0xfc00 => "is on a private network",
+        [first, ..] if first & 0xff80 == 0xfe80 => "is link-local",
+        [first, ..] if first & 0xff00 == 0xff00 => "is no single machine",
+        _ => "is reserved",
+    };
+    Some(kind)
+}
+
+/// An address whose lower half holds one of version 4, as ISATAP does it.
+fn isatap(segments: &[u16; 8]) -> Option<&'static str> {
     match segments {
-        [0, 0, 0, 0, 0, 0, 0, 1] => Some("is this machine"),
-        [0, 0, 0, 0, 0, 0, high, low] => inner(high, low).or(Some("is reserved")),
-        [0x64, 0xff9b, .., high, low] => inner(high, low),
-        [0x2002, high, low, ..] => inner(high, low),
-        [first, ..] if first & 0xfe00 == 0xfc00 => Some("is on a private network"),
-        [first, ..] if first & 0xffc0 == 0xfe80 || first & 0xffc0 == 0xfec0 => Some("is link-local"),
-        [first, ..] if first & 0xff00 == 0xff00 => Some("is no single machine"),
-        [0x2001, 0xdb8, ..] | [0x100, 0, 0, 0, ..] => Some("is reserved"),
+        [.., 0 | 0x200, 0x5efe, high, low] => {
+            let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+            forbidden_v4(Ipv4Addr::new(a, b, c, d))
+        }
         _ => None,
     }
 }
@@ -231,8 +259,70 @@ fn labels(pattern: &str, host: &str) -> bool {
     pattern.len() == host.len() && pattern.iter().zip(host).all(|(pattern, label)| wildcard::matches(pattern, label))
 }
 
+/// How many characters of a key, in a row, are enough to know it by.
+const PIECE: usize = 16;
+
+/// Whether a host name tells a key, whole or in pieces, however its letters are written and wherever
+/// the dots are. A password that could be a word is none: [`spells`].
+fn names_secret(host: &str, secret: &str) -> bool {
+    let secret = password(secret);
+    let varied =
+        secret.bytes().any(|byte| byte.is_ascii_digit()) && secret.bytes().any(|byte| byte.is_ascii_alphabetic());
+    if secret.len() < 8 || !(varied || secret.len() >= PIECE) {
+        return false;
+    }
+    let host = folded(host);
+    let forms = [
+        folded(secret),
+        folded(secret).chars().rev().collect(),
+        secret.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        base32(secret.as_bytes()),
+        folded(&base64::engine::general_purpose::STANDARD_NO_PAD.encode(secret)),
+    ];
+    forms.iter().filter(|form| form.len() >= 8).any(|form| {
+        let piece = form.len().min(PIECE);
+        host.as_bytes().windows(piece).any(|window| memchr::memmem::find(form.as_bytes(), window).is_some())
+    })
+}
+
+/// Whether a host name holds a secret that could be a word: `postgres` is in `postgresql.org`.
+fn spells(host: &str, secret: &str) -> bool {
+    let secret = folded(password(secret));
+    secret.len() >= 8 && folded(host).contains(&secret)
+}
+
+/// What is secret in a value: of an address with a user and a password, the password.
+fn password(value: &str) -> &str {
+    let Some((_, rest)) = value.split_once("://") else { return value };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').and_then(|(named, _)| Some(named.split_once(':')?.1)).unwrap_or_default()
+}
+
+/// Letters and digits alone, in lower case: what of a text survives in a host name.
+fn folded(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// RFC 4648, in lower case and without padding.
+fn base32(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let (mut out, mut bits, mut held) = (String::new(), 0_u32, 0_u32);
+    let mut push = |five: u32| out.push(char::from(LETTERS[five as usize & 31]));
+    for byte in bytes {
+        (held, bits) = (held << 8 | u32::from(*byte), bits + 8);
+        while bits >= 5 {
+            bits -= 5;
+            push(held >> bits);
+        }
+        held &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        push(held << (5 - bits));
+    }
+    out
+}
+
 fn holds(text: &str, secret: &str) -> bool {
-    use base64::Engine;
     if secret.len() < 8 {
         return false;
     }
@@ -398,10 +488,81 @@ mod tests {
             ("https:///x", "deny"),
             ("http://", "refuse"),
             ("https://docs.allowed.example\u{200b}/", "refuse"),
-            ("https://sk-live-0123456789.docs.allowed.example/", "ask"),
+            ("https://sk-live-0123456789.docs.allowed.example/", "deny"),
         ];
         for (text, expected) in table {
             assert_eq!(verdict(text), expected, "{text}");
+        }
+    }
+
+    /// An embedded address of version 4 is judged as that address; what is not routed worldwide is not
+    /// reached.
+    #[test]
+    fn addresses_within_addresses() {
+        let (inside, outside) = (Ipv4Addr::new(169, 254, 169, 254), Ipv4Addr::new(93, 184, 215, 14));
+        let wrap = |of: Ipv4Addr| {
+            let [a, b, c, d] = of.octets();
+            let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+            [
+                [0, 0, 0, 0, 0, 0xffff, high, low],
+                [0x64, 0xff9b, 0, 0, 0, 0, high, low],
+                [0x2002, high, low, 0, 0, 0, 0, 1],
+                [0x2001, 0, high, low, 0, 0, !0x5db8, !0xd70e],
+                [0x2001, 0, 0x5db8, 0xd70e, 0, 0, !high, !low],
+                [0x2a00, 1, 2, 3, 0, 0x5efe, high, low],
+                [0x2a00, 1, 2, 3, 0x200, 0x5efe, high, low],
+                [0x2002, 0x5db8, 0xd70e, 0, 0, 0x5efe, high, low],
+            ]
+        };
+        for segments in wrap(inside) {
+            assert!(forbidden_address(Ipv6Addr::from(segments).into()).is_some(), "{}", Ipv6Addr::from(segments));
+        }
+        for segments in wrap(outside) {
+            assert_eq!(forbidden_address(Ipv6Addr::from(segments).into()), None, "{}", Ipv6Addr::from(segments));
+        }
+        let table = "0.0.0.0 0.1.2.3 10.0.0.1 100.64.0.1 100.100.100.200 100.127.255.254 127.0.0.1 168.63.129.16 \
+            169.254.170.2 172.16.0.1 172.31.255.255 192.0.0.8 192.0.0.192 192.0.2.1 192.88.99.1 192.168.0.1 198.18.0.1 \
+            198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.251 239.255.255.250 240.0.0.1 255.255.255.255 \
+            :: ::1 ::8.8.8.8 ::ffff:0:8.8.8.8 64:ff9b:1::8.8.8.8 64:ff9b:1:fffe::1 100::1 100:0:0:1::1 2001:2::1 \
+            2001:10::1 2001:20::1 2001:db8::1 3ffe::1 3fff::1 3fff:fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 \
+            fe80::1 febf::1 fec0::1 feff::1 ff02::1 ff0e::1";
+        for address in table.split_whitespace() {
+            assert!(forbidden_address(address.parse().unwrap()).is_some(), "{address}");
+        }
+        let open = "1.1.1.1 8.8.8.8 100.63.255.255 100.128.0.1 168.63.129.17 172.15.0.1 172.32.0.1 192.0.1.1 198.17.0.1 \
+            198.20.0.1 223.255.255.255 2001:200::1 2001:4860:4860::8888 2600::1 2606:4700:4700::1111 2a00:1450::1 3fff:1000::1";
+        for address in open.split_whitespace() {
+            assert_eq!(forbidden_address(address.parse().unwrap()), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_a_host_name_is_not_looked_up() {
+        let key = "sk-Live-0123456789abcdefXYZ";
+        let database = "postgres://app:hunter2hunter2@db.internal.example.com:5432/app";
+        let jwt = format!("eyJhbGciOi{}", "aB3dE5gH7j".repeat(40));
+        let long = &jwt[100..140];
+        let table = [
+            ("sk-live-0123456789abcdefxyz.evil.test", Some(Action::Deny)),
+            ("sk-live-.0123456789.abcdefxyz.evil.test", Some(Action::Deny)),
+            ("sklive0123456789.evil.test", Some(Action::Deny)),
+            ("n-3456789abcdefxyz-1.evil.test", Some(Action::Deny)),
+            ("zyxfedcba9876543210evilks.evil.test", Some(Action::Deny)),
+            ("736b2d4c6976652d.303132.evil.test", Some(Action::Deny)),
+            ("onvs2tdjozss2mbrgiztinjwg44dsyl.evil.test", Some(Action::Deny)),
+            ("c2stTGl2ZS0wMTIzNDU2Nzg5.evil.test", Some(Action::Deny)),
+            (&format!("{long}.evil.test"), Some(Action::Deny)),
+            ("hunter2-hunter2.evil.test", Some(Action::Deny)),
+            // Not the address of the database, nor a password that is a word of many names.
+            ("www.db.internal.example.com", None),
+            ("www.postgresql.org", Some(Action::Ask)),
+            ("docs.rs", None),
+            ("live-0123456789.example.org", None),
+        ];
+        let secrets = [key, database, &jwt, "postgres", "short1"].map(str::to_owned);
+        for (host, action) in table {
+            let need = Address::read(&format!("https://{host}/")).unwrap().need(&secrets, &[]);
+            assert_eq!(need.floor.map(|(action, _)| action), action, "{host}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The wildcard of rules (behaviour 2.2): `*` is any run of any characters, `/` included, `?` is
+//! The wildcard of rules: `*` is any run of any characters, `/` included, `?` is
 //! one character, a trailing ` *` also matches nothing at all, `\` reads as `/`. Case-sensitive,
 //! anchored at both ends.
 
@@ -12,14 +12,12 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 
 /// As [`matches`], letters compared without regard to case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
-    let fold = |c: char| slash(c).to_lowercase().next().unwrap_or(c);
     either(pattern, |pattern| run(&mut pattern.chars().map(fold), &mut text.chars().map(fold)))
 }
 
 /// Whether a text in which [`UNKNOWN`] stands for any run of characters could match `pattern`, case
 /// aside.
 pub fn may_match(pattern: &str, text: &str) -> bool {
-    let fold = |c: char| slash(c).to_lowercase().next().unwrap_or(c);
     // What is certain on both sides: most texts differ there, and need not be looked at further.
     let certain = pattern.chars().take_while(|c| !matches!(c, '*' | '?')).map(fold);
     if certain.zip(text.chars().take_while(|c| *c != UNKNOWN).map(fold)).any(|(p, t)| p != t) {
@@ -93,8 +91,13 @@ fn either(pattern: &str, matches: impl Fn(&str) -> bool) -> bool {
     matches(pattern) || pattern.strip_suffix(" *").is_some_and(matches)
 }
 
-fn slash(c: char) -> char {
+pub(super) fn slash(c: char) -> char {
     if c == '\\' { '/' } else { c }
+}
+
+/// A letter as rules that deny compare it.
+pub(super) fn fold(c: char) -> char {
+    slash(c).to_lowercase().next().unwrap_or(c)
 }
 
 /// Fails at the first letter that differs before anything is collected: most rules do.

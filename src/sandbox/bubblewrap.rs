@@ -1,29 +1,38 @@
 //! The arguments of `bwrap`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Level, Policy, words};
+use super::{Policy, words};
 
 /// Everything read-only, then what may be written, then what may not although it lies below that.
 ///
-/// `landlock` says that Landlock will hold inside. Without it other processes must not be seen: the
-/// root directory below `/proc/<id>` of one of them leads around the mounts. With it they may be,
-/// so that one command can end what an earlier one has left running.
-pub(super) fn args(policy: &Policy, landlock: bool) -> Vec<OsString> {
-    let mut args = words(["--unshare-user", "--unshare-ipc", "--unshare-uts", "--ro-bind", "/", "/", "--dev", "/dev"]);
-    if policy.level == Level::ReadOnly || !landlock {
-        args.extend(words(["--unshare-pid", "--proc", "/proc"]));
-    }
-    if policy.level == Level::ReadOnly {
-        args.push("--die-with-parent".into());
-    }
+/// The command sees no process but its own, so it can neither signal nor read others, nor find a way
+/// around the mounts below their `/proc/<id>/root`. Everything it started ends with it, and it with us.
+///
+/// Who is `privileged`, as root is, needs no user namespace. In one root could not write the files of
+/// other users; what it could undo without one is taken from it inside, with its capabilities.
+pub(super) fn args(policy: &Policy, privileged: bool) -> Vec<OsString> {
+    let mut args = if privileged { vec![] } else { words(["--unshare-user"]) };
+    args.extend(words(["--unshare-ipc", "--unshare-uts", "--unshare-pid", "--die-with-parent"]));
+    args.extend(words(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]));
+    // The kernel's settings, which root may write without any capability.
+    args.extend(words(["--ro-bind-try", "/proc/sys", "/proc/sys"]));
     if !policy.network {
         args.push("--unshare-net".into());
     }
+    let writable = |path: &Path| policy.writable.iter().any(|root| path.starts_with(root) && path != root);
+    // What is mounted cannot be renamed or removed. So the directories above what is protected are as
+    // well, or one of them could be put aside and another one made in its place.
+    let above: BTreeSet<&Path> =
+        policy.protected.iter().flat_map(|path| path.ancestors().skip(1).take_while(|path| writable(path))).collect();
+    let mut binds: Vec<(&Path, &str)> = policy.writable.iter().map(|path| (path.as_path(), "--bind")).collect();
+    binds.extend(
+        above.into_iter().filter(|path| policy.writable.iter().all(|root| root != path)).map(|path| (path, "--bind")),
+    );
+    binds.extend(policy.protected.iter().map(|path| (path.as_path(), "--ro-bind")));
     // Outer ones first, so that none covers what was mounted before it.
-    let mut binds: Vec<_> = policy.writable.iter().map(|path| (path, "--bind")).collect();
-    binds.extend(policy.protected.iter().map(|path| (path, "--ro-bind")));
     binds.sort_by_key(|(path, _)| path.components().count());
     // A shared memory of its own comes with the devices; others are named by the settings.
     for (path, how) in binds.into_iter().filter(|(path, _)| *path != Path::new("/dev/shm") && path.exists()) {
@@ -36,6 +45,7 @@ pub(super) fn args(policy: &Policy, landlock: bool) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Level;
     use super::*;
 
     #[test]
@@ -46,22 +56,21 @@ mod tests {
         let mut policy = Policy {
             level: Level::WorkspaceWrite,
             network: true,
+            foreign: false,
             writable: vec![path("project"), path("no such"), "/dev/shm".into()],
             protected: vec![path("project/.git/hooks"), path("project/.git/none")],
         };
-        let text = |policy: &Policy, landlock| {
-            let args: Vec<String> = args(policy, landlock).iter().map(|arg| arg.to_string_lossy().into()).collect();
+        let text = |policy: &Policy, privileged| {
+            let args: Vec<String> = args(policy, privileged).iter().map(|arg| arg.to_string_lossy().into()).collect();
             args.join(" ").replace(&dir.path().display().to_string(), "D")
         };
-        let base = "--unshare-user --unshare-ipc --unshare-uts --ro-bind / / --dev /dev";
-        let binds = "--bind D/project D/project --ro-bind D/project/.git/hooks D/project/.git/hooks --";
+        let base = "--unshare-ipc --unshare-uts --unshare-pid --die-with-parent --ro-bind / / --dev /dev --proc /proc --ro-bind-try /proc/sys /proc/sys";
+        let binds = "--bind D/project D/project --bind D/project/.git D/project/.git --ro-bind D/project/.git/hooks D/project/.git/hooks --";
         assert_eq!(text(&policy, true), format!("{base} {binds}"));
-        assert_eq!(text(&policy, false), format!("{base} --unshare-pid --proc /proc {binds}"));
+        assert_eq!(text(&policy, false), format!("--unshare-user {base} {binds}"));
         policy.network = false;
         policy.level = Level::ReadOnly;
         policy.protected.clear();
-        let wanted =
-            format!("{base} --unshare-pid --proc /proc --die-with-parent --unshare-net --bind D/project D/project --");
-        assert_eq!(text(&policy, true), wanted);
+        assert_eq!(text(&policy, true), format!("{base} --unshare-net --bind D/project D/project --"));
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use super::{probe, restrict};
+use super::{calls, probe, restrict};
 
 /// The hidden word on our own command line.
 const WORD: &str = "confined";
@@ -17,8 +17,11 @@ const WORD: &str = "confined";
 pub(super) struct Orders {
     /// Lock the files with Landlock, but for these.
     pub(super) lock: Option<Vec<PathBuf>>,
-    /// Refuse system calls.
-    pub(super) seccomp: Option<restrict::Seccomp>,
+    /// Refuse system calls, and give up what a superuser may.
+    pub(super) seccomp: Option<calls::Seccomp>,
+    /// Keep what root needs to work with files of other users.
+    #[serde(default)]
+    pub(super) foreign: bool,
     /// End when this process does.
     pub(super) parent: Option<u32>,
     /// There is no command: try what is forbidden instead, and report.
@@ -75,12 +78,15 @@ fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String>
             return Err("adjutant has ended".into());
         }
     }
+    if orders.seccomp.is_some() {
+        restrict::step_down(orders.foreign)?;
+    }
     if let Some(writable) = &orders.lock {
         let read_only = orders.seccomp.as_ref().is_some_and(|seccomp| seccomp.read_only);
         restrict::lock(writable, read_only)?;
     }
     if let Some(seccomp) = &orders.seccomp {
-        restrict::filter(*seccomp)?;
+        calls::filter(*seccomp)?;
     }
     if let Some(trial) = &orders.trial {
         return Ok(trial.run());

@@ -24,6 +24,44 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct Trial {
     directory: PathBuf,
     port: u16,
+    /// The process that tries it.
+    prober: Process,
+}
+
+/// A process, told from others that had or have its number elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Process {
+    id: u32,
+    /// In the system's ticks since it was started; none where that cannot be seen.
+    begun: Option<u64>,
+}
+
+impl Process {
+    fn look(id: u32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // The name, in brackets, may hold anything; the time is the 20th field after it.
+        let begun = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        Self { id, begun }
+    }
+
+    /// Whether this number means the same process here, as far as can be seen.
+    fn is_here(self) -> bool {
+        let here = Self::look(self.id);
+        here.begun.is_none() || here == self
+    }
+
+    fn can_be_signalled(self) -> bool {
+        let id = i32::try_from(self.id).ok().and_then(rustix::process::Pid::from_raw);
+        self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
+    }
+
+    /// Its variables, its memory, where it is. Root may list the numbers of what it has open.
+    fn can_be_read(self) -> bool {
+        let path = |name: &str| format!("/proc/{}/{name}", self.id);
+        let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
+        let memory = || OpenOptions::new().read(true).open(path("mem")).is_ok();
+        self.is_here() && (opened("environ") || opened("maps") || memory() || fs::read_link(path("cwd")).is_ok())
+    }
 }
 
 /// What it says it could do.
@@ -35,6 +73,9 @@ struct Done {
     control: bool,
     network: bool,
     local: bool,
+    signals: bool,
+    secrets: bool,
+    capabilities: bool,
 }
 
 impl Trial {
@@ -56,6 +97,8 @@ impl Trial {
             fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
             symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
             fs::remove_file(path("outside/doomed")),
+            // Opened, not written.
+            OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
         ];
         let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
         let control = [fs::write(path("inside/.git/hooks/made"), "x"), append(path("inside/.git/config"))];
@@ -72,8 +115,18 @@ impl Trial {
             control: any(&control),
             network: any(&network),
             local: UnixStream::connect(path("inside/socket")).is_ok(),
+            signals: self.prober.can_be_signalled(),
+            secrets: self.prober.can_be_read(),
+            capabilities: capabilities(),
         }
     }
+}
+
+/// Whether this process may do more than an ordinary one.
+fn capabilities() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));
+    sets.filter_map(|line| line.split_whitespace().nth(1)).any(|bits| bits.bytes().any(|digit| digit != b'0'))
 }
 
 /// Tries the mechanisms of this system, best first.
@@ -82,20 +135,22 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> Held {
     if sandbox.program.is_none() {
         return Held::none(level, failed);
     }
-    let mut inner = false;
+    // Landlock is tried first: bubblewrap is stronger with it inside.
+    let mut landlock = None;
     if cfg!(target_os = "linux") && !sandbox.disabled(Mechanism::Landlock) {
-        // Whether Landlock holds is asked first: bubblewrap is stronger with it inside.
-        inner = sandbox.mechanisms().first() == Some(&Mechanism::Landlock)
-            || attempt(sandbox, level, Mechanism::Landlock, false).await.is_ok();
+        landlock = Some(attempt(sandbox, level, Mechanism::Landlock, true).await);
     }
+    let inner = landlock.as_ref().is_some_and(Result::is_ok);
     for mechanism in sandbox.mechanisms() {
         if sandbox.disabled(mechanism) {
             failed.push((mechanism, format!("left out by {}", super::DISABLE)));
             continue;
         }
-        let with =
-            mechanism == Mechanism::Landlock || (inner && failed.iter().all(|(what, _)| *what != Mechanism::Landlock));
-        match attempt(sandbox, level, mechanism, with).await {
+        let tried = match landlock.take_if(|_| mechanism == Mechanism::Landlock) {
+            Some(tried) => tried,
+            None => attempt(sandbox, level, mechanism, inner).await,
+        };
+        match tried {
             Ok(held) => return Held { failed, ..held },
             Err(why) => failed.push((mechanism, why)),
         }
@@ -173,11 +228,12 @@ async fn attempt(sandbox: &Sandbox, level: Level, mechanism: Mechanism, landlock
             Level::ReadOnly => vec![],
             Level::WorkspaceWrite => vec![path("inside/.git/hooks"), path("inside/.git/config")],
         },
+        foreign: false,
     };
-    let trial = Trial { directory: directory.clone(), port: bait.port() };
+    let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };
     let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
     let held = Held { mechanism: Some(mechanism), landlock, ..Held::none(level, vec![]) };
-    let env = crate::process::tame(&sandbox.environment);
+    let env = crate::process::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // The lock and the trial are one process.
         Mechanism::Landlock | Mechanism::Bubblewrap => {
@@ -205,13 +261,25 @@ fn judge(held: &Held, done: &Done) -> Result<Held, String> {
     if done.outside {
         return Err("files outside could be changed".into());
     }
+    if done.secrets {
+        return Err("the variables and the memory of adjutant could be read".into());
+    }
+    if done.capabilities && cfg!(target_os = "linux") {
+        return Err("capabilities were kept".into());
+    }
     if held.level == Level::ReadOnly && done.modes {
         return Err("modes of files outside could be changed".into());
     }
     if held.level == Level::ReadOnly && done.local && held.mechanism != Some(Mechanism::Seatbelt) {
         return Err("services of this machine could be reached".into());
     }
-    Ok(Held { offline: !done.network && !done.local, control: !done.control, modes: !done.modes, ..held.clone() })
+    Ok(Held {
+        offline: !done.network && !done.local,
+        control: !done.control,
+        modes: !done.modes,
+        signals: !done.signals,
+        ..held.clone()
+    })
 }
 
 #[cfg(test)]
@@ -228,6 +296,9 @@ mod tests {
             control: what.contains("control"),
             network: what.contains("network"),
             local: what.contains("local"),
+            signals: what.contains("signals"),
+            secrets: what.contains("secrets"),
+            capabilities: what.contains("capabilities"),
         };
         // What could be done; whether it holds as read-only, and as workspace-write.
         let table = [
@@ -238,22 +309,30 @@ mod tests {
             ("control", true, true),
             ("network", true, true),
             ("local", false, true),
+            ("signals", true, true),
+            ("secrets", false, false),
+            #[cfg(target_os = "linux")]
+            ("capabilities", false, false),
         ];
         for (what, read_only, workspace) in table {
             assert_eq!(judge(&held(Level::ReadOnly), &done(what)).is_ok(), read_only, "{what}");
             assert_eq!(judge(&held(Level::WorkspaceWrite), &done(what)).is_ok(), workspace, "{what}");
         }
-        let judged = judge(&held(Level::WorkspaceWrite), &done("modes control network")).unwrap();
-        assert!(!judged.offline && !judged.control && !judged.modes);
+        let judged = judge(&held(Level::WorkspaceWrite), &done("modes control network signals")).unwrap();
+        assert!(!judged.offline && !judged.control && !judged.modes && !judged.signals);
     }
 
     /// The trial finds every open door where nothing is locked.
     #[test]
     fn a_trial_without_a_sandbox_does_everything() {
         let bait = Bait::lay(&std::env::temp_dir()).unwrap();
-        let trial = Trial { directory: bait.directory.path().to_owned(), port: bait.port() };
+        let trial = Trial {
+            directory: bait.directory.path().to_owned(),
+            port: bait.port(),
+            prober: Process::look(std::process::id()),
+        };
         let tried = trial.attempt();
-        assert!(tried.outside && tried.local, "{tried:?}");
+        assert!(tried.outside && tried.local && tried.signals && tried.secrets, "{tried:?}");
         let done = bait.look(Done { inside: true, ..Done::default() });
         assert!(done.inside && done.outside && done.modes && done.control && done.network, "{done:?}");
     }

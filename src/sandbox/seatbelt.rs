@@ -46,6 +46,7 @@ mod tests {
             network: false,
             writable: vec!["/private/tmp/a \"b\"".into()],
             protected: vec!["/private/tmp/a/.git/hooks".into()],
+            foreign: false,
         };
         let text = profile(&policy);
         let rest = text.split_once("(subpath \"/dev/fd\"))\n").unwrap().1;

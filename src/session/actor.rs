@@ -16,7 +16,7 @@ use super::recent::Recent;
 use super::{changes, child, diff, mention, revert, title};
 use crate::event::{Event, Outlet, Severity};
 use crate::message::{Content, FileChange, Message, ModelRef, Role, User};
-use crate::store::{Record, Titled, visible};
+use crate::store::{Amend, Record, Titled, visible};
 use crate::turn::frame;
 use crate::turn::{Choice, History, Outcome, Scope};
 use crate::turn::{jobs, next, release, remind};
@@ -110,8 +110,9 @@ impl Actor {
                             closing = Some(done);
                             continue;
                         }
-                        Some(Mail::Title(title)) => {
+                        Some(Mail::Title(title, written)) => {
                             self.call_it(Some(title), Titled::User).await;
+                            tell_written(written);
                             continue;
                         }
                         Some(mail) => {
@@ -169,6 +170,7 @@ impl Actor {
         scope.purse = Arc::default();
         let mut closing = None;
         let mut titles = Vec::new();
+        let mut chose = false;
         let mut history = std::mem::take(&mut self.history);
         let mut record = self.record.clone();
         let steered = matches!(work, Work::Say(_)) && std::mem::take(&mut self.steered);
@@ -192,14 +194,13 @@ impl Actor {
                         let message = say(&scope, content);
                         record.updated = message.created;
                         // At once: the turn may take an hour, and the session is in the list.
-                        if record.title.is_none()
-                            && let Some(title) = title::words(&message)
-                        {
-                            record.title = Some(title.clone());
-                            scope.outlet.event(Event::Info { title: Some(title), updated: record.updated }).await;
-                        }
-                        shared.store.record(&record).await;
+                        let title = title::words(&message).filter(|_| record.title.is_none());
+                        record.title = title.clone().or(record.title);
+                        scope.record.session(&record).await;
                         scope.record.whole(&message).await;
+                        if title.is_some() {
+                            scope.outlet.event(Event::Info { title, updated: record.updated }).await;
+                        }
                         history.messages.push(message);
                         let (history, outcome) =
                             child::turn(shared, [Some(choice), once.as_ref()], history, scope).await;
@@ -238,16 +239,20 @@ impl Actor {
                             cancelled.cancel();
                             closing = Some(done);
                         }
-                        Some(Mail::Title(title)) => {
+                        Some(Mail::Title(title, written)) => {
                             // A turn may take an hour; what it keeps at its end has the title as well.
-                            if let Err(e) = shared.store.rename(&self.record.id, &title).await {
-                                tracing::warn!("the title is kept when the turn has ended: {e}");
-                            }
+                            shared.store.amend(&self.record.id, Amend::Title(title.clone())).await;
+                            shared.store.handed_over(&self.record.id).await;
+                            tell_written(written);
                             self.asides.send(Event::Info { title: Some(title.clone()), updated: self.record.updated }).ok();
                             titles.push((Some(title), Titled::User));
                         }
                         Some(mail) => {
-                            choose(&self.choice, mail);
+                            if let Some(written) = choose(&self.choice, mail) {
+                                shared.store.amend(&self.record.id, chosen(&self.choice)).await;
+                                tell_written(written);
+                                chose = true;
+                            }
                             tell(&self.spoken, &self.choice, &self.waiting);
                         }
                         // Every handle is gone: nobody will ever ask for the result.
@@ -269,21 +274,31 @@ impl Actor {
         self.present.lay(&mut self.scope);
         let changed = record != self.record;
         self.record = record;
+        if chose {
+            chosen(&self.choice).apply(&mut self.record);
+        }
         if self.taken.is_cancelled() {
             let title = "Another adjutant process has taken this session over.".into();
             let details = Some("What ran here was cancelled. Load the session again to take it back.".into());
             outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
         }
+        let mut named = false;
         for (title, by) in titles {
-            self.call_it(title, by).await;
+            // One of the user's was kept and told when it came.
+            named |= self.take_title(title, by) && by != Titled::User;
         }
         if said {
             self.close_turn(&outlet).await;
-        } else if changed {
+        } else if changed || named {
             self.shared.store.record(&self.record).await;
         }
         self.steered = outcome == Outcome::Steered;
         drop(outlet);
+        // What the answer says is kept before it is said.
+        self.shared.store.handed_over(&self.record.id).await;
+        if named {
+            self.tell_title();
+        }
         let (mut ended, told) = Ended::new(outcome);
         ended.structured = self.history.messages.last().filter(|_| said).and_then(structured);
         // An editor that is gone has no use for the outcome.
@@ -347,11 +362,11 @@ impl Actor {
             Some(_) => None,
             None => title::title(&self.history),
         };
-        if let Some(title) = fresh {
-            self.record.title = Some(title.clone());
-            outlet.event(Event::Info { title: Some(title), updated: self.record.updated }).await;
-        }
+        self.record.title = fresh.clone().or(self.record.title.take());
         self.shared.store.record(&self.record).await;
+        if fresh.is_some() {
+            outlet.event(Event::Info { title: fresh, updated: self.record.updated }).await;
+        }
         let prompts = self.history.messages.iter().filter(|m| m.user().is_some() && !m.visible_text().is_empty());
         if self.record.titled == Titled::Words && !self.named && prompts.count() <= FIRST && self.taken_by_nobody() {
             self.naming = title::ask(&self.scope, &self.history);
@@ -364,13 +379,33 @@ impl Actor {
     }
 
     /// Takes a title, unless the user has given another one.
+    fn take_title(&mut self, title: Option<String>, by: Titled) -> bool {
+        let title = title.filter(|_| by == Titled::User || self.record.titled != Titled::User);
+        let taken = title.is_some();
+        if taken {
+            self.record.title = title;
+            self.record.titled = by;
+        }
+        taken
+    }
+
+    /// The same, kept and told.
     async fn call_it(&mut self, title: Option<String>, by: Titled) {
-        let Some(title) = title.filter(|_| by == Titled::User || self.record.titled != Titled::User) else { return };
-        self.record.title = Some(title.clone());
-        self.record.titled = by;
-        self.shared.store.record(&self.record).await;
+        if !self.take_title(title, by) {
+            return;
+        }
+        match self.record.title.clone().filter(|_| by == Titled::User) {
+            Some(title) => self.shared.store.amend(&self.record.id, Amend::Title(title)).await,
+            None => self.shared.store.record(&self.record).await,
+        }
+        self.shared.store.handed_over(&self.record.id).await;
+        self.tell_title();
+    }
+
+    fn tell_title(&self) {
+        let (title, updated) = (self.record.title.clone(), self.record.updated);
         // Where nobody listens, nobody is told.
-        self.asides.send(Event::Info { title: Some(title), updated: self.record.updated }).ok();
+        self.asides.send(Event::Info { title, updated }).ok();
     }
 
     /// Remembers a model that was chosen, for the next session of this project.
@@ -386,12 +421,11 @@ impl Actor {
     }
 
     async fn choose(&mut self, mail: Mail) {
-        choose(&self.choice, mail);
-        self.remember().await;
-        let choice = self.choice.borrow().clone();
-        self.record.agent = Some(choice.agent);
-        self.record.model = choice.model;
+        let Some(written) = choose(&self.choice, mail) else { return };
+        chosen(&self.choice).apply(&mut self.record);
         self.shared.store.record(&self.record).await;
+        tell_written(written);
+        self.remember().await;
     }
 }
 
@@ -402,13 +436,34 @@ fn tell(spoken: &watch::Sender<bool>, choice: &watch::Sender<Choice>, waiting: &
     spoken.send_replace(says && choice.borrow().steer);
 }
 
-fn choose(choice: &watch::Sender<Choice>, mail: Mail) {
+/// Takes over what was chosen. Gives back who is to hear when it is written down, if it is.
+fn choose(choice: &watch::Sender<Choice>, mail: Mail) -> Option<oneshot::Sender<()>> {
     match mail {
-        Mail::Steer(steer) => choice.send_modify(|choice| choice.steer = steer),
-        Mail::Agent(agent) => choice.send_modify(|choice| choice.agent = agent),
-        Mail::Model(model) => choice.send_modify(|choice| choice.model = Some(model)),
-        Mail::Prompt(_) | Mail::Title(_) | Mail::Close(_) => {}
+        Mail::Agent(agent, written) => {
+            choice.send_modify(|choice| choice.agent = agent);
+            Some(written)
+        }
+        Mail::Model(model, written) => {
+            choice.send_modify(|choice| choice.model = Some(model));
+            Some(written)
+        }
+        Mail::Steer(steer) => {
+            choice.send_modify(|choice| choice.steer = steer);
+            None
+        }
+        Mail::Prompt(_) | Mail::Title(..) | Mail::Close(_) => None,
     }
+}
+
+/// What is chosen now, for the record.
+pub(super) fn chosen(choice: &watch::Sender<Choice>) -> Amend {
+    let Choice { agent, model, .. } = choice.borrow().clone();
+    Amend::Choice { agent, model }
+}
+
+/// Whoever asked may have gone since.
+fn tell_written(written: oneshot::Sender<()>) {
+    written.send(()).ok();
 }
 
 /// The message that a prompt becomes.

@@ -18,6 +18,8 @@ use crate::config::{self, Fingerprint, Problem, Settings};
 use crate::environment::Environment;
 use crate::event::{Event, Severity};
 use crate::instruction;
+use crate::permission::sight::Sight;
+use crate::permission::{Place, Policy};
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
 use crate::turn::models::Models;
@@ -86,7 +88,8 @@ impl Read {
         let (agents, mut problems) = Agents::build_with(&loaded.settings, &spot.environment, &spot.worktree, &readable);
         problems.extend(skills.problems);
         problems.splice(0..0, loaded.problems);
-        let instructions = instruction::load(&loaded.settings, &spot.environment, &spot.worktree, &spot.cwd);
+        let sight = sight(spot, &agents);
+        let instructions = instruction::load(&loaded.settings, &spot.environment, &spot.worktree, &spot.cwd, &sight);
         let worth = problems.iter().filter(|problem| problem.severity >= config::Severity::Warning);
         let said = worth.map(ToString::to_string).chain(instructions.notices.clone());
         let notices = said.collect();
@@ -123,7 +126,8 @@ impl Read {
         if broken.is_empty() {
             return Some(Self::of(spot, loaded));
         }
-        let instructions = instruction::load(&self.settings, &spot.environment, &spot.worktree, &spot.cwd);
+        let sight = sight(spot, &self.agents);
+        let instructions = instruction::load(&self.settings, &spot.environment, &spot.worktree, &spot.cwd, &sight);
         let skills = skill::load(&self.settings, &spot.environment, &spot.worktree, &spot.cwd);
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
@@ -176,6 +180,13 @@ fn background(
         instructions: instructions.entries,
         skills,
     }
+}
+
+/// What the project's instructions may show: what the agent that a session begins with may read.
+fn sight(spot: &Spot, agents: &Agents) -> Sight {
+    let rules = agents.default().rules.clone();
+    let place = Place::new(&spot.environment, &spot.worktree, &spot.cwd);
+    Sight::new(&Policy { rules, place, ..Policy::default() })
 }
 
 fn notice(title: String) -> Event {

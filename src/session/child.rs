@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::news::News;
 use super::open::{Claim, Shared};
-use super::{interrupted, revert};
+use super::{actor, interrupted, revert};
 use crate::agent::Agent;
 use crate::event::{About, CallUpdate, Errand, Event, Facts, Outlet, Report, ReportEnd, Spawn, Switch};
 use crate::id::{CallId, SessionId};
@@ -53,7 +53,7 @@ pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: Histor
                 done = &mut work => break done,
                 Some(errand) = asked.recv() => match errand {
                     Errand::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
-                    Errand::Switch(switch) => answer(choices, &parent, switch).await,
+                    Errand::Switch(switch) => answer(shared, choices, &parent, switch).await,
                 },
                 Some(()) = children.next(), if !children.is_empty() => {}
             }
@@ -69,7 +69,7 @@ pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: Histor
 }
 
 /// Lets another agent speak, where there is a choice and such an agent.
-async fn answer(choices: Choices<'_>, scope: &Scope, switch: Switch) {
+async fn answer(shared: &Shared, choices: Choices<'_>, scope: &Scope, switch: Switch) {
     let modes = scope.agents.modes();
     let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
     let agent = named.or_else(|| (switch.agent == "build").then(|| scope.agents.default()));
@@ -79,6 +79,9 @@ async fn answer(choices: Choices<'_>, scope: &Scope, switch: Switch) {
         }
         agent.name.clone()
     });
+    if let Some(choice) = choices[0].filter(|_| speaker.is_some()) {
+        shared.store.amend(&scope.session, actor::chosen(choice)).await;
+    }
     if let Some(speaker) = &speaker {
         scope.outlet.event(Event::Mode(speaker.clone())).await;
     }

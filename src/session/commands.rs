@@ -7,11 +7,12 @@ use tokio::sync::watch;
 use super::order::{Order, Word};
 use crate::agent::{Agent, Agents, Mode};
 use crate::command::{self, Expanded};
+use crate::config::roster::reach;
 use crate::config::settings::{self, Settings};
 use crate::event;
 use crate::message::{Content, ModelRef, Text};
-use crate::permission::Rules;
 use crate::permission::rule::derive;
+use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
 use crate::text;
 use crate::turn::{Choice, Scope, insert};
@@ -102,6 +103,24 @@ impl Commands {
         let own = command.agent.as_ref().and_then(|name| scope.agents.get(name));
         let sub = command.subtask.unwrap_or(own.as_ref().is_some_and(|agent| agent.mode == Mode::Subagent));
         let mut own_choice = None;
+        let more = |own: &Agent, than: &Agent| {
+            let subagents = scope.agents.all().filter(|agent| agent.is_subagent());
+            let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
+            let reach = reach(&than.rules, subagents, &scope.environment);
+            laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
+        };
+        let (command, own) = match (own, &speaker) {
+            (Some(own), Some(speaker)) if command.lent && !sub && more(&own, speaker) => {
+                let title = format!(
+                    "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
+                    command.name, own.name, speaker.name, speaker.name
+                );
+                let severity = event::Severity::Warning;
+                scope.outlet.event(event::Event::Notice { severity, title, details: None }).await;
+                (&settings::Command { agent: None, ..command.clone() }, None)
+            }
+            (own, _) => (command, own),
+        };
         let delegate = sub && scope.depth < scope.settings.subagent_depth;
         if !delegate && let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
             let (once, chosen) = watch::channel(choice);

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::base::Base;
 use super::order::Order;
+use crate::channel::Receiver;
 use crate::event::{Event, Outlet, Up};
 use crate::id::SessionId;
 use crate::message::{Content, ModelRef};
@@ -51,16 +52,19 @@ pub enum Mail {
     /// Run a turn.
     Prompt(Prompt),
     /// Speak as another agent from the next step on.
-    Agent(String),
+    Agent(String, oneshot::Sender<()>),
     /// Ask another model from the next step on.
-    Model(ModelRef),
+    Model(ModelRef, oneshot::Sender<()>),
     /// Be called this from now on.
-    Title(String),
+    Title(String, oneshot::Sender<()>),
     /// Whether words that come while a turn runs are heard in it.
     Steer(bool),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
+
+/// Completes when something the user chose is in the store's queue; fails where the session ended first.
+pub type Written = oneshot::Receiver<()>;
 
 /// Which prompts are cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +131,7 @@ pub struct Turn {
     /// Its prompt's place among the session's prompts.
     pub number: u64,
     /// What happens in it.
-    pub events: mpsc::Receiver<Up>,
+    pub events: Receiver<Up>,
     /// How it ends. A session that ends first drops it: the turn is cancelled then.
     pub outcome: oneshot::Receiver<Ended>,
 }
@@ -175,26 +179,29 @@ impl Handle {
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn choose_agent(&self, name: &str) -> Result<(), Busy> {
-        self.send(Mail::Agent(name.into()))
+    pub fn choose_agent(&self, name: &str) -> Result<Written, Busy> {
+        let (written, done) = oneshot::channel();
+        self.send(Mail::Agent(name.into(), written)).map(|()| done)
     }
 
     /// Chooses the model for the steps to come. The caller has checked that it exists.
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn choose_model(&self, model: ModelRef) -> Result<(), Busy> {
-        self.send(Mail::Model(model.clone()))?;
+    pub fn choose_model(&self, model: ModelRef) -> Result<Written, Busy> {
+        let (written, done) = oneshot::channel();
+        self.send(Mail::Model(model.clone(), written))?;
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(model);
-        Ok(())
+        Ok(done)
     }
 
     /// Gives the session the title its user wants.
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn rename(&self, title: &str) -> Result<(), Busy> {
-        self.send(Mail::Title(title.into()))
+    pub fn rename(&self, title: &str) -> Result<Written, Busy> {
+        let (written, done) = oneshot::channel();
+        self.send(Mail::Title(title.into(), written)).map(|()| done)
     }
 
     /// What comes between turns from now on: titles, notices.

@@ -207,7 +207,8 @@ impl Shared {
     /// Opens a new session.
     ///
     /// # Errors
-    /// None in practice: where nothing can be kept, the session works and says so.
+    /// Only where this process may have no more files open: where nothing can be kept, the session works and
+    /// says so.
     pub async fn create(self: &Arc<Self>, place: Place) -> Result<Opened, OpenError> {
         let now = self.environment.now();
         let id = SessionId::new(self.environment.fresh(SessionId::PREFIX));
@@ -215,6 +216,9 @@ impl Shared {
         let claim = self.claim(&record.id).ok_or_else(|| OpenError::Held(record.id.clone()))?;
         let mut place = place;
         if let Err(e) = self.store.create(&record).await {
+            if matches!(e, store::Error::TooMany { .. }) {
+                return Err(e.into());
+            }
             tracing::error!("{e}");
             place.notices.push(Event::Notice {
                 severity: Severity::Warning,
@@ -383,8 +387,7 @@ impl Shared {
         for (message, part) in settled {
             self.store.part(&record.id, &message, &part).await;
         }
-        let limit = base.settings.experimental.mcp_timeout;
-        let servers = Arc::new(Servers::new(&place.cwd, environment, limit, place.servers));
+        let servers = Arc::new(Servers::new(&place.cwd, environment, &base.settings, place.servers));
         servers.lay(&base.settings.mcp);
         let scope = Scope {
             session: record.id.clone(),
@@ -408,7 +411,7 @@ impl Shared {
             exposed: place.exposed,
             attended: place.attended,
             snapshots: Some(snapshots),
-            record: Recorder::new(self.store.clone(), record.id.clone()),
+            record: Recorder::new(self.store.clone(), record.id.clone()).choosing(chosen.clone()),
             cancelled: self.ended.child_token(),
             spoken: heard,
             outlet: Outlet::new().0,

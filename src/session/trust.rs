@@ -48,7 +48,7 @@ pub(super) async fn trust(review: &Review, scope: &Scope) -> Said {
 async fn ask(review: &Review, scope: &Scope) -> Option<bool> {
     let call = scope.call_id();
     let text = format!(
-        "The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. The answer is kept for exactly this list; `adjutant trust --revoke` takes it back.",
+        "The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. The answer is kept for exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant trust --revoke` takes it back.",
         scope.worktree.root.display(),
         review.list(),
     );

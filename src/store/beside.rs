@@ -4,11 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as done};
 
-use tokio::sync::mpsc;
-
-use super::session::File;
+use super::session::{File, Kept};
 use super::thread::{Job, Reply};
 use super::{Entry, Error, Record};
+use crate::channel::WeakSender;
 use crate::id::SessionId;
 
 /// Entries on their way to their file, and all that is needed for it.
@@ -16,7 +15,7 @@ pub(super) struct Writing {
     pub(super) dir: PathBuf,
     /// None: it is still to be opened, or made.
     pub(super) file: Option<File>,
-    /// What the index knows about a session that has no file yet.
+    /// What the index knows about a session whose file is not open yet.
     pub(super) known: Option<Record>,
     pub(super) what: What,
 }
@@ -34,6 +33,8 @@ pub(super) struct What {
 /// What came of it.
 pub(super) struct Written {
     pub(super) file: Result<File, Error>,
+    /// What the index is to know.
+    pub(super) kept: Option<Kept>,
     pub(super) what: What,
 }
 
@@ -46,13 +47,14 @@ impl Writing {
                 Some(file) => file,
                 None => File::open(&dir, &what.session, true)?,
             };
-            if let Some(record) = known {
-                file.write(&[Entry::Record(Box::new(record))], false)?;
-            }
-            file.write(&what.entries, !what.flushes.is_empty())?;
-            Ok(file)
+            let kept = file.remember(known)?;
+            let kept = file.write(&what.entries, !what.flushes.is_empty())?.or(kept);
+            Ok((file, kept))
         };
-        Written { file: write(), what }
+        match write() {
+            Ok((file, kept)) => Written { file: Ok(file), kept, what },
+            Err(e) => Written { file: Err(e), kept: None, what },
+        }
     }
 }
 
@@ -61,11 +63,11 @@ impl Writing {
 pub(super) struct Beside {
     written: done::Sender<Written>,
     /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
-    wake: mpsc::WeakSender<Job>,
+    wake: WeakSender<Job>,
 }
 
 impl Beside {
-    pub(super) fn new(written: done::Sender<Written>, wake: mpsc::WeakSender<Job>) -> Self {
+    pub(super) fn new(written: done::Sender<Written>, wake: WeakSender<Job>) -> Self {
         Self { written, wake }
     }
 
@@ -81,7 +83,7 @@ impl Beside {
             beside.tell(written.unwrap_or_else(|_| {
                 let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
                 let what = What { session, entries: Vec::new(), flushes: Vec::new(), then: None };
-                Written { file, what }
+                Written { file, kept: None, what }
             }));
         };
         let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
@@ -98,8 +100,7 @@ impl Beside {
         // Nobody is there any more where the store's thread has died.
         self.written.send(written).ok();
         if let Some(jobs) = self.wake.upgrade() {
-            // Where there is no room for it, nobody sleeps.
-            jobs.try_send(Job::Wake).ok();
+            jobs.put(Job::Wake);
         }
     }
 }

@@ -16,8 +16,8 @@ pub fn forked(from: &Stored, environment: &Environment) -> Stored {
     fork.messages.truncate(visible(&fork.messages, &fork.record.undone));
     let title = from.record.title.as_deref().map(fork_title);
     fork.record = Record {
+        titled: if title.is_some() { Titled::User } else { Titled::Words },
         title,
-        titled: Titled::User,
         parent: None,
         depth: 0,
         created: now,

@@ -1,7 +1,10 @@
 //! The index over all sessions, and what belongs to no session. Several processes share it. It is
 //! a cache of what the session files say (except for grants and sessions without a message yet):
-//! when it cannot be read it is put aside and made again.
+//! it takes in what it does not know before it is first asked what there is, and when it cannot be read, or
+//! is not what was written, it is put aside and made again.
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +16,8 @@ use crate::id::SessionId;
 
 pub(super) struct Index {
     db: Connection,
+    /// It has been looked through, and has taken in what it did not know.
+    complete: Cell<bool>,
 }
 
 fn unwritable(e: rusqlite::Error) -> Error {
@@ -49,10 +54,13 @@ impl From<Unreadable> for Error {
 
 /// Held while the index is opened or made: processes take turns.
 fn turn(dir: &Path) -> Result<std::fs::File, Error> {
-    let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
     let path = dir.join("index.lock");
-    session::private_file(&path).map_err(io)?;
-    let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io)?;
+    if std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_file()) {
+        // Opening a pipe would wait for ever.
+        std::fs::rename(&path, aside(dir)).map_err(io(dir))?;
+    }
+    session::private_file(&path).map_err(io(dir))?;
+    let turn = std::fs::OpenOptions::new().append(true).open(path).map_err(io(dir))?;
     if let Err(e) = turn.lock() {
         // A file system without locks: then nobody else can be noticed either.
         tracing::warn!("the session index cannot be locked: {e}");
@@ -60,51 +68,143 @@ fn turn(dir: &Path) -> Result<std::fs::File, Error> {
     Ok(turn)
 }
 
+fn io(dir: &Path) -> impl Fn(std::io::Error) -> Error {
+    move |e| Error::Unwritable(format!("{}: {e}", dir.display()))
+}
+
 /// A name that nothing has yet.
 fn aside(dir: &Path) -> PathBuf {
     let name = |n: u32| dir.join(format!("index.damaged-{n}.db"));
-    (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+    (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
+}
+
+/// Up to this size, in bytes, the whole index is checked: it takes a few milliseconds.
+const CHECKED: u64 = 4 << 20;
+
+/// A row of the table of sessions, as it stands there.
+struct Line {
+    record: Record,
+    messages: i64,
+}
+
+impl Line {
+    const COLUMNS: &str = "id, cwd, parent, updated, data, messages, crc";
+
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
+        let (id, cwd, parent): (String, String, Option<String>) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (updated, data, messages): (i64, String, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
+        let kept: i64 = row.get(6)?;
+        let whole = kept == UNCHECKED || kept == crc(&id, &cwd, parent.as_deref(), updated, &data, messages);
+        Ok(serde_json::from_str(&data).ok().filter(|_| whole).map(|record| Self { record, messages }))
+    }
+
+    /// A row that is not as it was written makes the index a damaged one.
+    fn genuine(read: rusqlite::Result<Option<Self>>) -> Result<Self, Error> {
+        let altered = || Error::DamagedIndex("an entry is not as it was written".into());
+        read.map_err(unwritable)?.ok_or_else(altered)
+    }
+}
+
+/// What rows have that were written before there were checksums.
+const UNCHECKED: i64 = -1;
+
+fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, messages: i64) -> i64 {
+    session::crc(&[id, cwd, parent.unwrap_or_default(), &updated.to_string(), data, &messages.to_string()])
+}
+
+/// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`.
+fn page(in_directory: bool) -> String {
+    let columns = Line::COLUMNS;
+    let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
+    // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
+    format!(
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND (updated, id) < (?1, ?2)
+         ORDER BY updated DESC, id DESC LIMIT ?3"
+    )
 }
 
 impl Index {
     /// Opens the index, or makes it. Processes that start at the same time take turns.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
-        let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
-        crate::environment::private_dir(dir).map_err(io)?;
+        crate::environment::private_dir(dir).map_err(io(dir))?;
         let _turn = turn(dir)?;
         let path = dir.join("index.db");
-        let fresh = !path.exists();
-        session::private_file(&path).map_err(io)?;
-        match Self::connect(&path, session::is_network(dir)) {
-            Ok(index) => {
-                if fresh {
-                    index.rebuild(dir);
-                }
-                Ok(index)
-            }
-            Err(Unreadable::Damaged(reason)) => Self::anew(dir, &reason),
-            Err(other) => Err(other.into()),
+        let found = match std::fs::symlink_metadata(&path) {
+            Ok(meta) if !meta.is_file() => Err(Unreadable::Damaged("it is no regular file".into())),
+            // SQLite takes nothing, or a single byte, for a database with nothing in it.
+            Ok(meta) if meta.len() <= 1 => Err(Unreadable::Damaged("nothing is left of it".into())),
+            Ok(_) => session::private_file(&path)
+                .map_err(|e| Unreadable::Other(e.to_string()))
+                .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::anew(dir, None),
+            Err(e) => return Err(io(dir)(e)),
+        };
+        match found {
+            Err(Unreadable::Damaged(reason)) => Self::instead(dir, &reason),
+            found => Ok(found?),
         }
     }
 
-    /// Puts a damaged index aside and makes another from the session files. What the user granted
-    /// stands nowhere else: what can be read of that is taken along.
-    fn anew(dir: &Path, reason: &str) -> Result<Self, Error> {
-        let io = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", dir.display()));
+    /// Makes sure, once, that it can be read and knows every session that has a file. Who only opens sessions
+    /// need not wait for that.
+    ///
+    /// # Errors
+    /// [`Error::DamagedIndex`].
+    pub(super) fn complete(&self, dir: &Path) -> Result<(), Error> {
+        if self.complete.get() {
+            return Ok(());
+        }
+        self.check(dir)?;
+        match self.reconcile(dir) {
+            Err(damaged @ Error::DamagedIndex(_)) => return Err(damaged),
+            // What is not in it now, is the next time.
+            Err(e) => tracing::warn!("the session index may not know all sessions: {e}"),
+            Ok(()) => {}
+        }
+        self.complete.set(true);
+        Ok(())
+    }
+
+    /// Makes another index in the place of a damaged one, which is kept.
+    fn instead(dir: &Path, reason: &str) -> Result<Self, Error> {
         let (path, aside) = (dir.join("index.db"), aside(dir));
         tracing::warn!("the session index is damaged ({reason}); kept as {} and made again", aside.display());
-        std::fs::rename(&path, &aside).map_err(io)?;
-        for suffix in ["-wal", "-shm"] {
-            // Left beside the new file they would damage that one; mostly there are none.
+        // The others of it first: beside a new one they would damage that.
+        for suffix in ["-wal", "-shm", "-journal"] {
             std::fs::rename(super::with_suffix(&path, suffix), super::with_suffix(&aside, suffix)).ok();
         }
-        session::private_file(&path).map_err(io)?;
-        let index = Self::connect(&path, session::is_network(dir)).map_err(Error::from)?;
-        let old = Connection::open(&aside).map(|db| Self { db });
+        if std::fs::hard_link(&path, &aside).is_err() {
+            std::fs::rename(&path, &aside).map_err(io(dir))?;
+        }
+        Self::anew(dir, Some(&aside))
+    }
+
+    /// Makes an index from the session files. It gets its name when it is whole: who is killed meanwhile leaves
+    /// none. What the user granted stands nowhere else: what can be read of that in an `old` one is taken along.
+    fn anew(dir: &Path, old: Option<&Path>) -> Result<Self, Error> {
+        let (path, new) = (dir.join("index.db"), dir.join("index.db-new"));
+        for left in [
+            new.clone(),
+            super::with_suffix(&new, "-journal"),
+            super::with_suffix(&path, "-wal"),
+            super::with_suffix(&path, "-shm"),
+        ] {
+            std::fs::remove_file(left).or_else(session::unless_missing).map_err(io(dir))?;
+        }
+        session::private_file(&new).map_err(io(dir))?;
+        let index = Self::connect(&new, true, false).map_err(Error::from)?;
+        // Damaged as it is.
+        let old = old.filter(|path| path.is_file()).and_then(|path| Connection::open(path).ok());
+        let old = old.map(|db| Self { db, complete: Cell::new(false) });
         for grant in old.map(|old| old.grants(None).unwrap_or_default()).unwrap_or_default() {
             index.grant(&grant)?;
         }
-        index.rebuild(dir);
+        index.reconcile(dir)?;
+        drop(index);
+        std::fs::File::open(&new).and_then(|file| file.sync_all()).map_err(io(dir))?;
+        std::fs::rename(&new, &path).map_err(io(dir))?;
+        let index = Self::connect(&path, session::is_network(dir), true)?;
+        index.complete.set(true);
         Ok(index)
     }
 
@@ -112,12 +212,13 @@ impl Index {
     pub(super) fn again(self, dir: &Path, reason: &str) -> Result<Self, Error> {
         drop(self);
         let turn = turn(dir)?;
-        let again = Self::anew(dir, reason);
+        let again = Self::instead(dir, reason);
         drop(turn);
         again
     }
 
-    fn connect(path: &Path, network: bool) -> Result<Self, Unreadable> {
+    /// `known`: it was whole a moment ago.
+    fn connect(path: &Path, network: bool, known: bool) -> Result<Self, Unreadable> {
         let mut db = Connection::open(path)?;
         // Short: every session waits behind this one.
         db.busy_timeout(Duration::from_millis(250))?;
@@ -129,57 +230,81 @@ impl Index {
         let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
         let _mode: String = db.query_row(mode, [], |row| row.get(0))?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -512;")?;
-        migrate::INDEX.to_latest(&mut db).map_err(|e| match e {
-            rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
-            e => Unreadable::Other(e.to_string()),
-        })?;
-        Ok(Self { db })
+        if !known {
+            migrate::INDEX.to_latest(&mut db).map_err(|e| match e {
+                rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
+                e => Unreadable::Other(e.to_string()),
+            })?;
+        }
+        Ok(Self { db, complete: Cell::new(false) })
     }
 
-    /// Reads every session file.
-    fn rebuild(&self, dir: &Path) {
-        let Ok(files) = std::fs::read_dir(dir.join("sessions")) else {
-            return;
-        };
-        for file in files.flatten() {
-            let path = file.path();
-            if path.extension().is_some_and(|e| e == "db")
-                && let Some(record) = peek::record(dir, &path)
-                && let Err(e) = self.put(&record)
-            {
-                tracing::warn!("session {} is not in the index: {e}", record.id);
+    /// Looks whether all of it can be read, where it is not too large for that.
+    fn check(&self, dir: &Path) -> Result<(), Error> {
+        let size = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
+        if size <= CHECKED {
+            let check = self.db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+            let check = check.map_err(unwritable)?;
+            if check != "ok" {
+                return Err(Error::DamagedIndex(check));
             }
         }
+        Ok(())
     }
 
-    pub(super) fn put(&self, record: &Record) -> Result<(), Error> {
+    /// Takes in every session that has a file and is not in the index yet.
+    fn reconcile(&self, dir: &Path) -> Result<(), Error> {
+        let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(()) };
+        let mut query = self.db.prepare("SELECT id FROM session").map_err(unwritable)?;
+        let ids = query.query_map([], |row| row.get::<_, String>(0)).map_err(unwritable)?;
+        let known = ids.collect::<rusqlite::Result<HashSet<String>>>().map_err(unwritable)?;
+        let mut unknown = Vec::new();
+        for file in files.flatten() {
+            let name = file.file_name();
+            let Some((id, rest)) = name.to_str().and_then(|name| name.split_once(".db")) else { continue };
+            if rest == session::GONE {
+                // Its removal was cut off.
+                std::fs::remove_file(file.path()).ok();
+            } else if rest.is_empty() && !known.contains(id) {
+                unknown.push(file.path());
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let all = self.db.unchecked_transaction().map_err(unwritable)?;
+        for record in unknown.iter().filter_map(|path| peek::record(dir, path)) {
+            self.put(&record, 0)?;
+        }
+        all.commit().map_err(unwritable)
+    }
+
+    /// Remembers a session, and the number of the last message in its file.
+    pub(super) fn put(&self, record: &Record, messages: i64) -> Result<(), Error> {
         let json = serde_json::to_string(record).unwrap_or_default();
         let parent = record.parent.as_ref().map(SessionId::as_str);
         let cwd = record.cwd.to_string_lossy();
         let updated = i64::try_from(record.updated.0).unwrap_or(i64::MAX);
-        let mut put = self
-            .db
-            .prepare_cached(
-                "INSERT OR REPLACE INTO session (id, cwd, parent, updated, data) VALUES (?1, ?2, ?3, ?4, ?5)",
-            )
-            .map_err(unwritable)?;
-        put.execute(params![record.id.as_str(), cwd, parent, updated, json]).map_err(unwritable)?;
+        let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
+        let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", Line::COLUMNS);
+        let mut put = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
         Ok(())
     }
 
-    pub(super) fn get(&self, id: &SessionId) -> Result<Option<Record>, Error> {
-        let json = self
-            .db
-            .query_row("SELECT data FROM session WHERE id = ?1", params![id.as_str()], |row| row.get::<_, String>(0))
-            .optional()
-            .map_err(unwritable)?;
-        Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
+    /// A session, and the number of the last message in its file.
+    pub(super) fn get(&self, id: &SessionId) -> Result<Option<(Record, i64)>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE id = ?1", Line::COLUMNS);
+        let found = self.db.query_row(&sql, params![id.as_str()], Line::read).optional().transpose();
+        let line = found.map(Line::genuine).transpose()?;
+        Ok(line.map(|line| (line.record, line.messages)))
     }
 
     pub(super) fn children(&self, id: &SessionId) -> Result<Vec<SessionId>, Error> {
-        let mut query = self.db.prepare_cached("SELECT id FROM session WHERE parent = ?1").map_err(unwritable)?;
-        let rows = query.query_map(params![id.as_str()], |row| row.get::<_, String>(0)).map_err(unwritable)?;
-        rows.map(|id| id.map(SessionId::new).map_err(unwritable)).collect()
+        let sql = format!("SELECT {} FROM session WHERE parent = ?1", Line::COLUMNS);
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map(params![id.as_str()], Line::read).map_err(unwritable)?;
+        rows.map(|row| Line::genuine(row).map(|line| line.record.id)).collect()
     }
 
     pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
@@ -193,22 +318,13 @@ impl Index {
             // Greater than any id.
             None => (i64::MAX, "\u{10ffff}".to_owned()),
         };
-        let place = if cwd.is_some() { "cwd = ?4 AND" } else { "?4 IS NULL AND" };
-        let sql = format!(
-            "SELECT data FROM session WHERE {place} parent IS NULL AND (updated < ?1 OR (updated = ?1 AND id < ?2))
-             ORDER BY updated DESC, id DESC LIMIT ?3"
-        );
+        let sql = page(cwd.is_some());
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-        let rows =
-            query.query_map(params![updated, id, more, cwd], |row| row.get::<_, String>(0)).map_err(unwritable)?;
-        let mut sessions = Vec::new();
-        for json in rows {
-            if let Ok(record) = serde_json::from_str::<Record>(&json.map_err(unwritable)?) {
-                sessions.push(record);
-            }
-        }
+        let rows = query.query_map(params![updated, id, more, cwd], Line::read).map_err(unwritable)?;
+        let read = rows.map(|row| Line::genuine(row).map(|line| line.record));
+        let mut sessions = read.collect::<Result<Vec<Record>, Error>>()?;
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
         let next = next.map(|last| Cursor { updated: last.updated, id: last.id.clone() });
         Ok(Page { sessions, next })
@@ -254,5 +370,22 @@ impl Index {
             )
             .map_err(unwritable)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_costs_what_is_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = Index::open(dir.path()).unwrap();
+        for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
+            let mut query = index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory))).unwrap();
+            let steps = query.query_map(params![1, "id", 100, "/w"], |row| row.get::<_, String>(3)).unwrap();
+            let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
+            assert!(steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by), "{steps:?}");
+        }
     }
 }

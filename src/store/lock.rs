@@ -1,10 +1,12 @@
 //! The lock on a session: one process at a time has it open, from the moment it is made. A killed
 //! process leaves nothing behind that would keep others out, because the system holds the lock.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::environment::private_file;
 
 /// Who has a session open, as far as it said so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -91,7 +93,7 @@ impl Lock {
         WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
         let mark = path.with_extension("held");
         for _ in 0..2 {
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&mark) {
+            match private_file().write(true).create_new(true).open(&mark) {
                 Ok(mut file) => {
                     std::fs::remove_file(path).ok(); // made by `open`, of no use here
                     say(&mut file, door);
@@ -112,7 +114,7 @@ impl Lock {
 }
 
 fn open(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    private_file().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Whether a file is still the one at its path.

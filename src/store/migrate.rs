@@ -42,18 +42,24 @@ pub(super) fn empty_session() -> Option<&'static [u8]> {
 pub(super) const SESSION_FORMAT: i64 = 3;
 
 /// The newest index format.
-pub(super) const INDEX_FORMAT: i64 = 1;
+pub(super) const INDEX_FORMAT: i64 = 2;
 
 /// The index.
 pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
-    Migrations::new(vec![M::up(
+    let first = M::up(
         "CREATE TABLE session (id TEXT PRIMARY KEY, cwd TEXT NOT NULL, parent TEXT, updated INTEGER NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;
          CREATE INDEX session_by_time ON session (updated DESC, id DESC);
          CREATE INDEX session_by_cwd ON session (cwd, updated DESC, id DESC);
          CREATE INDEX session_by_parent ON session (parent);
          CREATE TABLE grant_ (project TEXT NOT NULL, agent TEXT NOT NULL, permission TEXT NOT NULL, pattern TEXT NOT NULL, given INTEGER NOT NULL,
              PRIMARY KEY (project, agent, permission, pattern)) WITHOUT ROWID;",
-    )])
+    );
+    // The number of the last message in the session's file, and a checksum of all of the row.
+    let checked = M::up(
+        "ALTER TABLE session ADD COLUMN messages INTEGER NOT NULL DEFAULT 0;
+         ALTER TABLE session ADD COLUMN crc INTEGER NOT NULL DEFAULT -1;",
+    );
+    Migrations::new(vec![first, checked])
 });
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ fn bytes(job: &Job) -> usize {
 
 /// Whether somebody waits for a job.
 fn waited(job: &Job) -> bool {
-    !matches!(job, Job::Write { .. } | Job::Close { .. })
+    !matches!(job, Job::Write { .. })
 }
 
 /// What is left of entries that are written together: an older state of something is not written where a
@@ -156,6 +156,12 @@ fn latest(entries: Vec<Entry>) -> Vec<Entry> {
     for entry in entries {
         let key = match &entry {
             Entry::Record(_) => (0, String::new()),
+            Entry::Amend(_) => {
+                // A record that follows must not come before it.
+                places.remove(&(0, String::new()));
+                kept.push(entry);
+                continue;
+            }
             Entry::Message { id, .. } => (1, id.clone()),
             Entry::Part { id, .. } => (2, id.clone()),
             Entry::Cut { .. } => {
@@ -194,7 +200,7 @@ mod tests {
         let write = |entry| Job::Write { session: own.clone(), entry };
         let job = match what {
             "flush" => Job::Flush { session: own, reply: oneshot::channel().0 },
-            "close" => Job::Close { session: own },
+            "close" => Job::Close { session: own, reply: oneshot::channel().0 },
             "peek" => Job::Peek { session: own, reply: oneshot::channel().0 },
             "cut" => write(Entry::Cut { from: "m".into() }),
             what => {

@@ -9,7 +9,7 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
 use super::lock::Holder;
-use super::{Entry, Error, Record, Stored, migrate, pack};
+use super::{Entry, Error, Record, Stored, Titled, migrate, pack};
 use crate::id::{PartId, SessionId};
 use crate::message::{Content, Message, Part};
 
@@ -20,6 +20,15 @@ pub(super) struct File {
     db: Connection,
     /// Rows were written since the last flush.
     unflushed: bool,
+    /// Which file it is, wherever its name leads by now.
+    identity: Option<(u64, u64)>,
+}
+
+/// What a session's file holds after a write, for the index.
+pub(super) struct Kept {
+    pub(super) record: Record,
+    /// The number of the last message.
+    pub(super) messages: i64,
 }
 
 /// Where the file of a session lies.
@@ -78,35 +87,55 @@ impl File {
         })?;
         // Takes the lock now rather than at the first write.
         db.execute_batch("BEGIN IMMEDIATE; COMMIT;").map_err(explain)?;
-        Ok(Self { id: id.clone(), path, db, unflushed: false })
+        let identity = identity(&path);
+        Ok(Self { id: id.clone(), path, db, unflushed: false, identity })
     }
 
-    /// Writes entries in order, all or none; with `flush`, and everything before them, to the disk.
-    pub(super) fn write(&mut self, entries: &[Entry], flush: bool) -> Result<(), Error> {
+    /// Writes entries in order, all or none; with `flush`, and everything before them, to the disk. Gives
+    /// back what the index is to know of it, where that has changed.
+    pub(super) fn write(&mut self, entries: &[Entry], flush: bool) -> Result<Option<Kept>, Error> {
         if entries.is_empty() && !(flush && self.unflushed) {
-            return Ok(());
+            return Ok(None);
+        }
+        if flush && self.identity.is_some() && identity(&self.path) != self.identity {
+            // The system would take everything, and keep it until we close the file.
+            return Err(Error::Unwritable(format!(
+                "its file was removed or replaced while it was in use, and what was said before is lost with it: {}",
+                self.path.display()
+            )));
         }
         let written = self.transaction(entries, flush);
         let back = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };
-        written.and(back).map_err(|e| explain(&self.id, &self.path, &e))?;
+        let kept = written.and_then(|kept| back.map(|()| kept)).map_err(|e| explain(&self.id, &self.path, &e))?;
         self.unflushed = !flush;
-        Ok(())
+        Ok(kept)
     }
 
-    fn transaction(&mut self, entries: &[Entry], flush: bool) -> rusqlite::Result<()> {
+    fn transaction(&mut self, entries: &[Entry], flush: bool) -> rusqlite::Result<Option<Kept>> {
         if flush {
             self.db.execute_batch("PRAGMA synchronous = FULL")?;
         }
         let tx = self.db.transaction()?;
+        let mut changed = false;
         for entry in entries {
             match entry {
                 Entry::Record(record) => {
-                    let json = serde_json::to_string(record).unwrap_or_default();
-                    tx.prepare_cached(
-                        "INSERT INTO session (one, data, crc) VALUES (1, ?1, ?2)
-                         ON CONFLICT (one) DO UPDATE SET data = ?1, crc = ?2",
-                    )?
-                    .execute(params![json, crc(&[&json])])?;
+                    let mut record = Record::clone(record);
+                    if let Some(before) =
+                        kept_record(&tx)?.filter(|before| before.titled == Titled::User && before.title.is_some())
+                    {
+                        record.title = before.title;
+                        record.titled = before.titled;
+                    }
+                    put_record(&tx, &record)?;
+                    changed = true;
+                }
+                Entry::Amend(amend) => {
+                    if let Some(mut record) = kept_record(&tx)? {
+                        amend.apply(&mut record);
+                        put_record(&tx, &record)?;
+                        changed = true;
+                    }
                 }
                 Entry::Message { id, json } => {
                     tx.prepare_cached(
@@ -127,6 +156,7 @@ impl File {
                     let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
                     tx.execute(&parts, params![from])?;
                     tx.execute(&format!("DELETE FROM message WHERE {AFTER}"), params![from])?;
+                    changed = true;
                 }
             }
         }
@@ -134,7 +164,31 @@ impl File {
             // A commit that changes nothing is not synced, and would leave earlier ones unsynced.
             tx.execute("UPDATE session SET flushed = flushed + 1", [])?;
         }
-        tx.commit()
+        let record = if changed { kept_record(&tx)? } else { None };
+        let kept = match record {
+            Some(record) => Some(Kept { record, messages: last(&tx)? }),
+            None => None,
+        };
+        tx.commit()?;
+        Ok(kept)
+    }
+
+    /// Writes what is known about the session where nothing of it stands here: whoever made the file was killed
+    /// right after that, and what is amended would have nothing to be amended.
+    pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<Kept>, Error> {
+        let lacks =
+            |db: &Connection| Ok(db.query_row("SELECT count(*) FROM session", [], |row| row.get::<_, i64>(0))? == 0);
+        match known {
+            Some(known) if lacks(&self.db).map_err(|e| explain(&self.id, &self.path, &e))? => {
+                self.write(&[Entry::Record(Box::new(known))], false)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The number of the last message.
+    pub(super) fn messages(&self) -> Result<i64, Error> {
+        last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
     /// Reads everything, as [`File::read`].
@@ -173,6 +227,34 @@ impl File {
         }
         Ok(parts)
     }
+}
+
+fn last(db: &Connection) -> rusqlite::Result<i64> {
+    db.prepare_cached("SELECT coalesce(max(seq), 0) FROM message")?.query_row([], |row| row.get(0))
+}
+
+/// What is known about the session, as it stands in its file. None where it cannot be read.
+fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
+    let mut rows = Rows::default();
+    let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
+    let mut found = query.query([])?;
+    while let Some(row) = found.next()? {
+        rows.take_record(row);
+    }
+    Ok(rows.record.and_then(|json| serde_json::from_str(&json).ok()))
+}
+
+fn put_record(db: &Connection, record: &Record) -> rusqlite::Result<()> {
+    let json = serde_json::to_string(record).unwrap_or_default();
+    let sql = "INSERT INTO session (one, data, crc) VALUES (1, ?1, ?2)
+         ON CONFLICT (one) DO UPDATE SET data = ?1, crc = ?2";
+    db.prepare_cached(sql)?.execute(params![json, crc(&[&json])]).map(drop)
+}
+
+/// Which file a name leads to.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// The entries of a file as they lie there.
@@ -356,7 +438,7 @@ fn text(row: &Row<'_>, column: usize) -> Option<String> {
 }
 
 /// The checksum of an entry.
-fn crc(fields: &[&str]) -> i64 {
+pub(super) fn crc(fields: &[&str]) -> i64 {
     let mut hasher = crc32fast::Hasher::new();
     for field in fields {
         hasher.update(field.as_bytes());
@@ -403,17 +485,16 @@ fn make(path: &Path, network: bool) -> std::io::Result<()> {
 /// What the name of a file ends with while it is made.
 pub(super) const NEW: &str = "-new";
 
-fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
+/// What it ends with while it is removed.
+pub(super) const GONE: &str = "-gone";
+
+pub(super) fn unless_missing(e: std::io::Error) -> std::io::Result<()> {
     if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
 /// Makes a file readable by its owner alone from its first byte.
 pub(super) fn private_file(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
+    let file = crate::environment::private_file().create(true).append(true).open(path)?;
     #[cfg(unix)]
     tighten(path, &file)?;
     drop(file);

@@ -10,14 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc as done;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::beside::{Beside, What, Writing, Written};
 use super::index::Index;
 use super::lock::{Lock, Refused};
 use super::queue::{Piece, Queue, State};
-use super::session::{self, File};
-use super::{Cursor, Entry, Error, Grant, Page, Record, Stored, Titled, peek, salvage, takeover};
+use super::session::{self, File, Kept};
+use super::{Amend, Cursor, Entry, Error, Grant, Page, Record, Stored, peek, salvage, takeover};
+use crate::channel::{self, Receiver, Sender};
 use crate::id::{PartId, SessionId};
 use crate::message::Part;
 
@@ -36,7 +37,7 @@ pub(super) enum Job {
     Children { session: SessionId, reply: Reply<Vec<SessionId>> },
     List { cwd: Option<PathBuf>, after: Option<Cursor>, limit: usize, reply: Reply<Page> },
     Delete { session: SessionId, reply: Reply<()> },
-    Close { session: SessionId },
+    Close { session: SessionId, reply: Reply<()> },
     Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
     Grant { grant: Box<Grant>, reply: Reply<()> },
     Revoke { grant: Box<Grant>, reply: Reply<()> },
@@ -52,12 +53,22 @@ const SORTED: usize = 512;
 /// How many sessions are written to beside the others at a time. They wait for the disk most of the time.
 const BESIDE: usize = 3;
 
+/// The number of the last message where there is none.
+const NONE_YET: i64 = 0;
+
+/// How many files are left for everything but sessions: connections, programs, the index, the log.
+const RESERVE: u64 = 36;
+
+/// How many session files are open at a time, whatever the limit is, and each takes: itself and its log.
+const OPEN: u64 = 64;
+const EACH: u64 = 2;
+
 /// How many rows of a session are kept in memory when they cannot be written.
 const UNWRITTEN: usize = 4096;
 
 /// Starts the thread. It ends when the last [`super::Store`] is gone.
-pub(super) fn start(dir: PathBuf) -> mpsc::Sender<Job> {
-    let (tx, mut rx) = mpsc::channel(WAITING);
+pub(super) fn start(dir: PathBuf) -> Sender<Job> {
+    let (tx, mut rx) = channel::channel(WAITING);
     let wake = tx.downgrade();
     let work = move || {
         let (written, done) = done::channel();
@@ -66,6 +77,8 @@ pub(super) fn start(dir: PathBuf) -> mpsc::Sender<Job> {
             index: None,
             locks: HashMap::new(),
             open: HashMap::new(),
+            used: Vec::new(),
+            created: HashMap::new(),
             unwritten: HashMap::new(),
             failed: HashMap::new(),
             away: HashSet::new(),
@@ -90,6 +103,10 @@ struct Thread {
     /// The sessions that are ours, whether they have a file yet or not.
     locks: HashMap<SessionId, Lock>,
     open: HashMap<SessionId, File>,
+    /// Those of them by when they were used, the latest last.
+    used: Vec<SessionId>,
+    /// Sessions of ours that have no file yet. The index has them as well, where there is one.
+    created: HashMap<SessionId, Record>,
     /// What could not be written, oldest first.
     unwritten: HashMap<SessionId, Vec<Entry>>,
     /// Sessions whose last write failed, until someone asked.
@@ -114,7 +131,7 @@ impl Job {
             | Self::Has { session, .. }
             | Self::Rename { session, .. }
             | Self::HandOver { session, .. }
-            | Self::Close { session } => Of::Session(session.clone()),
+            | Self::Close { session, .. } => Of::Session(session.clone()),
             Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => Of::None,
             Self::Children { .. } | Self::List { .. } | Self::Delete { .. } | Self::Stop { .. } => Of::All,
         }
@@ -131,7 +148,7 @@ enum Of {
 
 impl Thread {
     /// Does what comes until everyone is gone. Gives back who wants the thread to stop, if someone does.
-    fn run(&mut self, jobs: &mut mpsc::Receiver<Job>) -> Option<oneshot::Sender<()>> {
+    fn run(&mut self, jobs: &mut Receiver<Job>) -> Option<oneshot::Sender<()>> {
         let mut queue = Queue::default();
         // Whether there may be something that can be done without waiting.
         let mut ready = false;
@@ -219,7 +236,7 @@ impl Thread {
         }
         let known = match self.ours(&what.session) {
             Ok(known) => known,
-            Err(e) => return self.back(Written { file: Err(e), what }),
+            Err(e) => return self.back(Written { file: Err(e), kept: None, what }),
         };
         let file = self.open.remove(&what.session);
         let writing = Writing { dir: self.dir.clone(), file, known, what };
@@ -234,21 +251,15 @@ impl Thread {
     }
 
     /// A session's file is back.
-    fn back(&mut self, Written { file, mut what }: Written) {
+    fn back(&mut self, Written { file, kept, mut what }: Written) {
         self.away.remove(&what.session);
-        let written = file.map(|file| drop(self.open.insert(what.session.clone(), file)));
+        let written = file.map(|file| self.opened(&what.session, file));
         let entries = std::mem::take(&mut what.entries);
         match &written {
             Ok(()) => {
-                let record = entries.iter().rev().find_map(|entry| match entry {
-                    Entry::Record(record) => Some(record),
-                    _ => None,
-                });
-                if let Some(record) = record
-                    && let Err(e) = self.indexed(|index| index.put(record))
-                {
-                    // The session's own file has it; the index gets it with the next one.
-                    tracing::warn!("the index does not know the latest of {}: {e}", what.session);
+                self.created.remove(&what.session);
+                if let Some(kept) = kept {
+                    self.note(&kept);
                 }
             }
             Err(e) => {
@@ -261,6 +272,33 @@ impl Thread {
             }
         }
         self.settle(what, written);
+    }
+
+    /// A session's file is open.
+    fn opened(&mut self, session: &SessionId, file: File) {
+        self.open.insert(session.clone(), file);
+        self.used.retain(|used| used != session && self.open.contains_key(used));
+        self.used.push(session.clone());
+        self.close_idle();
+    }
+
+    /// Closes files that were not used for longest, where there are too many. Their sessions stay ours, and the
+    /// files are opened again when they are needed.
+    fn close_idle(&mut self) {
+        let left = crate::process::files().saturating_sub(RESERVE + self.locks.len() as u64);
+        let most = usize::try_from((left / EACH).clamp(2, OPEN)).unwrap_or(2);
+        let surplus = self.used.len().saturating_sub(most);
+        for idle in self.used.drain(..surplus) {
+            self.open.remove(&idle);
+        }
+    }
+
+    /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
+    /// the index gets it with the next change.
+    fn note(&mut self, kept: &Kept) {
+        if let Err(e) = self.indexed(|index| index.put(&kept.record, kept.messages)) {
+            tracing::warn!("the index does not know the latest of {}: {e}", kept.record.id);
+        }
     }
 
     /// Answers whoever waited for a write, and does what comes after it.
@@ -281,14 +319,13 @@ impl Thread {
         }
     }
 
-    /// Makes a session ours before its file is written to. Gives back what the index knows about one that
-    /// has no file yet.
+    /// Makes a session ours before its file is written to. Gives back what the index knows about one whose file
+    /// is not open yet.
     fn ours(&mut self, session: &SessionId) -> Result<Option<Record>, Error> {
         if self.open.contains_key(session) {
             return Ok(None);
         }
-        let fresh = !session::path(&self.dir, session).exists();
-        let known = if fresh { self.indexed(|index| index.get(session))? } else { None };
+        let known = self.known(session).map(|(record, _)| record);
         self.hold(session)?;
         Ok(known)
     }
@@ -298,6 +335,10 @@ impl Thread {
         if self.locks.contains_key(session) {
             return Ok(());
         }
+        let (open, files) = (self.locks.len(), crate::process::files());
+        if open as u64 + RESERVE >= files {
+            return Err(Error::TooMany { open, files });
+        }
         let sessions = self.dir.join("sessions");
         crate::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
@@ -306,11 +347,13 @@ impl Thread {
             Refused::Io(e) => Error::Unwritable(e.to_string()),
         })?;
         self.locks.insert(session.clone(), lock);
+        self.close_idle();
         Ok(())
     }
 
     fn release(&mut self, session: &SessionId) {
         self.open.remove(session);
+        self.created.remove(session);
         self.locks.remove(session);
     }
 
@@ -318,7 +361,7 @@ impl Thread {
         if !self.open.contains_key(session) {
             self.hold(session)?;
             let file = File::open(&self.dir, session, create)?;
-            self.open.insert(session.clone(), file);
+            self.opened(session, file);
         }
         self.open.get_mut(session).ok_or_else(|| Error::NotFound(session.clone()))
     }
@@ -336,6 +379,12 @@ impl Thread {
                 answer
             }
         }
+    }
+
+    /// The same, of an index that knows every session.
+    fn complete<T>(&mut self, ask: impl Fn(&Index) -> Result<T, Error>) -> Result<T, Error> {
+        let dir = self.dir.clone();
+        self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
 
     fn other(&mut self, job: Job) {
@@ -356,12 +405,15 @@ impl Thread {
             Job::Has { session, reply } => drop(reply.send(self.has(&session))),
             Job::Import { stored, reply } => drop(reply.send(self.import(&stored))),
             Job::Rename { session, title, reply } => drop(reply.send(self.rename(&session, title))),
-            Job::Children { session, reply } => drop(reply.send(self.indexed(|index| index.children(&session)))),
+            Job::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
             Job::List { cwd, after, limit, reply } => {
-                drop(reply.send(self.indexed(|index| index.list(cwd.as_deref(), after.as_ref(), limit))));
+                drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), after.as_ref(), limit))));
             }
             Job::Delete { session, reply } => drop(reply.send(self.delete(&session))),
-            Job::Close { session } => self.release(&session),
+            Job::Close { session, reply } => {
+                self.release(&session);
+                drop(reply.send(Ok(())));
+            }
             Job::Grants { project, reply } => {
                 drop(reply.send(self.indexed(|index| index.grants(project.as_deref()))));
             }
@@ -375,20 +427,26 @@ impl Thread {
     }
 
     fn create(&mut self, record: &Record) -> Result<(), Error> {
-        self.indexed(|index| index.put(record))?;
-        self.hold(&record.id)
+        self.hold(&record.id)?;
+        self.created.insert(record.id.clone(), record.clone());
+        if let Err(e) = self.indexed(|index| index.put(record, NONE_YET)) {
+            tracing::warn!("the index does not know {}; its file will: {e}", record.id);
+        }
+        Ok(())
     }
 
-    /// What the index knows; a store without one can still be read.
-    fn known(&mut self, session: &SessionId) -> Option<Record> {
-        self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
+    /// What is known of a session beside its file, and the number of the last message in that; a store
+    /// without an index can still be read.
+    fn known(&mut self, session: &SessionId) -> Option<(Record, i64)> {
+        let indexed = self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
             tracing::warn!("reading without the index: {e}");
             None
-        })
+        });
+        indexed.or_else(|| Some((self.created.get(session)?.clone(), NONE_YET)))
     }
 
     fn load(&mut self, session: &SessionId, lean: bool) -> Result<(Stored, usize), Error> {
-        let known = self.known(session);
+        let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let empty = match std::fs::symlink_metadata(&path) {
             Ok(meta) => meta.is_file() && meta.len() == 0 && !self.open.contains_key(session),
@@ -398,12 +456,26 @@ impl Thread {
         if empty {
             let record = known.ok_or_else(|| Error::NotFound(session.clone()))?;
             self.hold(session)?;
-            return Ok((Stored { record, messages: Vec::new(), damage: Vec::new() }, 0));
+            let mut damage = Vec::new();
+            if messages > NONE_YET {
+                // Told once: from here on it is a session without a message.
+                damage.push(format!(
+                    "The file of this session is empty or gone, and what was said in it with it: {}.",
+                    path.display()
+                ));
+                self.indexed(|index| index.put(&record, NONE_YET)).ok();
+            }
+            self.created.insert(session.clone(), record.clone());
+            return Ok((Stored { record, messages: Vec::new(), damage }, 0));
         }
         self.hold(session)?;
         let torn = if self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
         let fallback = known.clone();
-        let read = self.file(session, false).and_then(|file| file.read(fallback, lean));
+        let read = self.file(session, false).and_then(|file| {
+            let read = file.read(fallback.clone(), lean)?;
+            file.remember(fallback).inspect_err(|e| tracing::warn!("{e}")).ok(); // it can be read all the same
+            Ok(read)
+        });
         let (mut stored, cold) = match read {
             Err(damaged @ Error::Damaged { .. }) => {
                 self.open.remove(session);
@@ -412,21 +484,29 @@ impl Thread {
             read => read?,
         };
         stored.damage.extend(torn);
-        if known.as_ref() != Some(&stored.record)
-            && let Err(e) = self.indexed(|index| index.put(&stored.record))
-        {
-            tracing::warn!("the index does not know the latest of {session}: {e}");
+        let here = match self.open.get(session) {
+            Some(file) => file.messages()?,
+            // Made anew of what could be read.
+            None => i64::try_from(stored.messages.len()).unwrap_or(i64::MAX),
+        };
+        if here < messages && stored.damage.is_empty() {
+            stored.damage.push(
+                "The newest part of this session is missing: its write-ahead log was removed or emptied, or an older copy of its file was put in its place.".into(),
+            );
+        }
+        if known.as_ref() != Some(&stored.record) || here != messages {
+            self.note(&Kept { record: stored.record.clone(), messages: here });
         }
         Ok((stored, cold))
     }
 
     fn has(&mut self, session: &SessionId) -> Result<bool, Error> {
-        Ok(session::path(&self.dir, session).exists() || self.indexed(|index| index.get(session))?.is_some())
+        Ok(session::path(&self.dir, session).exists() || self.known(session).is_some())
     }
 
     /// Reads a session that may be open elsewhere, and stays closed here.
     fn peek(&mut self, session: &SessionId) -> Result<Stored, Error> {
-        let known = self.known(session);
+        let known = self.known(session).map(|(record, _)| record);
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
@@ -440,28 +520,41 @@ impl Thread {
     /// Keeps a whole session that is not here yet. It stays closed.
     fn import(&mut self, stored: &Stored) -> Result<(), Error> {
         let id = &stored.record.id;
-        let taken = session::path(&self.dir, id).exists() || self.indexed(|index| index.get(id))?.is_some();
+        let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
         if taken || self.locks.contains_key(id) {
             return Err(Error::Taken(id.clone()));
         }
         self.hold(id)?;
         let written = self.file(id, true).and_then(|file| file.write(&Entry::of(stored), true));
-        let known = written.and_then(|()| self.indexed(|index| index.put(&stored.record)));
         self.release(id);
-        if known.is_err() {
-            remove_files(&session::path(&self.dir, id)).ok();
+        match written {
+            Ok(kept) => {
+                if let Some(kept) = kept {
+                    self.note(&kept);
+                }
+                Ok(())
+            }
+            Err(e) => {
+                remove_files(&session::path(&self.dir, id)).ok();
+                Err(e)
+            }
         }
-        known
     }
 
     fn rename(&mut self, session: &SessionId, title: String) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
         let renamed = self.load(session, true).and_then(|(stored, _)| {
-            let record = Record { title: Some(title), titled: Titled::User, ..stored.record };
+            let amend = Amend::Title(title);
+            let mut record = stored.record;
+            amend.apply(&mut record);
             if self.open.contains_key(session) {
-                self.file(session, false)?.write(&[Entry::Record(Box::new(record.clone()))], true)?;
+                if let Some(kept) = self.file(session, false)?.write(&[Entry::Amend(amend)], true)? {
+                    self.note(&kept);
+                }
+            } else {
+                self.created.insert(session.clone(), record.clone());
+                self.indexed(|index| index.put(&record, NONE_YET))?;
             }
-            self.indexed(|index| index.put(&record))?;
             Ok(record)
         });
         if !ours {
@@ -471,29 +564,30 @@ impl Thread {
     }
 
     fn delete(&mut self, session: &SessionId) -> Result<(), Error> {
-        for child in self.indexed(|index| index.children(session))? {
+        for child in self.complete(|index| index.children(session))? {
             self.delete(&child)?;
         }
         // One that is open elsewhere is not ours to remove; a damaged one may go.
         self.hold(session)?;
         let path = session::path(&self.dir, session);
         self.open.remove(session);
+        self.created.remove(session);
         self.unwritten.remove(session);
-        let gone = remove_files(&path).and_then(|()| self.indexed(|index| index.remove(session)));
+        // The index first: who is killed in between leaves a whole session that is found again, not a
+        // name with nothing behind it.
+        let gone = self.indexed(|index| index.remove(session)).and_then(|()| remove_files(&path));
         self.release(session);
         gone
     }
 }
 
 fn remove_files(path: &Path) -> Result<(), Error> {
-    // The database last: without it the others mean nothing.
-    for suffix in [session::NEW, "-wal", "-journal", "-shm", ""] {
-        let file = super::with_suffix(path, suffix);
-        match std::fs::remove_file(&file) {
-            Ok(()) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::Unwritable(format!("{}: {e}", file.display()))),
-        }
+    let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+    // Under another name the database is gone at once, and with it what the others mean.
+    let gone = super::with_suffix(path, session::GONE);
+    std::fs::rename(path, &gone).or_else(session::unless_missing).map_err(failed)?;
+    for suffix in [session::NEW, "-wal", "-journal", "-shm", session::GONE] {
+        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(session::unless_missing).map_err(failed)?;
     }
     Ok(())
 }

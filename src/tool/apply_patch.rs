@@ -138,7 +138,7 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
                 return Ok(());
             };
             let moved = target(context, &to).await?;
-            if moved.place.real == document.place.real {
+            if moved.place.real.path == document.place.real.path {
                 return Err(Failure::Tell(format!("{shown} cannot be moved to itself.")));
             }
             if moved.exists {
@@ -169,7 +169,7 @@ async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
 }
 
 fn unique(steps: &[Step], document: &Document) -> Result<(), Failure> {
-    if steps.iter().any(|step| step.document.place.real == document.place.real) {
+    if steps.iter().any(|step| step.document.place.real.path == document.place.real.path) {
         return Err(Failure::Tell(format!(
             "{} appears more than once; put all its changes into one section.",
             document.place.shown

@@ -19,15 +19,16 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until};
 
-use super::confinement::{Lock, Watch};
+use super::confinement::Lock;
 use super::jobs::{self, Running, changed_note, last_words};
-use super::path::{Found, Resolved, resolve};
+use super::path::{Access, Found, Resolved, resolve};
 use super::printed::{Kept, Printed};
 use super::truncate::Keep;
+use super::watch::Watch;
 use super::{Context, Description, Failure, Output, Tool};
-use crate::event::{CallUpdate, Exit, Kind};
+use crate::event::{CallUpdate, Event, Exit, Kind, Severity};
 use crate::permission::{Need, Place, command_need};
-use crate::process::{Program, Wiring, find, tame};
+use crate::process::{GIT_HELD, Program, Wiring, find};
 use crate::text::{self, Lossy};
 
 /// How long a command may run where the model does not say, in milliseconds.
@@ -70,6 +71,8 @@ pub struct Ready {
     background: bool,
     keep: bool,
     place: Resolved,
+    /// Where bash is; never a file of the project.
+    bash: Option<PathBuf>,
     lock: Lock,
 }
 
@@ -108,8 +111,8 @@ impl Tool for Bash {
         if background {
             context.jobs.room().map_err(Failure::Tell)?;
         }
-        let place = resolve(context, input.workdir.as_deref().unwrap_or("."))?;
-        if place.found != Found::Directory {
+        let place = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List)?;
+        if place.real.found != Found::Directory {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
         let confinement = &context.confinement;
@@ -117,7 +120,8 @@ impl Tool for Bash {
         let judged = Place {
             scratch: Some(lock.scratch.clone()),
             trusted: confinement.trusted,
-            ..Place::new(&context.environment, &context.worktree, &place.real)
+            cwd: place.real.path.clone(),
+            ..context.policy.place.clone()
         };
         let mut need = command_need(&input.command, &judged);
         need.unproven.clone_from(&lock.unproven);
@@ -127,27 +131,34 @@ impl Tool for Bash {
         }
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
-        let needs = place.needs(need);
+        let needs = place.needs(Access::List, need);
         let limit = input.timeout.or_else(|| (!background).then_some(LIMIT)).map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);
-        Ok((needs, Ready { command: input.command, limit, background, keep, place, lock }))
+        let bash = find("bash", judged.system_path());
+        Ok((needs, Ready { command: input.command, limit, background, keep, place, bash, lock }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
-        let Ready { command, limit, background, keep, place, lock } = ready;
+        let Ready { command, limit, background, keep, place, bash, lock } = ready;
         place.still()?;
         if background {
             // Others may have been started while the user was asked.
             context.jobs.room().map_err(Failure::Tell)?;
         }
-        let env = tame(&context.environment);
+        let mut env = context.settings.variables.tame(&context.environment);
+        if !context.confinement.trusted {
+            env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+        }
+        if context.confinement.reads_only() {
+            // What it fetches could not be kept.
+            env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
+        }
         let work = context.call.as_str();
-        let bash = find("bash", context.environment.var("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
         let (shell, args) = match bash {
-            Some(bash) => (bash.into_os_string(), &["--noprofile", "--norc", "-c"][..]),
-            None => ("sh".into(), &["-c"][..]),
+            Some(bash) => (bash, &["--noprofile", "--norc", "-c"][..]),
+            None => ("/bin/sh".into(), &["-c"][..]),
         };
-        let program = Program::new(shell, &place.real, env).args(args.iter().copied().chain([command.as_str()]));
+        let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([command.as_str()]));
         let program = context.confinement.enter(&lock, &context, program.env("PWD", &place.path));
         let watch = Watch::look(&context.worktree);
         let mut child = program
@@ -256,6 +267,8 @@ impl Tool for Bash {
         let changed = watch.changes(&context.worktree);
         if !changed.is_empty() {
             notes.push(changed_note(&changed));
+            let title = format!("A command changed what decides what runs on this machine: {}.", changed.join(", "));
+            context.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         }
         Ok(output(taken, &end, exit, limit, background, notes, lock.words))
     }
@@ -455,11 +468,11 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::sync::mpsc::Receiver;
 
     use super::super::erase;
     use super::super::test::{Stage, call};
     use super::*;
+    use crate::channel::Receiver;
     use crate::event::{Event, Up};
 
     async fn bash(context: &Context, input: Value) -> Result<Output, Failure> {

@@ -5,13 +5,11 @@
 //! and what building it needs. The settings may ask for more or less of it. A command that is
 //! stopped by the sandbox fails, and the model is told so; it is not tried again outside.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
-use super::{Context, Failure};
+use super::{Context, Failure, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
 use crate::environment::{Environment, private_dir};
@@ -20,7 +18,6 @@ use crate::permission::Rules;
 use crate::permission::evaluate::only_reads;
 use crate::process::Program;
 use crate::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
-use crate::worktree::Worktree;
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -147,7 +144,7 @@ impl Confinement {
     pub fn enter(&self, lock: &Lock, context: &Context, program: Program) -> Program {
         let level = self.level;
         if lock.held.mechanism.is_none() {
-            let nothing = Policy { level, network: true, writable: vec![], protected: vec![] };
+            let nothing = Policy { level, network: true, writable: vec![], protected: vec![], foreign: false };
             return lock.sandbox.wrap(&lock.held, &nothing, program);
         }
         if let Err(e) = private_dir(&lock.scratch) {
@@ -162,14 +159,25 @@ impl Confinement {
                 let keys = data
                     .into_iter()
                     .flat_map(|data| [data.join("auth.json"), data.join("sessions"), data.join("index.db")]);
-                let protected = control(&context.worktree).into_iter().filter(wanted).chain(keys);
+                if lock.held.control {
+                    watch::prepare(&context.worktree);
+                }
+                let protected = watch::control_files(&context.worktree).into_iter().filter(wanted).chain(keys);
                 let roots = self.roots(context).into_iter().chain([lock.scratch.clone()]);
                 (program, existing(roots), existing(protected))
             }
         };
-        let policy = Policy { level, network: lock.network, writable, protected };
+        let root = rustix::process::geteuid().is_root();
+        let foreign = root && !owned_by_root(&context.worktree.root);
+        let policy = Policy { level, network: lock.network, writable, protected, foreign };
+        // As root tar gives files to those the archive names, which root may not any more.
+        let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
         lock.sandbox.wrap(&lock.held, &policy, program)
     }
+}
+
+fn owned_by_root(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|data| std::os::unix::fs::MetadataExt::uid(&data) == 0)
 }
 
 /// A path of the settings.
@@ -177,65 +185,6 @@ fn named(path: &str, context: &Context) -> PathBuf {
     match (path.strip_prefix("~/"), &context.environment.home) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => context.worktree.root.join(path),
-    }
-}
-
-/// Files that decide what runs on this machine or what an agent may do, of those a project has or
-/// could have.
-fn control(worktree: &Worktree) -> Vec<PathBuf> {
-    const GIT: [&str; 3] = ["hooks", "config", "info/attributes"];
-    const PROJECT: [&str; 11] = [
-        ".opencode",
-        ".adjutant",
-        "opencode.json",
-        "opencode.jsonc",
-        "adjutant.json",
-        "adjutant.jsonc",
-        ".mcp.json",
-        ".vscode",
-        ".zed",
-        ".husky",
-        ".envrc",
-    ];
-    let git = worktree.git_dirs().into_iter().flat_map(|dir| GIT.map(|name| dir.join(name)));
-    git.chain(PROJECT.map(|name| worktree.root.join(name))).collect()
-}
-
-/// What the control files of a project were before a command: what the system cannot protect is at
-/// least seen.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Watch(BTreeMap<PathBuf, (u64, Option<SystemTime>)>);
-
-impl Watch {
-    /// Looks at them. Directories are looked into, but not deep.
-    pub fn look(worktree: &Worktree) -> Self {
-        /// More files than this in one directory are not hooks.
-        const MOST: usize = 256;
-        let mut seen = BTreeMap::new();
-        let mut note = |path: PathBuf| {
-            let Ok(data) = std::fs::symlink_metadata(&path) else { return false };
-            let directory = data.is_dir();
-            // A directory's own time changes with a lock file that comes and goes.
-            seen.insert(path, if directory { (0, None) } else { (data.len(), data.modified().ok()) });
-            directory
-        };
-        for path in control(worktree) {
-            if note(path.clone()) {
-                let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-                for entry in entries.take(MOST) {
-                    note(entry.path());
-                }
-            }
-        }
-        Self(seen)
-    }
-
-    /// What is new, changed or gone since, relative to the project.
-    pub fn changes(&self, worktree: &Worktree) -> Vec<String> {
-        let now = Self::look(worktree);
-        let paths = self.0.keys().chain(now.0.keys().filter(|path| !self.0.contains_key(*path)));
-        let changed = paths.filter(|path| self.0.get(*path) != now.0.get(*path));
-        changed.map(|path| crate::text::escaped(&worktree.relative(path))).collect()
     }
 }
 
@@ -296,7 +245,8 @@ pub fn clean(environment: &Environment, old: impl Fn(&Path) -> bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::Stage;
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::sandbox::Mechanism;
 
@@ -332,25 +282,6 @@ mod tests {
             assert_eq!(said.is_some(), wanted.is_some(), "{output}");
             assert!(said.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
         }
-    }
-
-    #[test]
-    fn changed_control_files_are_seen() {
-        let stage = Stage::new();
-        for path in [".git/hooks/pre-commit", ".git/config", "src/a.rs", ".opencode/agents/x.md"] {
-            stage.write(path, "before");
-        }
-        let tree = Worktree::find(&stage.cwd(), &[], None);
-        let watch = Watch::look(&tree);
-        stage.write("src/a.rs", "after that");
-        assert_eq!(watch.changes(&tree), Vec::<String>::new());
-        stage.write(".git/hooks/pre-push", "x");
-        stage.write(".git/config", "another one");
-        stage.write("opencode.json", "{}");
-        std::fs::remove_file(stage.cwd().join(".git/hooks/pre-commit")).unwrap();
-        let mut changes = watch.changes(&tree);
-        changes.sort();
-        assert_eq!(changes, [".git/config", ".git/hooks/pre-commit", ".git/hooks/pre-push", "opencode.json"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::disk;
-use super::path::{Found, Resolved};
+use super::path::{Access, Found, Resolved};
 use super::seen::{Known, Print};
 use super::{Context, Failure};
 use crate::event::Location;
@@ -41,7 +41,7 @@ impl Document {
     /// large or may not be read.
     pub async fn open(place: Resolved, context: &Context) -> Result<Self, Failure> {
         let shown = &place.shown;
-        let bytes = match disk::read(&place.real) {
+        let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
             Err(e) => return Err(Failure::Tell(format!("Cannot open {shown}: {e}."))),
@@ -61,17 +61,21 @@ impl Document {
         };
         let disk = saved.as_deref().map(Print::of);
         // Only a file the model was allowed to read is asked for; any other is refused in a moment.
-        let known = context.seen.known(&place.real);
+        let known = context.seen.known(&place.real.path);
         let buffer = if known.is_some() { context.buffer(&place.path).await } else { None };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) => choose(buffer, saved, known),
             (Some(text), None) | (None, Some(text)) => text,
-            (None, None) => return Ok(Self { place, text: String::new(), exists: false, mark: false, disk: None }),
+            (None, None) => return Ok(Self::nothing(place)),
         };
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
         Ok(Self { place, text, exists: true, mark, disk })
+    }
+
+    fn nothing(place: Resolved) -> Self {
+        Self { place, text: String::new(), exists: false, mark: false, disk: None }
     }
 
     /// That the model has read the file, and that it is still as it was then.
@@ -80,10 +84,10 @@ impl Document {
     /// To the model: read it (again).
     pub fn check_seen(&self, context: &Context) -> Result<(), Failure> {
         let shown = &self.place.shown;
-        match context.seen.known(&self.place.real) {
+        match context.seen.known(&self.place.real.path) {
             Some(_) if !self.exists => {
                 // Who writes it again has been told.
-                context.seen.forget(&self.place.real);
+                context.seen.forget(&self.place.real.path);
                 Err(Failure::Tell(format!(
                     "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
                 )))
@@ -101,7 +105,7 @@ impl Document {
 
     /// The model knows this state from now on.
     pub fn note(&self, context: &Context) {
-        context.seen.note(&self.place.real, Known { text: self.print(), disk: self.disk });
+        context.seen.note(&self.place.real.path, Known { text: self.print(), disk: self.disk });
     }
 
     fn print(&self) -> Print {
@@ -116,10 +120,12 @@ impl Document {
 
     /// The need to make a change, and the one to leave the project where the file is outside.
     pub fn needs(&self, change: &Change) -> Vec<Need> {
-        let mut need = Need::new("edit", &*self.place.pattern).always(&*self.place.pattern);
-        need.metadata = facts(change);
-        need.changes = vec![change.clone()];
-        self.place.needs(need)
+        let mut needs = self.place.real.needs(Access::Edit);
+        if let Some(edit) = needs.last_mut() {
+            edit.metadata = facts(change);
+            edit.changes = vec![change.clone()];
+        }
+        needs
     }
 
     /// Where the change begins.
@@ -155,21 +161,21 @@ impl Document {
         let refused = |e: &dyn std::fmt::Display| {
             Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
         };
-        if let Some(dir) = self.place.real.parent() {
+        if let Some(dir) = self.place.real.path.parent() {
             disk::make_directory(dir).map_err(|e| refused(&e))?;
         }
         let whole = self.with_mark(new);
         let unsaved = self.exists && self.disk != Some(self.print());
         let plain = !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
         if (plain || unsaved) && context.files.write {
-            let before = stored(&self.place.real);
+            let before = stored(&self.place.real.path);
             if let Some(Ok(())) = context.write_buffer(&self.place.path, &whole).await {
-                let after = stored(&self.place.real);
+                let after = stored(&self.place.real.path);
                 // Where the editor says yes and the disk has not changed, it has not been written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
                     let print = Print::of(&saved);
-                    context.seen.note(&self.place.real, Known { text: print, disk: Some(print) });
+                    context.seen.note(&self.place.real.path, Known { text: print, disk: Some(print) });
                     let other = print != Print::of(&whole);
                     return Ok(other.then(|| {
                         "The editor changed the text when it saved the file (a formatter, perhaps). Read it again before the next edit.".into()
@@ -177,9 +183,9 @@ impl Document {
                 }
             }
         }
-        disk::write(&self.place.real, whole.as_bytes()).map_err(|e| refused(&e))?;
+        disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| refused(&e))?;
         let print = Print::of(new);
-        context.seen.note(&self.place.real, Known { text: print, disk: Some(print) });
+        context.seen.note(&self.place.real.path, Known { text: print, disk: Some(print) });
         Ok(None)
     }
 
@@ -207,9 +213,9 @@ impl Document {
     /// # Errors
     /// To the model, with the system's reason.
     pub fn remove(&self, context: &Context) -> Result<(), Failure> {
-        disk::remove(&self.place.real)
+        disk::remove(&self.place.real.path)
             .map_err(|e| Failure::Tell(format!("Cannot delete {}: {e}.", self.place.shown)))?;
-        context.seen.forget(&self.place.real);
+        context.seen.forget(&self.place.real.path);
         Ok(())
     }
 }
@@ -217,19 +223,23 @@ impl Document {
 /// Resolves the place of a file to be written and reads what is there.
 ///
 /// # Errors
-/// To the model, as [`super::path::resolve`] and [`Document::open`].
+/// As [`super::path::resolve`] and [`Document::open`].
 pub async fn target(context: &Context, path: &str) -> Result<Document, Failure> {
-    let place = super::path::resolve(context, path)?;
-    if place.found == Found::Directory {
+    let place = super::path::resolve(context, path, Access::Edit)?;
+    if place.real.found == Found::Directory && place.real.inside {
         return Err(Failure::Tell(format!("{} is a directory, not a file.", place.shown)));
     }
-    if place.found == Found::Nothing && path.ends_with('/') {
+    if place.real.is_absent() && path.ends_with('/') {
         return Err(Failure::Tell(format!(
             "{} ends with a slash, which names a directory, not a file.",
             text::escaped(path)
         )));
     }
-    Document::open(place, context).await
+    match Document::open(place.clone(), context).await {
+        // What lies outside is not told before it may be looked at: writing it fails then.
+        Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::nothing(place)),
+        opened => opened,
+    }
 }
 
 /// What the user sees, when the editor and the disk differ: the editor's text holds unsaved
@@ -337,7 +347,7 @@ mod tests {
             let expected = if way == Way::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
             assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
             assert_eq!(editor.saved(), usize::from(writer == "editor"), "{way:?} {before:?}");
-            let known = context.seen.known(&document.place.real).unwrap();
+            let known = context.seen.known(&document.place.real.path).unwrap();
             assert_eq!(known.text, Print::of(&expected));
         }
     }

@@ -9,11 +9,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::beneath::Root;
-use super::path::{Found, Resolved, resolve};
-use super::search::{LIMIT, Rank, blocking, files, globs, left_out};
+use super::path::{Access, Found, Resolved, resolve};
+use super::search::{LIMIT, Rank, blocking, files, globs};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
-use crate::permission::Need;
+use crate::permission::sight::{LeftOut, Sight};
+use crate::permission::{Need, paths};
 use crate::text;
 
 /// How many alternatives `{a,b}` may make.
@@ -58,21 +59,21 @@ impl Tool for Glob {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let base = resolve(context, input.path.as_deref().unwrap_or("."))?;
-        if base.found == Found::File {
-            return Err(Failure::Tell(format!("{} is a file; path must be a directory.", base.shown)));
+        let base = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        if base.real.inside {
+            directory(&base)?;
         }
         let mut roots: Vec<(Resolved, String)> = Vec::new();
-        if leaves(&input.pattern) {
+        if leaves(&input.pattern) || follows(&input.pattern, &base, context) {
             // Every alternative may lead elsewhere, and is judged where it leads.
             for pattern in alternatives(&input.pattern) {
                 let (dir, rest) = split(&pattern);
                 let dir = if dir.starts_with(['/', '~']) { dir } else { format!("{}/{dir}", base.path.display()) };
-                let place = resolve(context, &dir)?;
-                let fixed = place.found == Found::File && rest.is_empty();
-                match (place.real.parent(), place.real.file_name().and_then(|name| name.to_str())) {
+                let place = resolve(context, &dir, Access::List)?;
+                let fixed = place.real.found == Found::File && rest.is_empty();
+                match (place.real.path.parent(), place.real.path.file_name().and_then(|name| name.to_str())) {
                     (Some(parent), Some(name)) if fixed => {
-                        let place = resolve(context, &parent.display().to_string())?;
+                        let place = resolve(context, &parent.display().to_string(), Access::List)?;
                         roots.push((place, format!("/{}", globset::escape(name))));
                     }
                     _ => roots.push((place, rest)),
@@ -85,34 +86,37 @@ impl Tool for Glob {
         let mut needs: Vec<Need> = Vec::new();
         for (place, pattern) in &roots {
             globs(&[pattern])?;
-            let new = |need: &Need| !needs.iter().any(|seen| seen.patterns == need.patterns);
-            needs.extend(place.outside().filter(new));
+            let mut new = place.real.needs(Access::List);
+            new.retain(|need| !needs.iter().any(|seen| seen.patterns == need.patterns));
+            needs.extend(new);
         }
         let mut own = Need::new("glob", &*input.pattern).always("*");
         own.metadata.insert("pattern".into(), Value::String(input.pattern));
-        own.metadata.insert("path".into(), Value::String(base.real.display().to_string()));
+        own.metadata.insert("path".into(), Value::String(base.real.path.display().to_string()));
         needs.push(own);
         Ok((needs, Ready { base, roots }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+        directory(&ready.base)?;
         for (place, _) in &ready.roots {
             place.still()?;
         }
+        let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { base, roots } = ready;
         let shown = base.shown.clone();
         let done = blocking(&context, move || {
             let found: Mutex<BTreeSet<Rank>> = Mutex::default();
-            let mut secrets = 0;
+            let mut left_out = LeftOut::default();
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
-                if place.found != Found::Directory {
+                if place.real.found != Found::Directory {
                     continue;
                 }
-                let root = Root::open(&place.real)?;
-                let fits = |path: &Path| path.strip_prefix(&place.real).is_ok_and(|rest| set.is_match(rest));
-                secrets += files(&place.real, &cancelled, fits, || {
+                let root = Root::open(&place.real.path)?;
+                let fits = |path: &Path| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest));
+                let left = files(&place.real.path, &cancelled, fits, &sight, || {
                     let (mut look, found) = (root.looker(), &found);
                     move |path: &Path| {
                         let Some(rank) = Rank::of(path, &mut look) else { return };
@@ -125,11 +129,12 @@ impl Tool for Glob {
                         }
                     }
                 });
+                left_out.merge(left);
             }
-            Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), secrets, base))
+            Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), left_out, base))
         })
         .await?;
-        let (found, secrets, base) =
+        let (found, left_out, base) =
             done.map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
         let truncated = found.len() > LIMIT;
         let mut text: String = if found.is_empty() { "No files found".into() } else { String::new() };
@@ -140,7 +145,7 @@ impl Tool for Glob {
                 "\n\n(Results are truncated: the {LIMIT} newest files are shown. Use a more specific path or pattern.)"
             ));
         }
-        text.push_str(&left_out(secrets));
+        text.push_str(&left_out.words());
         let metadata = Map::from_iter([
             ("count".to_owned(), Value::from(found.len().min(LIMIT))),
             ("truncated".to_owned(), Value::Bool(truncated)),
@@ -150,9 +155,17 @@ impl Tool for Glob {
     }
 }
 
+/// That it is no file. What lies outside is not told before it may be looked at.
+fn directory(base: &Resolved) -> Result<(), Failure> {
+    if matches!(base.real.found, Found::File | Found::Special) {
+        return Err(Failure::Tell(format!("{} is a file; path must be a directory.", base.shown)));
+    }
+    Ok(())
+}
+
 /// A path below a place, as the editor spells the place.
 pub(super) fn spelled(path: &Path, place: &Resolved) -> PathBuf {
-    match path.strip_prefix(&place.real) {
+    match path.strip_prefix(&place.real.path) {
         Ok(rest) if rest.as_os_str().is_empty() => place.path.clone(),
         Ok(rest) => place.path.join(rest),
         Err(_) => path.into(),
@@ -163,6 +176,14 @@ pub(super) fn spelled(path: &Path, place: &Resolved) -> PathBuf {
 fn leaves(pattern: &str) -> bool {
     pattern.split(['{', ',']).any(|part| part.starts_with(['/', '~']))
         || pattern.split(['/', '{', '}', ',']).any(|part| part == "..")
+}
+
+/// Whether a pattern begins with a directory that a symlink leads to.
+fn follows(pattern: &str, base: &Resolved, context: &Context) -> bool {
+    alternatives(pattern).iter().map(|one| split(one).0).filter(|dir| !dir.is_empty()).any(|dir| {
+        let dir = base.real.path.join(dir).display().to_string();
+        paths::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
+    })
 }
 
 /// A pattern for each alternative that `{a,b}` offers, at most [`ALTERNATIVES`].
@@ -274,7 +295,7 @@ mod tests {
             assert_eq!(needs.len(), 1);
         }
         let (_, output) = call(&erase(Glob), json!({"pattern": ".env*"}), &context).await.unwrap();
-        assert!(output.text.ends_with("(1 file that may hold secrets, such as .env, left out)"), "{}", output.text);
+        assert!(output.text.ends_with("(1 file left out, because reading needs permission: .env)"), "{}", output.text);
         for n in 0..150 {
             stage.write(&format!("many/{n}.txt"), "");
         }

@@ -14,11 +14,12 @@ use serde_json::{Map, Value};
 
 use super::beneath::{Looker, Root};
 use super::glob::spelled;
-use super::path::{Found, Resolved, resolve};
-use super::search::{LIMIT, Rank, blocking, files, globs, left_out};
+use super::path::{Access, Found, Resolved, resolve};
+use super::search::{LIMIT, Rank, blocking, files, globs};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::Need;
+use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
 
 /// The longest line shown, in characters.
@@ -73,15 +74,15 @@ impl Tool for Grep {
         if input.pattern.is_empty() {
             return Err(Failure::tell("pattern is empty."));
         }
-        let place = resolve(context, input.path.as_deref().unwrap_or("."))?;
-        if place.found == Found::Nothing {
-            return Err(Failure::Tell(format!("File not found: {}", place.shown)));
+        let named = input.path.as_deref().unwrap_or(".");
+        // To search one file is to read it.
+        let mut access = Access::List;
+        let mut place = resolve(context, named, access)?;
+        if place.real.found != Found::Directory {
+            access = Access::Read;
+            place = resolve(context, named, access)?;
         }
-        let matcher = RegexMatcherBuilder::new()
-            .line_terminator(Some(b'\n'))
-            .build(&input.pattern)
-            .or_else(|_| RegexMatcherBuilder::new().build(&input.pattern))
-            .map_err(|e| Failure::Tell(format!("pattern is not a valid regular expression: {e}")))?;
+        let matcher = matcher(&input.pattern)?;
         let include = input
             .include
             .as_deref()
@@ -90,26 +91,24 @@ impl Tool for Grep {
             .transpose()?;
         let mut own = Need::new("grep", &*input.pattern).always("*");
         own.metadata.insert("pattern".into(), Value::String(input.pattern));
-        own.metadata.insert("path".into(), Value::String(place.real.display().to_string()));
+        own.metadata.insert("path".into(), Value::String(place.real.path.display().to_string()));
         own.metadata.insert("include".into(), input.include.map_or(Value::Null, Value::String));
-        let mut needs: Vec<Need> = place.outside().into_iter().collect();
-        if place.found == Found::File {
-            // To search one file is to read it.
-            needs.push(Need::new("read", &*place.pattern).always(&*place.pattern));
-        }
-        needs.push(own);
-        Ok((needs, Ready { place, matcher, include }))
+        Ok((place.needs(access, own), Ready { place, matcher, include }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         ready.place.still()?;
+        if ready.place.real.is_absent() {
+            return Err(Failure::Tell(format!("File not found: {}", ready.place.shown)));
+        }
+        let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, matcher, include } = ready;
         let (at, shown) = (place.path.clone(), place.shown.clone());
-        let (best, secrets) = blocking(&context, move || {
+        let (best, left_out) = blocking(&context, move || {
             let best: Mutex<Best> = Mutex::default();
-            let by_name = place.found == Found::File;
-            let folder = if by_name { place.real.parent().unwrap_or(&place.real) } else { &place.real };
+            let by_name = place.real.found == Found::File;
+            let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
             let root = Root::open(folder)?;
             let looker = || {
                 let (mut searcher, mut look) = (searcher(by_name), root.looker());
@@ -133,15 +132,17 @@ impl Tool for Grep {
                 }
             };
             let wanted = |path: &Path| {
-                include.as_ref().is_none_or(|set| path.strip_prefix(&place.real).is_ok_and(|rest| set.is_match(rest)))
+                include
+                    .as_ref()
+                    .is_none_or(|set| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest)))
             };
-            let secrets = if by_name {
-                looker()(&place.real);
-                0
+            let left_out = if by_name {
+                looker()(&place.real.path);
+                LeftOut::default()
             } else {
-                files(&place.real, &cancelled, wanted, looker)
+                files(&place.real.path, &cancelled, wanted, &sight, looker)
             };
-            Ok((best.into_inner().unwrap_or_else(PoisonError::into_inner), secrets))
+            Ok((best.into_inner().unwrap_or_else(PoisonError::into_inner), left_out))
         })
         .await?
         .map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
@@ -150,7 +151,7 @@ impl Tool for Grep {
             ("truncated".to_owned(), Value::Bool(best.more)),
         ]);
         let locations = vec![Location { path: at, line: None }];
-        Ok(Output { metadata, locations, ..Output::text(format!("{}{}", best.shown(), left_out(secrets))) })
+        Ok(Output { metadata, locations, ..Output::text(format!("{}{}", best.shown(), left_out.words())) })
     }
 }
 
@@ -300,6 +301,17 @@ fn shown(bytes: &[u8], matcher: &RegexMatcher) -> String {
     format!("...{}...", part.trim_matches('\u{fffd}'))
 }
 
+/// A pattern of the model, compiled: line by line where it can be, and never to more than 10 MiB.
+fn matcher(pattern: &str) -> Result<RegexMatcher, Failure> {
+    const MOST: usize = 10 << 20;
+    let mut builder = RegexMatcherBuilder::new();
+    builder.size_limit(MOST).dfa_size_limit(MOST);
+    let by_line = builder.line_terminator(Some(b'\n')).build(pattern);
+    by_line
+        .or_else(|_| builder.line_terminator(None).build(pattern))
+        .map_err(|e| Failure::Tell(format!("pattern is not a valid regular expression: {e}")))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -318,6 +330,15 @@ mod tests {
         let file = std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap();
         let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
         file.set_modified(at).unwrap();
+    }
+
+    #[test]
+    fn a_pattern_that_would_fill_the_memory_is_refused() {
+        let Err(Failure::Tell(why)) = matcher("(x{1000}){1000}") else { panic!("it was compiled") };
+        assert!(why.contains("size limit"), "{why}");
+        for pattern in ["fn\\s+\\w+", "\\p{L}{50}", "a\nb"] {
+            assert!(matcher(pattern).is_ok(), "{pattern}");
+        }
     }
 
     #[tokio::test]
@@ -342,7 +363,7 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn caf\u{fffd}\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file that may hold secrets, such as .env, left out)"
+                "Found 5 matches\n\n{cwd}/latin:\n  Line 1: fn caf\u{fffd}\n\n{cwd}/a.rs:\n  Line 1: fn one() {{}}\n  Line 2: fn two() {{}}\n\n{cwd}/b/c.txt:\n  Line 1: fn three\n\n{cwd}/.hid:\n  Line 1: fn four\n\n(1 file left out, because reading needs permission: .env)"
             )
         );
         let text = grep(&context, json!({"pattern": "needle"})).await.text;

@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::confinement::{Lock, Watch};
+use super::confinement::Lock;
 use super::printed::Printed;
+use super::watch::Watch;
 use crate::event::Exit;
 use crate::id::CallId;
 use crate::process::Child;

@@ -8,11 +8,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::beneath::Root;
-use super::path::{Found, Resolved, resolve};
+use super::path::{Access, Found, Resolved, resolve};
 use super::search::{LIMIT, blocking, globs, walker};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
-use crate::permission::Need;
+use crate::permission::sight::{LeftOut, Sight};
+use crate::permission::{Action, Need};
 use crate::text;
 
 /// See the module.
@@ -50,23 +51,24 @@ impl Tool for List {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let place = resolve(context, input.path.as_deref().unwrap_or("."))?;
-        match place.found {
-            Found::Directory => {}
-            Found::File => return Err(Failure::Tell(format!("{} is a file, not a directory.", place.shown))),
-            Found::Nothing => return Err(Failure::Tell(format!("Directory not found: {}", place.shown))),
+        let place = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        if place.real.inside {
+            directory(&place)?;
         }
         let ignore: Vec<&str> = input.ignore.iter().flatten().map(|glob| glob.trim_end_matches('/')).collect();
         let without = globs(&ignore)?;
-        let needs = place.needs(Need::new("list", &*place.pattern).always(&*place.pattern));
+        let own = Need::new("list", &*place.real.relative).always(&*place.real.relative);
+        let needs = place.needs(Access::List, own);
         Ok((needs, Ready { place, without }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         ready.place.still()?;
+        directory(&ready.place)?;
+        let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, without } = ready;
-        let (root, shown, named) = (place.real.clone(), place.path.clone(), place.shown.clone());
+        let (root, shown, named) = (place.real.path.clone(), place.path.clone(), place.shown.clone());
         let done = blocking(&context, move || {
             let mut look = Root::open(&root)?.looker();
             let root_of_filter = root.clone();
@@ -77,7 +79,7 @@ impl Tool for List {
             });
             walk.sort_by_file_name(Ord::cmp);
             let mut tree = Tree::default();
-            let (mut count, mut more) = (0, false);
+            let (mut count, mut more, mut denied) = (0, false, LeftOut::default());
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
                 if cancelled.is_cancelled() || entry.depth() == 0 || entry.file_type().is_some_and(|kind| kind.is_dir())
@@ -87,6 +89,10 @@ impl Tool for List {
                 if !look.finds(entry.path()) {
                     continue;
                 }
+                if sight.judge(entry.path()) == Action::Deny {
+                    denied.add(Action::Deny, String::new);
+                    continue;
+                }
                 if count == LIMIT {
                     more = true;
                     break;
@@ -94,10 +100,10 @@ impl Tool for List {
                 tree.add(rest);
                 count += 1;
             }
-            Ok((tree, count, more))
+            Ok((tree, count, more, denied))
         })
         .await?;
-        let (tree, count, more) =
+        let (tree, count, more, denied) =
             done.map_err(|e: super::disk::Error| Failure::Tell(format!("{named}: {e}. Nothing was listed.")))?;
         let mut text = format!("{}/\n", text::escaped(shown.display().to_string().trim_end_matches('/')));
         tree.print(1, &mut text);
@@ -109,10 +115,20 @@ impl Tool for List {
                 "\n(Results are truncated: the first {LIMIT} files are shown. List a deeper directory, or use glob.)\n"
             ));
         }
+        text.push_str(&denied.words());
         let metadata =
             Map::from_iter([("count".to_owned(), Value::from(count)), ("truncated".to_owned(), Value::Bool(more))]);
         let locations = vec![Location { path: shown, line: None }];
         Ok(Output { metadata, locations, ..Output::text(text) })
+    }
+}
+
+/// That there is a directory. What lies outside is not told before it may be looked at.
+fn directory(place: &Resolved) -> Result<(), Failure> {
+    match place.real.found {
+        Found::Directory => Ok(()),
+        Found::File | Found::Special => Err(Failure::Tell(format!("{} is a file, not a directory.", place.shown))),
+        Found::Missing | Found::Nowhere => Err(Failure::Tell(format!("Directory not found: {}", place.shown))),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::path::{Found, resolve};
+use super::path::{Access, Found, resolve};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Errand, Kind, Location, Switch};
 use crate::permission::{Action, Need};
@@ -45,14 +45,14 @@ impl Tool for PlanExit {
         let mut need = Need::new(Self::NAME, "*");
         let mut plan = None;
         if let Some(named) = input.plan.as_deref().filter(|named| !named.trim().is_empty()) {
-            let place = resolve(context, named)?;
-            if place.found != Found::File {
+            let place = resolve(context, named, Access::Read)?;
+            if place.real.found != Found::File {
                 return Err(Failure::Tell(format!(
                     "{} is not a file. Name the file the plan is in, or none.",
                     place.shown
                 )));
             }
-            let path = place.real.clone();
+            let path = place.real.path.clone();
             let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
             let bytes = match read {
                 Ok(Ok(bytes)) => bytes,
@@ -66,7 +66,7 @@ impl Tool for PlanExit {
             }
             need.metadata.insert("plan".into(), Value::String(place.path.display().to_string()));
             plan = Some(place.shown.clone());
-            needs.extend(place.needs(Need::new("read", place.pattern.clone())));
+            needs.extend(place.real.needs(Access::Read));
         }
         // Whatever the rules allow: it is the user who decides.
         need.floor = Some((Action::Ask, question));

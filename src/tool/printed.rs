@@ -4,12 +4,15 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use super::truncate::{Keep, Limits, create, hint};
+use super::truncate::{Keep, Limits, create, full, has_room, hint};
 use crate::environment::Environment;
 use crate::text;
 
 /// The most that is kept of the output of one command, in bytes.
 const FILED: u64 = 256 << 20;
+
+/// Room for a file is asked for in pieces of this many bytes.
+const PIECE: u64 = 8 << 20;
 
 /// Output as it is kept: a fifth of what may be shown from the beginning, the rest from the end, all
 /// of it in a file once it is too long to be shown.
@@ -24,6 +27,8 @@ pub(super) struct Printed {
     lines: usize,
     file: Option<(std::fs::File, PathBuf)>,
     filed: u64,
+    /// How many bytes the file may have before room is asked for again.
+    granted: u64,
     trouble: Option<String>,
 }
 
@@ -45,6 +50,7 @@ impl Printed {
             lines: 0,
             file: None,
             filed: 0,
+            granted: 0,
             trouble: None,
         }
     }
@@ -92,9 +98,12 @@ impl Printed {
     pub(super) fn whole(&self) -> String {
         let mut whole = match (&self.file, &self.trouble) {
             (Some((_, path)), None) => hint(path),
+            (Some((_, path)), Some(trouble)) if self.granted > 0 => {
+                format!("The beginning of the output is in {}; the rest was not kept: {trouble}.", path.display())
+            }
             (_, trouble) => format!("The full output could not be kept: {}.", trouble.as_deref().unwrap_or_default()),
         };
-        if self.total > FILED {
+        if self.total > FILED && self.trouble.is_none() {
             whole.push_str(&format!(" Of {} MiB the first {} MiB were kept there.", self.total >> 20, FILED >> 20));
         }
         whole
@@ -118,6 +127,15 @@ impl Printed {
     fn file_away(&mut self, bytes: &[u8]) {
         let room = usize::try_from(FILED.saturating_sub(self.filed)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
+        let wanted = self.filed + u64::try_from(bytes.len()).unwrap_or_default();
+        if self.file.is_some() && wanted > self.granted {
+            if !has_room(&self.environment, PIECE) {
+                self.trouble.get_or_insert_with(|| full().to_string());
+                self.filed = FILED;
+                return;
+            }
+            self.granted = wanted + PIECE;
+        }
         if let Some((file, _)) = &mut self.file {
             match file.write_all(bytes) {
                 Ok(()) => self.filed += u64::try_from(bytes.len()).unwrap_or_default(),
@@ -209,6 +227,33 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Eight programs that print without end fill what all outputs may take together, and not the disk.
+    #[test]
+    fn what_is_kept_is_bounded_in_sum() {
+        use super::super::truncate::{ALL_KEPT, folder};
+        let stage = super::super::test::Stage::new();
+        let environment = stage.context().environment;
+        let old = folder(&environment.dirs).join("old");
+        crate::environment::private_dir(old.parent().unwrap()).unwrap();
+        let sparse = |path: &std::path::Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
+        sparse(&old, ALL_KEPT - (20 << 20));
+        let limits = Limits { lines: 10, bytes: 1 << 10 };
+        let print = |mib: usize| {
+            let mut printed = Printed::new(limits, environment.clone());
+            (0..mib).for_each(|_| printed.take(&vec![b'y'; 1 << 20]));
+            printed
+        };
+        let printed = print(30);
+        let filed = std::fs::metadata(printed.path().unwrap()).unwrap().len();
+        assert!((8 << 20..=20 << 20).contains(&filed), "{filed}");
+        let hint = printed.kept().hint.unwrap();
+        assert!(hint.starts_with("The beginning of the output is in ") && hint.contains("512 MiB"), "{hint}");
+        // What nobody writes to any more makes room.
+        std::fs::File::options().write(true).open(&old).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert!(print(30).kept().hint.unwrap().starts_with("The full output is in "));
+        assert!(!old.exists());
+    }
 
     #[test]
     fn both_ends_are_kept() {

@@ -10,13 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::claims::Claims;
 use super::document::encoding;
-use super::path::{Found, Resolved, resolve};
+use super::path::{Access, Found, Resolved, resolve};
 use super::seen::{Known, Print};
 use super::{Context, Description, Failure, Output, Tool, disk};
 use crate::event::{Event, Kind, Location, Severity};
 use crate::instruction;
 use crate::message::File;
 use crate::permission::Need;
+use crate::permission::sight::Sight;
 use crate::text;
 
 /// The longest line shown, in characters.
@@ -76,8 +77,8 @@ impl Tool for Read {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let place = resolve(context, &input.file_path)?;
-        let needs = place.needs(Need::new("read", &*place.pattern).always(&*place.pattern));
+        let place = resolve(context, &input.file_path, Access::Read)?;
+        let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = size(input.offset.unwrap_or(1)).max(1);
         let limit = input.limit.map_or(LINES, size).max(1);
@@ -87,10 +88,10 @@ impl Tool for Read {
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         let Ready { place, offset, limit } = ready;
         place.still()?;
-        if place.found == Found::Directory {
+        if place.real.found == Found::Directory {
             return directory(&place, offset, limit);
         }
-        let bytes = match disk::read(&place.real) {
+        let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
             Err(disk::Error::Missing) => None,
             Err(e) => return Err(Failure::Tell(format!("Cannot read {}: {e}.", place.shown))),
@@ -110,7 +111,7 @@ impl Tool for Read {
                 (Some(text), note)
             }
         };
-        let known = context.seen.known(&place.real);
+        let known = context.seen.known(&place.real.path);
         let disk = saved.as_deref().map(Print::of);
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known),
@@ -120,7 +121,7 @@ impl Tool for Read {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut output = page(&place, text, offset, limit, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
-        context.seen.note(&place.real, Known { text: Print::of(text), disk });
+        context.seen.note(&place.real.path, Known { text: Print::of(text), disk });
         Ok(output)
     }
 }
@@ -128,7 +129,8 @@ impl Tool for Read {
 /// Adds the instructions that stand beside the file, each once.
 async fn instructed(output: &mut Output, place: &Resolved, context: &Context) {
     let known = |path: &Path| !context.claims.claim(path);
-    let found = instruction::beside(&place.path, &context.cwd, &context.environment, &context.worktree, &known);
+    let sight = Sight::new(&context.policy);
+    let found = instruction::beside(&place.path, &context.cwd, &context.environment, &context.worktree, &sight, &known);
     for title in found.notices {
         context.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
     }
@@ -201,7 +203,7 @@ fn page(
 fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
-    for (name, folder) in disk::list(&place.real).map_err(refused)? {
+    for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
         entries.push(format!("{}{}", text::escaped(&name.to_string_lossy()), if folder { "/" } else { "" }));
     }
     entries.sort_by_key(|name| (name.to_lowercase(), name.clone()));
@@ -288,8 +290,8 @@ fn mostly_control(bytes: &[u8]) -> bool {
 
 /// Names that are nearly the one that is missing.
 fn missing(place: &Resolved) -> String {
-    let wanted = place.real.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let dir = place.real.parent();
+    let wanted = place.real.path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let dir = place.real.path.parent();
     let mut alike: Vec<String> = dir
         .and_then(|dir| std::fs::read_dir(dir).ok())
         .into_iter()

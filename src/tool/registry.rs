@@ -91,7 +91,7 @@ impl Registry {
     }
 }
 
-/// Whether a model edits with patches (behaviour 5.0).
+/// Whether a model edits with patches.
 fn patches(model: &str) -> bool {
     model.contains("gpt-") && !model.contains("oss") && !model.contains("gpt-4")
 }

@@ -1,7 +1,7 @@
 //! Finds the text a model wants replaced, although models remember blanks and indentation badly,
 //! and puts the new text in its place, in the file's own indentation and line ends. Pure.
 //!
-//! Ways of looking are tried in the order of behaviour 5.3, the strictest first. The first way that
+//! Ways of looking are tried in a fixed order, the strictest first. The first way that
 //! finds anything decides: one place is replaced, several are an error that lists them. It is never
 //! guessed which one was meant.
 
@@ -64,7 +64,7 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
     if old.is_empty() {
         return Err(Error::Empty);
     }
-    let line_of = |at: usize| file.text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
+    let line_of = |at: usize| memchr::memchr_iter(b'\n', &file.text.as_bytes()[..at]).count() + 1;
     for (name, way) in WAYS {
         // Blanks alone would match anywhere once blanks are ignored.
         if name.is_some() && old.trim().is_empty() {
@@ -77,7 +77,7 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
             continue;
         }
         if !all && found.len() > 1 {
-            let mut lines: Vec<usize> = found.iter().map(|found| line_of(found.span.start)).collect();
+            let mut lines = lines_of(&file.text, &found);
             lines.dedup();
             return Err(Error::Ambiguous(lines));
         }
@@ -93,7 +93,7 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
         if let Some(large) = large {
             return Err(Error::TooLarge(line_of(large.span.start), line_of(large.span.end.saturating_sub(1))));
         }
-        let lines = found.iter().map(|found| line_of(found.span.start)).collect();
+        let lines = lines_of(&file.text, &found);
         let text = file.put(content, &found);
         if text == content {
             return Err(Error::Same);
@@ -101,6 +101,17 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
         return Ok(Replaced { text, lines, fuzzy: *name });
     }
     Err(Error::Missing)
+}
+
+/// The line each place begins in, counted from one; the places are in order, so the text is gone through once.
+fn lines_of(text: &str, found: &[Found]) -> Vec<usize> {
+    let (mut line, mut counted) = (1, 0);
+    let line_of = |found: &Found| {
+        line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..found.span.start]).count();
+        counted = found.span.start;
+        line
+    };
+    found.iter().map(line_of).collect()
 }
 
 /// A place, and what goes there.

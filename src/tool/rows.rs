@@ -1,5 +1,5 @@
 //! The rows of `editor-tests/data/path_cases.csv` that no judgement of one path can show, because they
-//! are about what a tool does with what it was allowed. `permission/cases.rs` runs all others.
+//! are about what a tool does with what it was allowed. `gate.rs` runs all others.
 
 use std::path::{Path, PathBuf};
 
@@ -29,10 +29,22 @@ async fn p67_searches_leave_secrets_out_and_say_so() {
     let (_, found) = call(&erase(grep::Grep), json!({"pattern": "token", "path": "."}), &context).await.unwrap();
     assert!(found.text.contains("a.txt") && found.text.contains(".env.example"), "{}", found.text);
     assert!(!found.text.contains("swordfish"), "{}", found.text);
-    assert!(found.text.contains("(7 files that may hold secrets"), "{}", found.text);
+    assert!(
+        found.text.contains(
+            "(7 files left out, because reading needs permission: .ENV.local, .aws/credentials, .env and 4 more)"
+        ),
+        "{}",
+        found.text
+    );
     let (_, found) = call(&erase(glob::Glob), json!({"pattern": "**/*"}), &context).await.unwrap();
     assert!(found.text.contains("a.txt") && !found.text.contains("id_rsa"), "{}", found.text);
-    assert!(found.text.contains("(7 files that may hold secrets"), "{}", found.text);
+    assert!(
+        found.text.contains(
+            "(7 files left out, because reading needs permission: .ENV.local, .aws/credentials, .env and 4 more)"
+        ),
+        "{}",
+        found.text
+    );
 }
 
 #[tokio::test]

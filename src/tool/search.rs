@@ -3,7 +3,7 @@
 //! [`blocking`].
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -12,7 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::beneath::Looker;
 use super::{Context, Failure};
-use crate::permission::protected;
+use crate::permission::Action;
+use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
 
 /// How many results are shown.
@@ -35,14 +36,15 @@ impl Rank {
 }
 
 /// Visits every regular file below `root` that is `wanted`, from several threads, until `cancelled`.
-/// Each thread gets a visitor of its own. Returns how many protected files were left out.
+/// Each thread gets a visitor of its own. Returns what was left out because it may not be read.
 pub fn files<V: FnMut(&Path) + Send>(
     root: &Path,
     cancelled: &CancellationToken,
     wanted: impl Fn(&Path) -> bool + Sync,
+    sight: &Sight,
     visitor: impl Fn() -> V + Sync,
-) -> usize {
-    let left_out = AtomicUsize::new(0);
+) -> LeftOut {
+    let left_out: Mutex<LeftOut> = Mutex::default();
     walker(root).build_parallel().run(|| {
         let mut visit = visitor();
         let (left_out, wanted) = (&left_out, &wanted);
@@ -55,16 +57,18 @@ pub fn files<V: FnMut(&Path) + Send>(
                 return WalkState::Continue;
             };
             if entry.file_type().is_some_and(|kind| kind.is_file()) && wanted(entry.path()) {
-                if protected::secret(entry.path()) {
-                    left_out.fetch_add(1, Ordering::Relaxed);
-                } else {
-                    visit(entry.path());
+                match sight.judge(entry.path()) {
+                    Action::Allow => visit(entry.path()),
+                    // A leaf lock: naming takes no other.
+                    action => {
+                        left_out.lock().unwrap_or_else(PoisonError::into_inner).add(action, || sight.name(entry.path()))
+                    }
                 }
             }
             WalkState::Continue
         })
     });
-    left_out.into_inner()
+    left_out.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How directories are walked.
@@ -72,14 +76,6 @@ pub fn walker(root: &Path) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false).filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");
     walker
-}
-
-/// A sentence about protected files, when some were left out.
-pub fn left_out(count: usize) -> String {
-    match count {
-        0 => String::new(),
-        n => format!("\n\n({} that may hold secrets, such as .env, left out)", text::count(n, "file")),
-    }
 }
 
 /// A filter by glob, as people write it: without a slash it is about the file's name, anywhere; with
@@ -125,33 +121,6 @@ pub async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn secrets_are_left_out() {
-        let table = [
-            (".env", true),
-            (".ENV", true),
-            ("prod.env", true),
-            (".env.local", true),
-            (".env ", true),
-            (".env.example", false),
-            ("a/.aws/credentials", true),
-            ("a/credentials", false),
-            ("key.pem", true),
-            ("tls.key", true),
-            ("deploy/secrets.yml", true),
-            (".ssh/anything", true),
-            (".npmrc", true),
-            ("environment.rs", false),
-            ("src/config.json", false),
-            (".docker/config.json", true),
-            ("id_ed25519", true),
-            ("id_ed25519.pub", false),
-        ];
-        for (path, expected) in table {
-            assert_eq!(protected::secret(Path::new(path)), expected, "{path}");
-        }
-    }
 
     #[test]
     fn globs_are_about_names_or_paths() {

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::{AnyTool, Context, Failure, Files, Output, seen, todos, truncate};
+use crate::channel::Receiver;
 use crate::environment::Environment;
 use crate::event::{Outlet, Up};
 use crate::id::{CallId, SessionId};
-use crate::permission::Need;
+use crate::permission::{Need, Place, Policy, rule};
 use crate::worktree::Worktree;
 
 pub(super) struct Stage {
@@ -120,28 +120,12 @@ impl Stage {
             ("HOME".to_owned(), self.home().display().to_string()),
             ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
         ]);
-        let (outlet, up) = Outlet::new();
-        let context = Context {
-            session: SessionId::new("ses_test"),
-            call: CallId::new(format!("call_{}", self.root.display())),
-            cwd: self.cwd(),
-            roots: Arc::new([]),
-            worktree: Arc::new(Worktree::find(&self.cwd(), &[], None)),
-            environment: Environment::from_vars(vars),
-            cancelled: CancellationToken::new(),
-            outlet,
-            errands: tokio::sync::mpsc::channel(1).0,
-            seen: Arc::new(seen::Seen::default()),
-            todos: Arc::new(todos::Todos::default()),
-            jobs: Arc::default(),
-            facts: crate::event::Facts::default(),
-            claims: Arc::default(),
-            files: Files::default(),
-            confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
-            settings: Arc::default(),
-            limits: truncate::Limits::default(),
-        };
-        (context, up)
+        let worktree = Arc::new(Worktree::find(&self.cwd(), &[], None));
+        let environment = Environment::from_vars(vars);
+        let rules = rule::base(&environment.dirs.data, Path::new("/scratch"), &[] as &[PathBuf]);
+        let place = Place::new(&environment, &worktree, &self.cwd());
+        let policy = Policy { rules, place, ..Policy::default() };
+        listened(environment, worktree, policy)
     }
 
     pub(super) fn with_editor(&self, way: Way) -> (Context, Editor) {
@@ -156,6 +140,41 @@ impl Stage {
         });
         (context, editor)
     }
+}
+
+/// A context where these rules hold; nobody hears its events.
+pub(super) fn context_in(policy: Policy) -> Context {
+    let Place { root, home, .. } = &policy.place;
+    let home = home.as_ref().unwrap().display().to_string();
+    let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
+    let worktree = Worktree { root: root.clone(), git: true, extra: vec![] };
+    listened(environment, Arc::new(worktree), policy).0
+}
+
+fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -> (Context, Receiver<Up>) {
+    let (outlet, up) = Outlet::new();
+    let context = Context {
+        session: SessionId::new("ses_test"),
+        call: CallId::new(format!("call_{}", policy.place.cwd.display())),
+        cwd: policy.place.cwd.clone(),
+        roots: Arc::new([]),
+        worktree,
+        environment,
+        policy: Arc::new(policy),
+        cancelled: CancellationToken::new(),
+        outlet,
+        errands: tokio::sync::mpsc::channel(1).0,
+        seen: Arc::new(seen::Seen::default()),
+        todos: Arc::new(todos::Todos::default()),
+        jobs: Arc::default(),
+        facts: crate::event::Facts::default(),
+        claims: Arc::default(),
+        files: Files::default(),
+        confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
+        settings: Arc::default(),
+        limits: truncate::Limits::default(),
+    };
+    (context, up)
 }
 
 /// Prepares and runs, as if everything were allowed.

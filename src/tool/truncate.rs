@@ -8,11 +8,17 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::{Context, Output};
-use crate::environment::{Dirs, Environment, private_dir};
+use crate::environment::{Dirs, Environment, private_dir, private_file};
 use crate::text;
 
 /// How long the files with the whole results are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The most bytes that all kept results may have together.
+pub const ALL_KEPT: u64 = 512 << 20;
+
+/// A kept result that was written to within this time may still grow, and is not removed to make room.
+const IN_USE: Duration = Duration::from_secs(10 * 60);
 
 /// How much of a result goes to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +159,9 @@ pub fn hint(path: &Path) -> String {
 /// # Errors
 /// The system's, when it cannot be written.
 pub fn keep(text: &str, context: &Context) -> io::Result<PathBuf> {
+    if !has_room(&context.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+        return Err(full());
+    }
     let (mut file, path) = create(&context.environment)?;
     file.write_all(text.as_bytes())?;
     Ok(path)
@@ -166,11 +175,34 @@ pub fn create(environment: &Environment) -> io::Result<(std::fs::File, PathBuf)>
     let dir = folder(&environment.dirs);
     private_dir(&dir)?;
     let path = dir.join(environment.fresh("tool"));
-    let mut options = std::fs::File::options();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    Ok((options.open(&path)?, path))
+    Ok((private_file().write(true).create_new(true).open(&path)?, path))
+}
+
+/// Whether `more` bytes of results can be kept. The oldest results go where that makes the room.
+pub fn has_room(environment: &Environment, more: u64) -> bool {
+    let now = Duration::from_millis(environment.now().0);
+    let entries = std::fs::read_dir(folder(&environment.dirs)).into_iter().flatten().flatten();
+    let mut files: Vec<(Duration, u64, PathBuf)> = entries
+        .filter_map(|entry| {
+            let data = entry.metadata().ok()?;
+            Some((age(&data, now).unwrap_or_default(), data.len(), entry.path()))
+        })
+        .collect();
+    files.sort_unstable_by_key(|(age, ..)| *age);
+    let mut sum: u64 = files.iter().map(|(_, size, _)| size).sum();
+    while sum.saturating_add(more) > ALL_KEPT
+        && let Some((_, size, path)) = files.pop_if(|(age, ..)| *age > IN_USE)
+    {
+        if std::fs::remove_file(path).is_ok() {
+            sum -= size;
+        }
+    }
+    sum.saturating_add(more) <= ALL_KEPT
+}
+
+/// Why a result is not kept where there is no room for it.
+pub fn full() -> io::Error {
+    io::Error::other(format!("the outputs kept so far take {} MiB, which is the most they may", ALL_KEPT >> 20))
 }
 
 /// Where whole results are kept.
@@ -185,12 +217,8 @@ pub const EVERY: Duration = Duration::from_secs(60 * 60);
 /// process is at it. What cannot be removed stays for the next time.
 pub fn clean(environment: &Environment) {
     let path = environment.dirs.data.join(STAMP);
-    let mut options = std::fs::File::options();
-    options.create(true).write(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     // Where there is no such directory there is nothing in it.
-    let Ok(stamp) = options.open(&path) else {
+    let Ok(stamp) = private_file().create(true).write(true).truncate(false).open(&path) else {
         return;
     };
     // Held until the file is closed. Whoever does not get it has nothing to do.

@@ -19,9 +19,9 @@ use super::{History, Scope, doom, next, remind, view};
 use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
-use crate::message::{Call, CallState, Completed, Content, Message, Part};
-use crate::permission::explain::{explain, unit_line};
-use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
+use crate::message::{Call, CallState, Completed, Content, Finish, Message, Part};
+use crate::permission::explain::{explain, forbidden, unit_line};
+use crate::permission::{Action, Denial, Need, Place, Policy, Verdict, evaluate, settles};
 use crate::tool::claims::Claims;
 use crate::tool::{AnyTool, Context, Failure, Output, Run, truncate};
 
@@ -92,17 +92,42 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
 
 /// Marks calls that will not be made as failed.
 pub async fn abandon(scope: &Scope, message: &mut Message, why: &str) {
-    for part in &mut message.parts {
-        if let Content::Tool(call) = &mut part.content
-            && call.state == CallState::Pending
-        {
-            let error = why.to_owned();
-            call.state = CallState::Failed { error: error.clone(), metadata: Map::new() };
-            let update =
-                CallUpdate { progress: Some(Progress::Failed), output: Some(error), ..CallUpdate::of(&call.call) };
-            scope.outlet.event(Event::Call(Box::new(update))).await;
-            scope.record.part(&message.id, part).await;
+    for place in 0..message.parts.len() {
+        if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending) {
+            fail(scope, message, place, why).await;
         }
+    }
+}
+
+async fn fail(scope: &Scope, message: &mut Message, place: usize, why: &str) {
+    let Content::Tool(call) = &mut message.parts[place].content else { return };
+    call.state = CallState::Failed { error: why.to_owned(), metadata: Map::new() };
+    let output = Some(why.to_owned());
+    let update = CallUpdate { progress: Some(Progress::Failed), output, ..CallUpdate::of(&call.call) };
+    scope.record.part(&message.id, &message.parts[place]).await;
+    scope.outlet.event(Event::Call(Box::new(update))).await;
+}
+
+/// Of an answer that did not come to its own end, the calls that were cut: the last one, if nothing follows it, and
+/// those whose arguments are no whole object. They are answered instead of made; what was complete before them is
+/// made. An answer is cut at the output limit, or by a filter.
+pub async fn set_aside(scope: &Scope, message: &mut Message, finish: Finish) {
+    let why = match finish {
+        Finish::Length => {
+            "The answer was cut off at the output limit inside this call. It was not run; send it in smaller parts."
+        }
+        Finish::Refusal => "A content filter stopped the answer inside this call. It was not run.",
+        Finish::Stop | Finish::ToolCalls | Finish::Other => return,
+    };
+    let empty = |part: &Part| matches!(&part.content, Content::Text(text) if text.text.trim().is_empty());
+    let last = message.parts.iter().rposition(|part| !empty(part));
+    let cut = |place: usize, part: &Part| match &part.content {
+        Content::Tool(call) if call.state == CallState::Pending => Some(place) == last || call.input.is_string(),
+        _ => false,
+    };
+    let places: Vec<usize> = (0..message.parts.len()).filter(|place| cut(*place, &message.parts[*place])).collect();
+    for place in places {
+        fail(scope, message, place, why).await;
     }
 }
 
@@ -436,6 +461,19 @@ fn question(call: &Call, need: &Need) -> CallUpdate {
     }
 }
 
+/// What an agent's tools and commands are judged by.
+fn policy(scope: &Scope, agent: &Agent) -> Policy {
+    let data = &scope.environment.dirs.data;
+    let scratch = Some(data.join("scratch").join(scope.session.as_str()));
+    let trusted = scope.settings.trusted;
+    Policy {
+        rules: agent.rules.clone(),
+        grants: scope.grants.of(&agent.name),
+        private: scope.settings.webfetch_private.clone(),
+        place: Place { scratch, trusted, ..Place::new(&scope.environment, &scope.worktree, &scope.cwd) },
+    }
+}
+
 /// What the tool of a call may use.
 pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
     Context {
@@ -446,6 +484,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
         roots: scope.roots.clone(),
         worktree: scope.worktree.clone(),
         environment: scope.environment.clone(),
+        policy: Arc::new(policy(scope, agent)),
         cancelled: scope.cancelled.clone(),
         outlet: scope.outlet.clone(),
         errands: scope.errands.clone(),
@@ -470,19 +509,6 @@ pub(super) fn exit(metadata: &Map<String, Value>) -> Option<Exit> {
     let code = metadata.get("exit")?;
     let signal = metadata.get("signal").and_then(Value::as_str).map(str::to_owned);
     Some(Exit { code: code.as_i64().and_then(|code| i32::try_from(code).ok()), signal })
-}
-
-/// For the model: which rule forbids it.
-fn forbidden(verdict: &Verdict, need: &Need) -> String {
-    let what = format!("{} {}", need.permission, crate::text::title(&verdict.pattern));
-    match (&verdict.rule, &verdict.reason) {
-        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
-        (Some(rule), None) => format!(
-            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
-            rule.permission, rule.pattern, rule.source
-        ),
-        (None, None) => format!("Not allowed: {what}."),
-    }
 }
 
 /// For the user: what is asked for, and which part of a command makes it a question.

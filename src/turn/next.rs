@@ -95,8 +95,8 @@ pub fn next(history: &History, limits: &Limits) -> Next {
             advice: Some("Try again, choose another model, or make the schema simpler.".into()),
         }));
     }
-    // Some providers say "stop" although they called something.
-    if last.calls().next().is_some() && assistant.finish != Some(Finish::Length) {
+    // Some providers say "stop" although they called something. What was cut off in a call is answered, and goes on.
+    if last.calls().next().is_some() && cut_off(history) < CUT_OFF_AT_MOST {
         return step();
     }
     Next::Finish(match assistant.finish {
@@ -111,6 +111,15 @@ pub fn next(history: &History, limits: &Limits) -> Next {
 pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
     format!("The turn has made the {} it may.", crate::text::count(made, "step"))
+}
+
+/// How many answers in a row may be cut off inside their calls before the turn ends.
+const CUT_OFF_AT_MOST: usize = 3;
+
+/// How many of the turn's last answers were cut off, in a row.
+fn cut_off(history: &History) -> usize {
+    let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
+    answers.take_while(|answer| matches!(answer.finish, Some(Finish::Length | Finish::Refusal))).count()
 }
 
 /// How often a model that owes a result may give none, or one that does not fit.
@@ -187,6 +196,43 @@ pub fn overfull(history: &History, limits: &Limits, fixed: u64) -> bool {
     let taken: u64 = seen.messages.iter().map(|message| size::message(message)).sum();
     let summary = seen.summary.map_or(0, |(asked, summary)| size::message(asked) + size::message(summary));
     answered && fixed + waiting < usable && fixed + summary + taken >= usable
+}
+
+/// How many summaries in a row may make no progress before the turn ends.
+const FUTILE_AT_MOST: usize = 3;
+
+/// Why this turn is not summarised again: its last summaries made no progress, which is to say that the window was
+/// full again after one step at the most, or that a summary freed less than a tenth. Each of them is a paid request,
+/// and a turn that goes on like this would never end.
+pub fn stuck(history: &History, limits: &Limits) -> Option<Fault> {
+    let turn = turn(history);
+    let summaries: Vec<usize> = (0..turn.len()).filter(|at| turn[*at].is_summary()).collect();
+    let ends: Vec<usize> = summaries.iter().skip(1).copied().chain([turn.len()]).collect();
+    let futile = |(start, end): (&usize, &usize)| {
+        let answered = |m: &&Message| m.assistant().is_some_and(|a| !a.summary && a.fault.is_none());
+        let steps = turn[*start..*end].iter().filter(answered).count();
+        let sizes = start.checked_sub(1).and_then(|asked| turn[asked].compaction());
+        steps <= 1 || sizes.is_some_and(|sizes| sizes.after > sizes.before / 10 * 9)
+    };
+    let in_a_row = summaries.iter().zip(&ends).rev().take_while(|summary| futile(*summary)).count();
+    if in_a_row < FUTILE_AT_MOST {
+        return None;
+    }
+    let sizes = summaries.last().and_then(|at| turn[at.checked_sub(1)?].compaction());
+    let sizes = sizes.map(|sizes| {
+        let (before, after) = (thousands(sizes.before), thousands(sizes.after));
+        format!(" The last one took it from about {before} to {after} tokens.")
+    });
+    let fit = limits.usable.map(|usable| format!(" {} fit.", thousands(usable)));
+    Some(Fault {
+        kind: FaultKind::ContextOverflow,
+        message: format!(
+            "The conversation was summarised {in_a_row} times in a row without making room for more than a step.{}{}",
+            sizes.unwrap_or_default(),
+            fit.unwrap_or_default()
+        ),
+        advice: Some("Choose a model with a larger context, ask for less at once, or start a new session.".into()),
+    })
 }
 
 /// Whether this turn's history was summarised and no step was answered since.
@@ -434,6 +480,43 @@ pub(super) mod tests {
             let never = next(&History::from(messages), &Limits::default());
             assert!(!matches!(never, Next::Compact(Why::Full | Why::Refused)), "{name}: never by itself");
         }
+    }
+
+    #[test]
+    fn summaries_that_make_no_way_end_the_turn() {
+        let sized = |before, after| {
+            let mut asked = compaction(true, None);
+            if let Some(Content::Compaction(sizes)) = asked.parts.first_mut().map(|part| &mut part.content) {
+                (sizes.before, sizes.after) = (before, after);
+            }
+            asked
+        };
+        let step = || counted(100, assistant(Some(Finish::ToolCalls), vec![done()]));
+        let round = |before, after, steps: usize| {
+            let mut round = vec![sized(before, after), summary(), user("go on", true)];
+            round.extend((0..steps).map(|_| step()));
+            round
+        };
+        let history = |rounds: &[(u64, u64, usize)]| {
+            let rounds = rounds.iter().flat_map(|(before, after, steps)| round(*before, *after, *steps));
+            History::from([user("hi", false), step()].into_iter().chain(rounds).collect::<Vec<_>>())
+        };
+        // What each summary took and left, and the steps after it; whether the turn ends.
+        type Row = (&'static [(u64, u64, usize)], bool);
+        let table: &[Row] = &[
+            (&[], false),
+            (&[(100, 40, 1), (100, 40, 1)], false),
+            (&[(100, 40, 1), (100, 40, 1), (100, 40, 1)], true),
+            (&[(100, 40, 1), (100, 40, 1), (100, 40, 2)], false),
+            (&[(1000, 950, 5), (1000, 950, 5), (1000, 950, 5)], true),
+            (&[(1000, 400, 5), (1000, 400, 5), (1000, 400, 5), (1000, 400, 5)], false),
+        ];
+        let limits = Limits { usable: Some(100), ..Limits::default() };
+        for (rounds, ends) in table {
+            assert_eq!(stuck(&history(rounds), &limits).is_some(), *ends, "{rounds:?}");
+        }
+        let fault = stuck(&history(table[2].0), &limits).unwrap();
+        assert!(fault.message.contains("from about 100 to 40 tokens. 100 fit."), "{}", fault.message);
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::watch;
+
+use super::Choice;
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, Part};
-use crate::store::{Error, Record, Store, Stored};
+use crate::store::{Amend, Error, Record, Store, Stored};
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -14,12 +17,21 @@ pub struct Recorder {
     session: SessionId,
     /// The user was told that nothing is kept.
     told: Arc<AtomicBool>,
+    /// What is chosen now; none for a session in which nothing can be.
+    choice: Option<watch::Receiver<Choice>>,
 }
 
 impl Recorder {
     /// A recorder for `session`.
     pub fn new(store: Store, session: SessionId) -> Self {
-        Self { store, session, told: Arc::default() }
+        Self { store, session, told: Arc::default(), choice: None }
+    }
+
+    /// One that keeps what is chosen at the time, whatever a record says about that: the user may choose
+    /// while a turn works with its own.
+    #[must_use]
+    pub fn choosing(self, choice: watch::Receiver<Choice>) -> Self {
+        Self { choice: Some(choice), ..self }
     }
 
     /// Keeps a message, without its parts.
@@ -47,7 +59,12 @@ impl Recorder {
 
     /// Keeps what is known about the session.
     pub async fn session(&self, record: &Record) {
-        self.store.record(record).await;
+        let mut record = record.clone();
+        if let Some(choice) = &self.choice {
+            let Choice { agent, model, .. } = choice.borrow().clone();
+            Amend::Choice { agent, model }.apply(&mut record);
+        }
+        self.store.record(&record).await;
     }
 
     /// Removes a message and all that came after it.
@@ -58,6 +75,11 @@ impl Recorder {
     /// Waits until everything so far survives the end of the process.
     pub async fn handed_over(&self) {
         self.store.handed_over(&self.session).await;
+    }
+
+    /// The same for another session, a subagent's.
+    pub async fn handed_over_of(&self, session: &SessionId) {
+        self.store.handed_over(session).await;
     }
 
     /// The session as it is kept now.

@@ -56,6 +56,16 @@ mod tests {
         assert_eq!(waits.after(&Error::Auth("x".into())), None);
     }
 
+    /// Processes that failed together must not all come back together.
+    #[test]
+    fn no_two_wait_alike() {
+        let times = || {
+            let mut waits = Waits::default();
+            std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect::<Vec<_>>()
+        };
+        assert_ne!(times(), times());
+    }
+
     #[test]
     fn it_gives_up_after_five() {
         let mut waits = Waits::default();

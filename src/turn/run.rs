@@ -96,7 +96,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             Next::Compact(Why::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
                 asked = None;
-                match make_room(history, scope, why).await {
+                match make_room(history, scope, &limits, why).await {
                     Ok(()) => continue,
                     Err(outcome) => return outcome,
                 }
@@ -110,7 +110,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
             asked = None;
             if !prune::prune(history, scope).await
-                && let Err(outcome) = make_room(history, scope, Why::Full).await
+                && let Err(outcome) = make_room(history, scope, &limits, Why::Full).await
             {
                 return outcome;
             }
@@ -126,7 +126,10 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
 }
 
 /// Summarises the history, so that the turn can go on.
-async fn make_room(history: &mut History, scope: &Scope, why: Why) -> Result<(), Outcome> {
+async fn make_room(history: &mut History, scope: &Scope, limits: &Limits, why: Why) -> Result<(), Outcome> {
+    if let Some(fault) = next::stuck(history, limits) {
+        return Err(Outcome::Failed(fault));
+    }
     let frame = frame::freeze(scope, false, &next::named(history)).map_err(Outcome::Failed)?;
     // As before a turn's first step: what was said is on the disk before anything comes of it.
     if let Err(e) = scope.record.flush().await {

@@ -30,6 +30,11 @@ use crate::store;
 const SAVE_EVERY: Duration = Duration::from_millis(100);
 const SAVE_AT_LAST: Duration = Duration::from_secs(1);
 
+/// How many bytes of a growing part may stay unwritten in the store, whatever the time; of a very long one,
+/// which share of it. They are lost where the process is killed.
+const UNSAVED: usize = 64 << 10;
+const SHARE: usize = 16;
+
 /// How long nothing may come before what came is written, whatever its length: what the editor shows
 /// survives the end of the process, also where the model has fallen silent.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -69,7 +74,8 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &m
     let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
     // Before the calls are made: they may be work for others, who share what is left.
     scope.purse.pay(paid);
-    if answered.is_ok() {
+    if let Ok(end) = &answered {
+        call::set_aside(scope, &mut message, end.finish).await;
         call::make(history, scope, frame, &mut message, &witness).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
@@ -401,12 +407,15 @@ impl Folded<'_> {
     }
 
     /// Writes what has changed, now and then; at the end at once. A part is written whole, so a long
-    /// one is written again when it has grown by an eighth, or a second has passed.
+    /// one is written again when it has grown by an eighth or by 64 KiB, or a second has passed.
     async fn save(&mut self, now: bool) {
         let length: usize = self.unsaved.iter().map(|place| words(&self.message.parts[*place]).len()).sum();
         let due = || {
             let waited = self.saved.elapsed();
-            waited >= SAVE_AT_LAST || (waited >= SAVE_EVERY && length >= self.length + self.length / 8)
+            let fresh = length.saturating_sub(self.length);
+            fresh >= UNSAVED.max(length / SHARE)
+                || waited >= SAVE_AT_LAST
+                || (waited >= SAVE_EVERY && length >= self.length + self.length / 8)
         };
         if self.unsaved.is_empty() || !(now || due()) {
             return;

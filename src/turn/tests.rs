@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -189,7 +189,7 @@ impl Stage {
             settings: settings.clone(),
             agents: Arc::new(agents),
             models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
-            servers: Arc::new(crate::mcp::Servers::new(&cwd, &environment, Duration::from_secs(60), Vec::new())),
+            servers: Arc::new(crate::mcp::Servers::new(&cwd, &environment, &settings, Vec::new())),
             tools: Arc::new(tool::registry::Registry::built_in()),
             confinement: tool::confinement::Confinement::none(&environment),
             grants: Grants::open("project", &environment, &store).await,
@@ -230,7 +230,8 @@ impl Stage {
             parts: vec![scope.part(content)],
         });
         scope.record.whole(&history.messages[history.messages.len() - 1]).await;
-        let watching = watch(events, self.cancelled.clone(), self.cancel_at, std::mem::take(&mut self.answers));
+        let cancel = (self.cancel_at, self.cancelled.clone(), self.model.clone());
+        let watching = watch(events, cancel, std::mem::take(&mut self.answers));
         let environment = scope.environment.clone();
         let ((history, outcome), watched) = tokio::join!(run(environment, history, scope), watching);
         self.history = history.clone();
@@ -256,9 +257,8 @@ struct Watched {
 }
 
 async fn watch(
-    mut events: mpsc::Receiver<Up>,
-    cancelled: CancellationToken,
-    cancel_at: Option<&str>,
+    mut events: crate::channel::Receiver<Up>,
+    (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<Scripted>),
     answers: Vec<Answer>,
 ) -> Watched {
     let mut answers = answers.into_iter();
@@ -288,6 +288,15 @@ async fn watch(
         };
         let Some(line) = line else { continue };
         if cancel_at.is_some_and(|text| line.contains(text)) {
+            // What follows the event has begun.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            // Where the model is asked after it, as for a summary, the store's own thread is waited for first.
+            let patience = Instant::now() + Duration::from_secs(20);
+            while model.left() > 0 && Instant::now() < patience {
+                tokio::task::yield_now().await;
+            }
             cancelled.cancel();
         }
         seen.events.push(line);
@@ -508,6 +517,36 @@ async fn stop_reasons() {
     }
 }
 
+/// What a limit or a filter cut off is answered and not run, what was complete before it runs, and the turn goes on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_cut_off_is_not_run() {
+    let list = |path: &str| ("list", json!({ "path": path }));
+    let words = Delta::Text { index: 9, text: "and so on".into() };
+    // Whether the first and the second call have run.
+    let table = [
+        (Script::calls(&[list(".")]), vec![false]),
+        (Script::calls(&[list("."), list("src")]), vec![true, false]),
+        (Script::calls(&[list(".")]).then(words), vec![true]),
+    ];
+    for finish in [Finish::Length, Finish::Refusal] {
+        for (script, ran) in table.clone() {
+            let mut stage = Stage::new([script.then_ends(finish), Script::text("done")]);
+            std::fs::create_dir(stage.dir.path().join("src")).unwrap();
+            let played = stage.play("go").await;
+            assert_eq!(played.outcome, Outcome::Ended);
+            let calls: Vec<&crate::message::Call> = played.history.messages.iter().flat_map(Message::calls).collect();
+            let found: Vec<bool> = calls.iter().map(|call| matches!(call.state, CallState::Completed(_))).collect();
+            assert_eq!(found, ran, "{finish:?} {calls:?}");
+            for call in calls {
+                if let CallState::Failed { error, .. } = &call.state {
+                    assert!(error.contains("not run"), "{error}");
+                }
+            }
+            paired(&stage.model.asked());
+        }
+    }
+}
+
 /// A step with a story and a call, after which the window is full.
 pub(crate) fn full() -> Script {
     Script::from_iter([
@@ -708,7 +747,12 @@ async fn every_exit_leaves_a_session_that_goes_on() {
         ("cancelled before it began", Stage::new([]), Outcome::Cancelled),
         ("refused", Stage::new([call(), end(Finish::Refusal)]), Outcome::Refused),
         ("output limit", Stage::new([call(), end(Finish::Length)]), Outcome::MaxTokens),
-        ("output limit in a call", Stage::new([call().then_ends(Finish::Length)]), Outcome::MaxTokens),
+        (
+            "output limit in every call",
+            Stage::new((0..3).map(|_| call().then_ends(Finish::Length))),
+            Outcome::MaxTokens,
+        ),
+        ("a filter in every call", Stage::new((0..3).map(|_| call().then_ends(Finish::Refusal))), Outcome::Refused),
         ("rejected", Stage::new([call()]).rules(&ask).answering(no()), Outcome::Ended),
         ("steered", spoken(Stage::new([call()])), Outcome::Steered),
         ("step limit", steps(Stage::new([call(), call()]), 2), Outcome::StepLimit),

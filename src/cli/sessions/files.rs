@@ -78,7 +78,7 @@ pub(in crate::cli) async fn diff(
         super::super::say(&diff::sum(&diffs));
     } else {
         let all: String = diffs.into_iter().map(|diff| diff.text).collect();
-        super::super::say(&all);
+        super::super::terminal::exact(&all);
     }
     Ok(0)
 }

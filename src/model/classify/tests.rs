@@ -13,6 +13,7 @@ fn name(error: &Error) -> &'static str {
         Error::Network(_) => "network",
         Error::Stalled(_) => "stalled",
         Error::Garbled(_) => "garbled",
+        Error::TooMuch(_) => "too much",
     }
 }
 
@@ -158,6 +159,42 @@ fn replies() {
         let error = reply("Acme", *status, &HeaderMap::new(), body, Timestamp(0));
         assert_eq!(name(&error), *expected, "{status} {body}: {error}");
         assert!(error.to_string().starts_with(&format!("Acme answered {status}")), "{error}");
+    }
+}
+
+/// A full window is known by what is said: too much, of the input, counted in tokens.
+#[test]
+fn full_windows() {
+    let full = [
+        "The input (40321 tokens) is longer than the model's context length (32768 tokens).",
+        "The prompt (total length 9000) is too long to fit into the model (context length 8192).",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 512 `max_new_tokens`",
+        "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+        "Prompt exceeds max length",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 4130",
+        "Trying to keep the first 5000 tokens when context the overflows.",
+        "Requested token count exceeds the model's maximum context length of 131072 tokens.",
+        "This conversation does not fit into the window: 9000 tokens",
+    ];
+    let other = [
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
+        "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens",
+        "Invalid 'input[3].id': string too long. Expected a string with maximum length 64, but got a string with length 70 instead.",
+        "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64.",
+        "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
+        "thinking.budget_tokens: Input should be greater than or equal to 1024",
+        "`max_tokens` must be greater than `thinking.budget_tokens`.",
+        "Too many images in the prompt: 30 exceeds the limit of 20",
+        "tools: 129 exceeds the maximum of 128",
+    ];
+    for (words, expected) in full.map(|words| (words, "overflow")).into_iter().chain(other.map(|words| (words, "bad")))
+    {
+        let body = serde_json::json!({ "error": { "message": words } });
+        let error = reply("Acme", 400, &HeaderMap::new(), &body.to_string(), Timestamp(0));
+        assert_eq!(name(&error), expected, "{words}: {error}");
+        let inside = event("Acme", &serde_json::json!({ "message": words, "type": "invalid_request_error" }));
+        assert_eq!(name(&inside), expected, "{words}: {inside}");
     }
 }
 

@@ -240,6 +240,7 @@ async fn what_ends_badly_is_a_fault_and_what_was_said_is_kept() {
         let kind = match error {
             Error::Network(_) => "network",
             Error::Garbled(_) => "garbled",
+            Error::TooMuch(_) => "too much",
             Error::Stalled(_) => "stalled",
             Error::RateLimited { .. } => "rate",
             Error::Auth(_) => "auth",
@@ -326,6 +327,33 @@ async fn pieces_of_one_packet_become_one() {
     assert_eq!(reading.next().await, Some(Ok(Delta::Text { index: 0, text: "ab".repeat(1000) })));
     assert_eq!(reading.next().await, Some(Ok(Delta::Finish(Finish::Stop))));
     assert_eq!(reading.next().await, None);
+}
+
+/// An answer without end is cut off, and no more of it is kept than may be; one of many calls as well.
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    let word = words(&"again and again ".repeat(4 << 10));
+    let call = |n: usize| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":{n},\"id\":\"c{n}\",\"function\":{{\"name\":\"list\",\"arguments\":\"{{}}\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let words: Box<dyn Iterator<Item = String> + Send> = Box::new(std::iter::repeat(word));
+    let calls: Box<dyn Iterator<Item = String> + Send> = Box::new((0..).map(call));
+    for (pieces, what) in [(words, "larger than 8 MiB"), (calls, "more than 2048 calls")] {
+        let bytes = futures_util::stream::iter(pieces.map(|piece| Ok(Bytes::from(piece))));
+        let mut reading = Reading::new("Acme".into(), bytes, Chat.decoder(&Target::default()), Limits::default(), None);
+        let mut size = 0;
+        let error = loop {
+            match reading.next().await.unwrap() {
+                Ok(delta) => size += text(&[Ok(delta)]).len(),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(&error, Error::TooMuch(said) if said.contains(what)), "{error}");
+        assert!(size <= LONGEST_ANSWER && !error.is_transient(), "{size}");
+        assert_eq!(reading.next().await, None);
+    }
 }
 
 /// Not a timed test: prints what a flood costs, to be read with `--nocapture` in a release build.

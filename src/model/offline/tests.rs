@@ -566,7 +566,11 @@ fn the_first_answer_says_how_to_connect() {
     let first = play(&mut project, "where is the wildcard matched?");
     assert!(first.answer.contains("offline model") && first.answer.contains("OPENAI_API_KEY"), "{}", first.answer);
     let second = play_on(&mut project, first.messages, "where are session ids made?", ALL_TOOLS);
-    assert!(!second.answer.contains("offline model") && second.answer.contains("src/id.rs:"), "{}", second.answer);
+    assert!(
+        !second.answer.contains("offline model") && second.answer.contains("`src/environment.rs:"),
+        "{}",
+        second.answer
+    );
 }
 
 #[test]

@@ -5,17 +5,97 @@ use super::options::Options;
 use super::state::{State, Value};
 use super::variables::{holds_code, variable_danger};
 use super::walk::Walk;
-use super::{Effect, Unit};
+use super::{Action, Effect, Unit};
 use crate::permission::paths::Access;
+
+/// The builtins of bash.
+pub(super) const BUILTINS: [&str; 61] = [
+    ":",
+    "true",
+    "false",
+    "echo",
+    "printf",
+    "test",
+    "[",
+    "pwd",
+    "cd",
+    "pushd",
+    "popd",
+    "dirs",
+    "read",
+    "type",
+    "hash",
+    "enable",
+    "alias",
+    "unalias",
+    "set",
+    "shopt",
+    "export",
+    "declare",
+    "typeset",
+    "local",
+    "readonly",
+    "unset",
+    "shift",
+    "let",
+    "eval",
+    "exec",
+    "source",
+    ".",
+    "trap",
+    "wait",
+    "jobs",
+    "fg",
+    "bg",
+    "kill",
+    "exit",
+    "return",
+    "break",
+    "continue",
+    "getopts",
+    "ulimit",
+    "umask",
+    "times",
+    "command",
+    "builtin",
+    "help",
+    "history",
+    "fc",
+    "bind",
+    "compgen",
+    "complete",
+    "compopt",
+    "mapfile",
+    "readarray",
+    "caller",
+    "disown",
+    "suspend",
+    "logout",
+];
+
+/// Whether a word that is evaluated may hold a command.
+fn code(args: &[Arg]) -> bool {
+    args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')))
+}
 
 impl Walk<'_> {
     /// A builtin; false for everything else.
     pub(super) fn builtin(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) -> bool {
-        let code =
-            |args: &[Arg]| args.iter().any(|arg| arg.text().is_none_or(|text| holds_code(text) || text.contains('[')));
         match name {
             ":" | "true" | "false" | "pwd" | "dirs" | "times" | "jobs" | "break" | "continue" | "return" | "exit"
             | "shift" | "caller" | "logout" | "umask" | "ulimit" | "type" | "help" | "which" => {}
+            _ => {
+                return self.sets_variables(name, args, unit, state)
+                    || self.changes_shell(name, args, unit, state)
+                    || self.runs_words(name, args, unit, state);
+            }
+        }
+        true
+    }
+
+    /// Builtins that give variables values.
+    fn sets_variables(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) -> bool {
+        match name {
             "getopts" | "wait" => {
                 for name in args.iter().filter_map(Arg::text) {
                     if let Some(reason) = variable_danger(name) {
@@ -53,22 +133,6 @@ impl Walk<'_> {
                     }
                 }
             }
-            "cd" | "chdir" | "pushd" | "popd" => {
-                let (options, at) = Options::leading(args, "", &[]);
-                if options.has(&["-P"]) {
-                    // Links are followed before `..` is.
-                    state.physical = true;
-                }
-                if name == "popd"
-                    || (name == "pushd" && args.get(at).is_none_or(|arg| arg.prefix().starts_with(['+', '-'])))
-                {
-                    state.cwd.clear();
-                    unit.broad_only.get_or_insert_with(|| "the directory is not known".into());
-                } else {
-                    let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-"))).cloned();
-                    self.chdir(target.as_ref(), unit, state);
-                }
-            }
             "let" => {
                 if code(args) {
                     unit.opaque("let evaluates a text that may hold a command");
@@ -104,6 +168,30 @@ impl Walk<'_> {
                     }
                 }
             }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Builtins that change where the shell is and how it reads commands.
+    fn changes_shell(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) -> bool {
+        match name {
+            "cd" | "chdir" | "pushd" | "popd" => {
+                let (options, at) = Options::leading(args, "", &[]);
+                if options.has(&["-P"]) {
+                    // Links are followed before `..` is.
+                    state.physical = true;
+                }
+                if name == "popd"
+                    || (name == "pushd" && args.get(at).is_none_or(|arg| arg.prefix().starts_with(['+', '-'])))
+                {
+                    state.cwd.clear();
+                    unit.broad_only.get_or_insert_with(|| "the directory is not known".into());
+                } else {
+                    let target = args.get(at).or_else(|| args.first().filter(|arg| arg.is("-"))).cloned();
+                    self.chdir(target.as_ref(), unit, state);
+                }
+            }
             "set" => self.set_options(args, unit, state),
             "shopt" => {
                 let quiet =
@@ -130,7 +218,8 @@ impl Walk<'_> {
                     "hash" | "history" => args.is_empty() || args.iter().all(|arg| arg.is("-r")),
                     "enable" => args.is_empty(),
                     "compgen" => args.iter().all(|arg| {
-                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !matches!(text, "-C" | "-F"))
+                        let runs = |text: &str| text.starts_with('-') && text.contains(['C', 'F', 'W']);
+                        arg.text().is_some_and(|text| !text.contains(['$', '`']) && !runs(text))
                     }),
                     _ => false,
                 };
@@ -139,6 +228,14 @@ impl Walk<'_> {
                     state.change("what command names mean has changed");
                 }
             }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Builtins that run what they are given.
+    fn runs_words(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &mut State) -> bool {
+        match name {
             "eval" => {
                 unit.carrier = true;
                 self.joined_text(args, unit, false, state);
@@ -179,7 +276,12 @@ impl Walk<'_> {
                 }
                 self.inner(args.get(at..).unwrap_or_default(), unit, false, state);
             }
-            "kill" | "disown" | "suspend" | "fg" | "bg" => unit.effect_at_least(Effect::Unproven),
+            "kill" | "disown" | "suspend" | "fg" | "bg" => {
+                unit.effect_at_least(Effect::Unproven);
+                if args.iter().any(|arg| arg.is("-1") || arg.is("1")) {
+                    unit.floor(Action::Ask, "it may end every process");
+                }
+            }
             _ => return false,
         }
         true

@@ -16,12 +16,12 @@ const MADE: usize = 2_048;
 /// How many names in directories one pattern is compared with.
 const GLOBBED: usize = 4_096;
 
-/// One word of a command after expansion.
+/// One word of a command after expansion. It is handed around a lot, so a copy shares its texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arg {
     /// As it was written.
-    pub(super) raw: String,
-    values: Values,
+    pub(super) raw: Rc<str>,
+    values: Rc<Values>,
     /// Nothing in it was computed: no variable, pattern or substitution.
     pub(super) literal: bool,
 }
@@ -40,14 +40,15 @@ enum Values {
 impl Arg {
     pub(super) fn exact(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { raw: text.clone(), values: Values::Exact(text), literal: true }
+        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true }
     }
 
     /// A text in which something will be replaced before it runs. What stands around that is known,
     /// and enough for rules that deny; a single word is unknown altogether.
     pub(super) fn filled(text: &str, mark: &str) -> Self {
         if text.contains([' ', '\n', ';']) {
-            Self { raw: text.to_owned(), values: Values::Exact(text.replace(mark, "./found")), literal: false }
+            let values = Rc::new(Values::Exact(text.replace(mark, "./found")));
+            Self { raw: text.into(), values, literal: false }
         } else {
             Self::unknown(text)
         }
@@ -55,20 +56,20 @@ impl Arg {
 
     /// Some file of the project whose name is no secret's.
     pub(super) fn found() -> Self {
-        Self { raw: "…".into(), values: Values::Exact("./found".into()), literal: false }
+        Self { raw: "…".into(), values: Rc::new(Values::Exact("./found".into())), literal: false }
     }
 
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.values, Values::Unknown(_))
+        matches!(*self.values, Values::Unknown(_))
     }
 
     pub(super) fn unknown(raw: &str) -> Self {
-        Self { raw: raw.to_owned(), values: Values::Unknown(String::new()), literal: false }
+        Self { raw: raw.into(), values: Rc::new(Values::Unknown(String::new())), literal: false }
     }
 
     /// The value, where there is exactly one.
     pub(super) fn text(&self) -> Option<&str> {
-        match &self.values {
+        match &*self.values {
             Values::Exact(text) => Some(text),
             _ => None,
         }
@@ -76,7 +77,7 @@ impl Arg {
 
     /// All values it can have, where they are known without looking at the disk.
     pub(super) fn texts(&self) -> Option<&[String]> {
-        match &self.values {
+        match &*self.values {
             Values::Exact(text) => Some(std::slice::from_ref(text)),
             Values::OneOf(texts) => Some(texts),
             _ => None,
@@ -84,14 +85,14 @@ impl Arg {
     }
 
     pub(super) fn pattern(&self) -> Option<&str> {
-        match &self.values {
+        match &*self.values {
             Values::Pattern(pattern) => Some(pattern),
             _ => None,
         }
     }
 
     pub(super) fn known(&self) -> bool {
-        matches!(self.values, Values::Exact(_))
+        matches!(*self.values, Values::Exact(_))
     }
 
     pub(super) fn is(&self, text: &str) -> bool {
@@ -100,7 +101,7 @@ impl Arg {
 
     /// The certain beginning.
     pub(super) fn prefix(&self) -> &str {
-        match &self.values {
+        match &*self.values {
             Values::Exact(text) | Values::Unknown(text) => text,
             Values::Pattern(pattern) => &pattern[..pattern.find(['*', '?', '[', '\\']).unwrap_or(pattern.len())],
             Values::OneOf(_) => "",
@@ -108,7 +109,7 @@ impl Arg {
     }
 
     pub(super) fn may_be_option(&self) -> bool {
-        match &self.values {
+        match &*self.values {
             Values::Exact(text) => text.starts_with('-'),
             Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
             Values::Pattern(_) | Values::Unknown(_) => {
@@ -121,22 +122,22 @@ impl Arg {
     /// The value without its first `count` bytes, which belong to the certain beginning.
     pub(super) fn after(&self, count: usize) -> Self {
         let cut = |text: &str| text.get(count..).unwrap_or_default().to_owned();
-        let values = match &self.values {
+        let values = match &*self.values {
             Values::Exact(text) => Values::Exact(cut(text)),
             Values::Unknown(text) => Values::Unknown(cut(text)),
             Values::Pattern(text) => Values::Pattern(cut(text)),
             Values::OneOf(texts) => Values::OneOf(texts.iter().map(|text| cut(text)).collect()),
         };
         let raw = match &values {
-            Values::Exact(text) => text.clone(),
+            Values::Exact(text) => text.as_str().into(),
             _ => self.raw.clone(),
         };
-        Self { raw, values, literal: self.literal }
+        Self { raw, values: Rc::new(values), literal: self.literal }
     }
 
     /// The word for rules to be compared with.
     pub(super) fn normal(&self) -> String {
-        match &self.values {
+        match &*self.values {
             Values::Exact(text) => text.clone(),
             _ => format!("{}{UNKNOWN}", self.prefix()),
         }
@@ -168,7 +169,7 @@ impl Walk<'_> {
 
     /// The value of a word that stays one word: an assignment's, a redirection's target.
     pub(super) fn single(&mut self, script: &Script, word: &Word, state: &mut State) -> Arg {
-        let raw = super::parse::slice(script, &word.range).to_owned();
+        let raw = super::parse::slice(script, &word.range).into();
         let parts = self.parts(script, &word.pieces, state, false);
         let literal = literal(&word.pieces);
         let plain = |part: Part| match part {
@@ -176,14 +177,14 @@ impl Walk<'_> {
             part => part,
         };
         let parts: Vec<Part> = parts.into_iter().map(plain).collect();
-        Arg { raw, values: values(&parts), literal }
+        Arg { raw, values: Rc::new(values(&parts)), literal }
     }
 
     fn expand_word(&mut self, script: &Script, word: &Word, state: &mut State, args: &mut Vec<Arg>) {
         let raw = super::parse::slice(script, &word.range);
         // Most words are one text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
-            args.push(Arg { raw: raw.to_owned(), values: Values::Exact(text.clone()), literal: true });
+            args.push(Arg { raw: raw.into(), values: Rc::new(Values::Exact(text.clone())), literal: true });
             return;
         }
         let parts = self.parts(script, &word.pieces, state, true);
@@ -199,12 +200,12 @@ impl Walk<'_> {
                 } else {
                     Values::Exact(field.to_owned())
                 };
-                args.push(Arg { raw: field.to_owned(), values, literal: false });
+                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false });
             }
             return;
         }
         if !parts.iter().any(|part| matches!(part, Part::Brace(_))) {
-            args.push(Arg { raw: raw.to_owned(), values: values(&parts), literal });
+            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal });
             return;
         }
         match Some(&parts).filter(|_| self.made < MADE).and_then(|parts| braces(parts)) {
@@ -214,10 +215,10 @@ impl Walk<'_> {
                 for parts in words {
                     let values = values(&parts);
                     let raw = match (&values, many) {
-                        (Values::Exact(text), true) => text.clone(),
-                        _ => raw.to_owned(),
+                        (Values::Exact(text), true) => text.as_str().into(),
+                        _ => raw.into(),
                     };
-                    args.push(Arg { raw, values, literal });
+                    args.push(Arg { raw, values: Rc::new(values), literal });
                 }
             }
             None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
@@ -251,7 +252,7 @@ impl Walk<'_> {
                 }
                 Piece::Command(body) => {
                     match body {
-                        Body::Inline(list) => self.substitution(script, list, state),
+                        Body::Inline(inline) => self.substitution(script, &inline.list, state),
                         Body::Apart(script) => self.substitution(script, &script.list, state),
                     }
                     Part::Unknown
@@ -260,8 +261,8 @@ impl Walk<'_> {
                     self.arithmetic(script, inner, state);
                     Part::Unknown
                 }
-                Piece::Process(list) => {
-                    self.process(script, list, state);
+                Piece::Process(inline) => {
+                    self.process(script, &inline.list, state);
                     Part::Text("/dev/fd/63".into())
                 }
             });
@@ -280,24 +281,12 @@ impl Walk<'_> {
     fn parameter(&mut self, script: &Script, name: &str, operator: &str, inner: &[Piece], state: &mut State) -> Part {
         // What stands inside runs whether or not its value is used.
         self.parts(script, inner, state, false);
-        let text =
-            |piece: &Piece| matches!(piece, Piece::Text(t) | Piece::Quoted(t) if t.contains('`') || t.contains("$("));
         if operator.ends_with("@P") {
             self.opaque("`@P` runs the text of a variable");
         } else if operator.starts_with('!')
             && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "!@")
         {
             self.opaque("`${!…}` reads a variable whose name is computed");
-        } else if operator.starts_with([':', '[', '!'])
-            && !operator.starts_with(":-")
-            && !operator.starts_with(":+")
-            && !operator.starts_with(":=")
-            && !operator.starts_with(":?")
-        {
-            self.arithmetic_names(inner, state);
-            if inner.iter().any(text) {
-                self.opaque("a subscript is evaluated");
-            }
         }
         if operator.starts_with(['=']) || operator.starts_with(":=") {
             self.assigned_by_expansion(name, state);

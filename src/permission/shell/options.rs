@@ -1,4 +1,4 @@
-//! Options as getopt reads them: clusters of letters, values attached or apart, long names cut short.
+//! Options of builtins, as getopt reads them: clusters of letters, values attached or apart, long names cut short.
 
 use super::expand::Arg;
 
@@ -6,7 +6,6 @@ use super::expand::Arg;
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) flags: Vec<Flag>,
-    pub(super) operands: Vec<Arg>,
     /// A word that is not known may be an option.
     pub(super) unknown: bool,
 }
@@ -19,27 +18,8 @@ pub(super) struct Flag {
 }
 
 impl Options {
-    /// Reads all words; options may stand after operands. `short` are the letters that take a value,
-    /// `long` the names that take one in the next word.
-    pub(super) fn read(args: &[Arg], short: &str, long: &[&str]) -> Self {
-        let mut options = Self::default();
-        let mut at = 0;
-        while at < args.len() {
-            if args[at].is("--") {
-                options.operands.extend(args[at + 1..].iter().cloned());
-                break;
-            }
-            if options.one(args, &mut at, short, long) {
-                continue;
-            }
-            options.unknown |= args[at].may_be_option() && !args[at].is("-");
-            options.operands.push(args[at].clone());
-            at += 1;
-        }
-        options
-    }
-
-    /// Reads the options before the first operand, and says where that stands.
+    /// Reads the options before the first operand, and says where that stands. `short` are the letters
+    /// that take a value, `long` the names that take one in the next word.
     pub(super) fn leading(args: &[Arg], short: &str, long: &[&str]) -> (Self, usize) {
         let mut options = Self::default();
         let mut at = 0;
@@ -86,8 +66,7 @@ impl Options {
                 self.flags.push(Flag { name, value });
                 return true;
             }
-            let tail = arg.after(1 + offset + letter.len_utf8());
-            self.flags.push(Flag { name, value: (!tail.is("")).then_some(tail) });
+            self.flags.push(Flag { name, value: None });
         }
         self.unknown |= !arg.known();
         true
@@ -100,10 +79,6 @@ impl Options {
 
     pub(super) fn has(&self, names: &[&str]) -> bool {
         self.find(names).is_some()
-    }
-
-    pub(super) fn all(&self, names: &[&str]) -> impl Iterator<Item = &Flag> {
-        self.flags.iter().filter(move |flag| flag.fits(names))
     }
 }
 

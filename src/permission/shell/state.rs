@@ -6,14 +6,25 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use super::syntax::{Kind, List, Piece, Word};
-use super::variables::holds_code;
+use super::variables::is_number;
+
+/// Where a program's input comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Closed.
+    Nothing,
+    /// Another command or a file.
+    Pipe,
+    /// A here-doc or here-string; none where it is computed.
+    Text(Option<String>),
+}
 
 /// What a variable holds.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     /// One of these.
     Known(Vec<String>),
-    /// A number, or a text of this line that holds no code.
+    /// A number.
     Harmless,
     /// Something from outside: a command's output, a line that was read.
     Foreign,
@@ -40,7 +51,7 @@ impl Value {
     fn is_harmless(&self) -> bool {
         match self {
             Self::Harmless => true,
-            Self::Known(texts) => !texts.iter().any(|text| holds_code(text)),
+            Self::Known(texts) => texts.iter().all(|text| is_number(text)),
             Self::Foreign => false,
         }
     }
@@ -104,7 +115,7 @@ pub(super) fn unsettle(list: &List, state: &mut State) {
                 for assign in assigns.iter().filter(|_| words.is_empty()) {
                     let quiet = |piece: &Piece| match piece {
                         Piece::Arithmetic(_) => true,
-                        Piece::Text(text) | Piece::Quoted(text) => !holds_code(text),
+                        Piece::Text(text) | Piece::Quoted(text) => is_number(text),
                         _ => false,
                     };
                     let harmless = assign.array.is_none() && assign.value.pieces.iter().all(quiet);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::expand::Arg;
+pub(super) use super::judge::device;
 use super::state::State;
 use super::walk::{LOOKUPS, USES, Walk};
 use super::{Action, Effect, Unit};
@@ -150,6 +151,10 @@ impl Walk<'_> {
                 unit.plans_only =
                     plan && (unit.plans_only || unit.touches.iter().all(|need| need.permission != "edit"));
             }
+            if guess && located.inside && protected::control(Path::new(&located.relative)) {
+                let reason = format!("{text} decides what runs here, and what the program does with it is not known");
+                unit.floor(Action::Ask, &reason);
+            }
             if guess && located.is_absent() && located.protected.is_none() {
                 let beside = located.path.parent().is_some_and(|folder| folder.parent().is_some());
                 if located.inside || located.found == Found::Nowhere || !beside {
@@ -269,21 +274,4 @@ impl Walk<'_> {
         state.previous = before;
         state.cwd = next;
     }
-}
-
-/// Devices that hold no data of anybody's.
-pub(super) fn device(text: &str) -> bool {
-    matches!(
-        text,
-        "/dev/null"
-            | "/dev/stdin"
-            | "/dev/stdout"
-            | "/dev/stderr"
-            | "/dev/tty"
-            | "/dev/zero"
-            | "/dev/full"
-            | "/dev/random"
-            | "/dev/urandom"
-            | "-"
-    ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -11,12 +11,12 @@ impl Walk<'_> {
             match piece {
                 Piece::Command(body) => {
                     match body {
-                        Body::Inline(list) => self.substitution(script, list, state),
+                        Body::Inline(inline) => self.substitution(script, &inline.list, state),
                         Body::Apart(script) => self.substitution(script, &script.list, state),
                     }
                     self.opaque("a command's output is computed with, which could run more");
                 }
-                Piece::Process(list) => self.process(script, list, state),
+                Piece::Process(inline) => self.process(script, &inline.list, state),
                 Piece::Arithmetic(inner) => self.arithmetic(script, inner, state),
                 Piece::Parameter { inner, .. } => self.arithmetic(script, inner, state),
                 Piece::Quoted(text) if holds_code(text) => {
@@ -26,6 +26,18 @@ impl Walk<'_> {
             }
         }
         self.arithmetic_names(pieces, state);
+    }
+
+    /// `i=0;` at the beginning of `for ((…))`: it is assigned before anything else is computed.
+    pub(super) fn counter(&mut self, head: &[Piece], state: &mut State) {
+        let Some(Piece::Text(text)) = head.first() else { return };
+        let Some((name, value)) = text.split_once(';').and_then(|(first, _)| first.split_once('=')) else { return };
+        let (name, value) = (name.trim(), value.trim());
+        let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.is_empty() && name.chars().all(letters) && is_number(value) {
+            self.assigns_danger(name);
+            state.set(name, Value::Harmless);
+        }
     }
 
     /// The variables in an expression: their text is evaluated, and may be assigned.
@@ -39,19 +51,26 @@ impl Walk<'_> {
                         words.filter(|word| word.starts_with(|c: char| !c.is_ascii_digit())).map(str::to_owned),
                     );
                 }
-                Piece::Parameter { name, .. } => names.push(name.clone()),
+                // A length, and what the shell counts.
+                Piece::Parameter { operator, .. } if operator.starts_with('#') => {}
+                Piece::Parameter { name, operator, .. } if operator.is_empty() => {
+                    names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
+                }
+                Piece::Parameter { .. } | Piece::Command(_) => {
+                    self.opaque("a number is computed from text that may hold a command");
+                }
                 _ => {}
             }
         }
         for name in names {
             self.assigns_danger(&name);
-            let code = match state.vars.get(&name) {
-                Some(Value::Known(texts)) => texts.iter().any(|text| holds_code(text)),
-                Some(Value::Foreign) => true,
+            let known = match state.value(&name) {
+                Some(Value::Known(texts)) => texts.iter().all(|text| is_number(text)),
+                Some(Value::Harmless) => true,
                 _ => false,
             };
-            if code {
-                self.opaque("a number is computed from text that may hold a command");
+            if !known {
+                self.opaque("a number is computed from a variable whose text may hold a command");
             }
             let assigned =
                 pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains(['=', '+', '-'])));
@@ -68,7 +87,7 @@ impl Walk<'_> {
         match value {
             Value::Known(texts) => {
                 self.coded |= texts.iter().any(|text| holds_code(text));
-                if !self.is_number(name) {
+                if !self.is_integer(name) {
                     return;
                 }
                 if texts.iter().any(|text| holds_code(text)) {
@@ -77,7 +96,7 @@ impl Walk<'_> {
                 let pieces: Vec<Piece> = texts.iter().map(|text| Piece::Text(text.clone())).collect();
                 self.arithmetic_names(&pieces, state);
             }
-            Value::Foreign if self.is_number(name) => {
+            Value::Foreign if self.is_integer(name) => {
                 self.opaque("a number is computed from text that may hold a command");
             }
             Value::Foreign => drop(self.foreign.insert(name.to_owned())),
@@ -85,7 +104,7 @@ impl Walk<'_> {
         }
     }
 
-    fn is_number(&self, name: &str) -> bool {
+    fn is_integer(&self, name: &str) -> bool {
         matches!(name, "RANDOM" | "SRANDOM" | "SECONDS" | "LINENO" | "HISTCMD" | "OPTIND")
             || self.numbers.contains(name)
     }
@@ -109,6 +128,12 @@ impl Walk<'_> {
             self.opaque(&format!("{name} {reason}"));
         }
     }
+}
+
+/// A plain number: text that computing with it cannot make anything else of.
+pub(super) fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Text that runs something when bash computes with it.
@@ -137,133 +162,135 @@ pub(super) fn harmless(name: &str) -> bool {
     name.starts_with("LC_") || NAMES.contains(&name)
 }
 
+/// What the shell itself goes by.
+const SHELL: [&str; 20] = [
+    "PATH",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "PROMPT_COMMAND",
+    "CDPATH",
+    "HOME",
+    "SHELL",
+    "GLOBIGNORE",
+    "EXECIGNORE",
+    "POSIXLY_CORRECT",
+    "BASH_XTRACEFD",
+    "PWD",
+    "OLDPWD",
+];
+const HELPERS: [&str; 98] = [
+    "PAGER",
+    "MANPAGER",
+    "EDITOR",
+    "VISUAL",
+    "BROWSER",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "LESS",
+    "PERL5LIB",
+    "PERL5OPT",
+    "PERL5DB",
+    "PERLLIB",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PYTHONHOME",
+    "PYTHONINSPECT",
+    "PYTHONBREAKPOINT",
+    "PYTHONWARNINGS",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "RUBYOPT",
+    "RUBYLIB",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "MAKEFLAGS",
+    "MAKEFILES",
+    "RUSTC_WRAPPER",
+    "RUSTC",
+    "RUSTFLAGS",
+    "CARGO_HOME",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CC",
+    "CXX",
+    "LD",
+    "AR",
+    "RIPGREP_CONFIG_PATH",
+    "TAR_OPTIONS",
+    "GZIP",
+    "XDG_CONFIG_HOME",
+    "XDG_CONFIG_DIRS",
+    "XDG_DATA_HOME",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "MANOPT",
+    "GREP_OPTIONS",
+    "AWKPATH",
+    "AWKLIBPATH",
+    "GCONV_PATH",
+    "LOCPATH",
+    "NLSPATH",
+    "HOSTALIASES",
+    "TMPPREFIX",
+    "TERMINFO",
+    "TERMCAP",
+    "DOCKER_HOST",
+    "KUBECONFIG",
+    "GOFLAGS",
+    "PHPRC",
+    "LUA_INIT",
+    "VIMINIT",
+    "EXINIT",
+    "GVIMINIT",
+    "INPUTRC",
+    "ZDOTDIR",
+    "CLASSPATH",
+    "MAVEN_OPTS",
+    "GRADLE_OPTS",
+    "SBT_OPTS",
+    "DOTNET_STARTUP_HOOKS",
+    "COR_PROFILER",
+    "CORECLR_PROFILER",
+    "ELECTRON_RUN_AS_NODE",
+    "FZF_DEFAULT_COMMAND",
+    "CVS_RSH",
+    "SVN_SSH",
+    "HGRCPATH",
+    "HGEDITOR",
+    "HGMERGE",
+    "OPENSSL_CONF",
+    "OPENSSL_MODULES",
+    "OPENSSL_ENGINES",
+    "KRB5_CONFIG",
+    "PYTHONUSERBASE",
+    "PYTHONEXECUTABLE",
+    "PKG_CONFIG_PATH",
+    "GCC_EXEC_PREFIX",
+    "COMPILER_PATH",
+    "CCACHE_PREFIX",
+    "GOROOT",
+    "GOTOOLDIR",
+    "CGO_CFLAGS",
+    "PROMPT_DIRTRIM",
+    "FPATH",
+    "CHROME_PATH",
+    "ERL_FLAGS",
+    "JULIA_LOAD_PATH",
+    "R_PROFILE",
+];
+/// What such names end with, whatever program they are for.
+const ENDS: [&str; 9] =
+    ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
+
 /// Why setting a variable changes what commands mean or run.
-pub(super) fn variable_danger(name: &str) -> Option<&'static str> {
-    const SHELL: [&str; 20] = [
-        "PATH",
-        "IFS",
-        "ENV",
-        "BASH_ENV",
-        "SHELLOPTS",
-        "BASHOPTS",
-        "PS0",
-        "PS1",
-        "PS2",
-        "PS4",
-        "PROMPT_COMMAND",
-        "CDPATH",
-        "HOME",
-        "SHELL",
-        "GLOBIGNORE",
-        "EXECIGNORE",
-        "POSIXLY_CORRECT",
-        "BASH_XTRACEFD",
-        "PWD",
-        "OLDPWD",
-    ];
-    const HELPERS: [&str; 98] = [
-        "PAGER",
-        "MANPAGER",
-        "EDITOR",
-        "VISUAL",
-        "BROWSER",
-        "LESSOPEN",
-        "LESSCLOSE",
-        "LESS",
-        "PERL5LIB",
-        "PERL5OPT",
-        "PERL5DB",
-        "PERLLIB",
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "PYTHONHOME",
-        "PYTHONINSPECT",
-        "PYTHONBREAKPOINT",
-        "PYTHONWARNINGS",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "RUBYOPT",
-        "RUBYLIB",
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "MAKEFLAGS",
-        "MAKEFILES",
-        "RUSTC_WRAPPER",
-        "RUSTC",
-        "RUSTFLAGS",
-        "CARGO_HOME",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CC",
-        "CXX",
-        "LD",
-        "AR",
-        "RIPGREP_CONFIG_PATH",
-        "TAR_OPTIONS",
-        "GZIP",
-        "XDG_CONFIG_HOME",
-        "XDG_CONFIG_DIRS",
-        "XDG_DATA_HOME",
-        "SSH_ASKPASS",
-        "SUDO_ASKPASS",
-        "MANOPT",
-        "GREP_OPTIONS",
-        "AWKPATH",
-        "AWKLIBPATH",
-        "GCONV_PATH",
-        "LOCPATH",
-        "NLSPATH",
-        "HOSTALIASES",
-        "TMPPREFIX",
-        "TERMINFO",
-        "TERMCAP",
-        "DOCKER_HOST",
-        "KUBECONFIG",
-        "GOFLAGS",
-        "PHPRC",
-        "LUA_INIT",
-        "VIMINIT",
-        "EXINIT",
-        "GVIMINIT",
-        "INPUTRC",
-        "ZDOTDIR",
-        "CLASSPATH",
-        "MAVEN_OPTS",
-        "GRADLE_OPTS",
-        "SBT_OPTS",
-        "DOTNET_STARTUP_HOOKS",
-        "COR_PROFILER",
-        "CORECLR_PROFILER",
-        "ELECTRON_RUN_AS_NODE",
-        "FZF_DEFAULT_COMMAND",
-        "CVS_RSH",
-        "SVN_SSH",
-        "HGRCPATH",
-        "HGEDITOR",
-        "HGMERGE",
-        "OPENSSL_CONF",
-        "OPENSSL_MODULES",
-        "OPENSSL_ENGINES",
-        "KRB5_CONFIG",
-        "PYTHONUSERBASE",
-        "PYTHONEXECUTABLE",
-        "PKG_CONFIG_PATH",
-        "GCC_EXEC_PREFIX",
-        "COMPILER_PATH",
-        "CCACHE_PREFIX",
-        "GOROOT",
-        "GOTOOLDIR",
-        "CGO_CFLAGS",
-        "PROMPT_DIRTRIM",
-        "FPATH",
-        "CHROME_PATH",
-        "ERL_FLAGS",
-        "JULIA_LOAD_PATH",
-        "R_PROFILE",
-    ];
-    /// What such names end with, whatever program they are for.
-    const ENDS: [&str; 9] =
-        ["_PAGER", "_EDITOR", "_RSH", "_WRAPPER", "_HOOK", "_HOOKS", "_LAUNCHER", "_PRELOAD", "_ASKPASS"];
+pub(crate) fn variable_danger(name: &str) -> Option<&'static str> {
     let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if SHELL.contains(&name) || name.starts_with("BASH") {
         Some("changes how commands are found or read")

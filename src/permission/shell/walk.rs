@@ -8,14 +8,16 @@ use std::rc::Rc;
 
 use super::expand::Arg;
 use super::git_config::Repository;
+use super::judge;
+use super::origin::Origins;
 use super::parse;
-use super::state::{State, Value, either, unsettle};
+use super::state::{Input, State, Value, either, unsettle};
 use super::syntax::{Assign, Command, Item, Kind, List, Operator, Piece, Redirect, Script, Unreadable, Word};
 use super::touch::device;
 use super::variables::{harmless, holds_code, variable_danger};
 use super::{Action, Effect, Line, Unit};
-use crate::permission::Place;
 use crate::permission::paths::{Access, Folders, Located};
+use crate::permission::{Place, unread};
 
 /// Units of one line; more are not looked at.
 const BUDGET: usize = 1_000;
@@ -32,19 +34,10 @@ const ENTRIES: usize = 16_384;
 pub(super) const BEGINNING: usize = 32;
 /// How many words of programs that are not known are looked at.
 pub(super) const GIVEN: usize = 4_000;
+/// How many parts of a text that cannot be read are looked at.
+const GUESSES: usize = 64;
 /// Texts within texts: `eval`, `sh -c`, wrappers.
 const LAYERS: usize = 8;
-
-/// Where a program's input comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
-    /// Closed.
-    Nothing,
-    /// Another command or a file.
-    Pipe,
-    /// A here-doc or here-string; none where it is computed.
-    Text(Option<String>),
-}
 
 /// Which file a program's name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +57,9 @@ type PerFolder<T> = HashMap<PathBuf, HashMap<String, Option<Rc<T>>>>;
 
 pub(super) struct Walk<'p> {
     pub(super) place: &'p Place,
-    units: Vec<Unit>,
+    pub(super) units: Vec<Unit>,
     opaque: Option<String>,
-    /// Texts that were too long to be taken apart.
+    /// Texts that were too long to be taken apart, or could not be read.
     unread: Vec<String>,
     /// How many bytes of text within texts were taken apart.
     pub(super) nested: usize,
@@ -75,7 +68,7 @@ pub(super) struct Walk<'p> {
     pub(super) given: usize,
     /// How many names in directories may still be looked at.
     pub(super) entries: usize,
-    pub(super) origins: HashMap<String, Origin>,
+    pub(super) origins: Origins,
     /// Links that the line itself makes, or may make.
     pub(super) links: Vec<PathBuf>,
     /// Below this many programs and texts the present one runs.
@@ -104,8 +97,8 @@ pub(super) struct Walk<'p> {
     pub(super) coded: bool,
     /// How many uses of paths were noted.
     pub(super) touched: usize,
-    /// The repository git would work in; looked for once.
-    pub(super) repository: Option<Option<Repository>>,
+    /// The repositories git would work in, by directory; each is looked for once.
+    pub(super) repositories: HashMap<PathBuf, Rc<Repository>>,
 }
 
 /// Takes a command line apart.
@@ -119,7 +112,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         handed: 0,
         given: 0,
         entries: ENTRIES,
-        origins: HashMap::new(),
+        origins: Origins::default(),
         links: vec![],
         layer: 0,
         carried: false,
@@ -136,7 +129,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         foreign: HashSet::new(),
         coded: false,
         touched: 0,
-        repository: None,
+        repositories: HashMap::new(),
     };
     let mut state = State { cwd: vec![place.cwd.clone()], ..State::default() };
     match parse::script(command, 0) {
@@ -144,16 +137,18 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         Err(reason) => {
             walk.opaque(&reason.to_string());
             // Bash runs what comes before the line it cannot read.
-            let capped = matches!(reason, Unreadable::TooMany | Unreadable::TooDeep);
-            if let Some((script, rest)) = parse::beginning(command) {
-                walk.list(&script, &script.list, &mut state);
-                walk.unread.extend(capped.then(|| rest.to_owned()));
-            } else if capped {
-                walk.unread.push(command.to_owned());
+            let (script, rest) = parse::beginning(command).unwrap_or_default();
+            walk.list(&script, &script.list, &mut state);
+            let rest = if script.list.is_empty() { command } else { rest };
+            walk.unread.push(rest.to_owned());
+            if matches!(reason, Unreadable::Syntax | Unreadable::Unclosed) {
+                walk.guess(rest, &mut state);
             }
         }
     }
     walk.numbers_settled();
+    walk.names_settled();
+    walk.made_settled(command);
     if walk.full() {
         walk.opaque(&Unreadable::TooMany.to_string());
         walk.unread.push(command.to_owned());
@@ -189,7 +184,7 @@ impl Walk<'_> {
                 }
                 if at > 0 {
                     self.input = Input::Pipe;
-                    self.picked = super::scripts::picks_no_secrets(script, &item.commands[at - 1]);
+                    self.picked = picks_no_secrets(script, &item.commands[at - 1]);
                 }
                 self.command(script, command, &mut state.clone());
             }
@@ -265,8 +260,10 @@ impl Walk<'_> {
                 self.quiet(script, command);
             }
             Kind::ArithmeticFor { head, body } => {
-                self.arithmetic(script, head, state);
+                // What the body leaves in the variables is computed with as well.
+                self.counter(head, state);
                 unsettle(body, state);
+                self.arithmetic(script, head, state);
                 self.list(script, body, state);
             }
             Kind::Case { word, arms } => {
@@ -281,7 +278,11 @@ impl Walk<'_> {
             }
             Kind::Condition(words) => self.condition(script, command, words, state),
             Kind::Function { name, body } => self.function(script, name, body, state),
-            Kind::Coprocess(body) => self.command(script, body, &mut state.clone()),
+            Kind::Coprocess { name, body } => {
+                // The descriptors become the variable's value.
+                name.iter().for_each(|name| self.assigns_danger(name));
+                self.command(script, body, &mut state.clone());
+            }
         }
         if matches!(command.kind, Kind::Loop(_) | Kind::For { .. } | Kind::ArithmeticFor { .. }) {
             state.cwd = either(&before, &state.cwd);
@@ -323,9 +324,16 @@ impl Walk<'_> {
 
     fn condition(&mut self, script: &Script, command: &Command, words: &[Word], state: &mut State) {
         let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
-        let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"].contains(&arg.raw.as_str());
+        let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
         let mut unit = self.unit(parse::slice(script, &command.range));
         unit.effect = Effect::Reads;
+        let named = words.iter().zip(&args).skip(1).zip(&args).filter(|(_, before)| before.is("-v") || before.is("-R"));
+        for ((word, _), _) in named {
+            // A subscript in it would be computed.
+            if !matches!(word.pieces.as_slice(), [Piece::Text(name)] if !name.contains('[')) {
+                unit.opaque("which variable it asks for is computed");
+            }
+        }
         for (at, _) in args.iter().enumerate().filter(|(_, arg)| numeric(arg)) {
             let sides = words.get(at + 1).into_iter().chain(at.checked_sub(1).and_then(|left| words.get(left)));
             for word in sides {
@@ -488,6 +496,8 @@ impl Walk<'_> {
     }
 
     fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut State) {
+        // The descriptor's number becomes the variable's value.
+        redirect.variable.iter().for_each(|name| self.assigns_danger(name));
         if redirect.operator == Operator::HereDoc {
             let body = redirect.heredoc.and_then(|index| script.heredocs.get(index)).and_then(|doc| doc.body.as_ref());
             if let Some(body) = body {
@@ -545,7 +555,7 @@ impl Walk<'_> {
         } else {
             args
         };
-        let text = args.iter().map(|arg| arg.raw.as_str()).collect::<Vec<_>>().join(" ");
+        let text = args.iter().map(|arg| &*arg.raw).collect::<Vec<_>>().join(" ");
         let unit = Unit {
             normal: text.clone(),
             text,
@@ -559,13 +569,26 @@ impl Walk<'_> {
         self.depth -= 1;
     }
 
+    /// What may be commands in a text that cannot be read, quotes left out: nothing is allowed by it,
+    /// but what would be denied is.
+    fn guess(&mut self, text: &str, state: &mut State) {
+        for segment in unread::commands(text).take(GUESSES) {
+            let bare = unread::bare(segment);
+            let command = bare.trim_start_matches(|c: char| c == '$' || c.is_whitespace());
+            let command = parse::without_reserved(command);
+            if let Ok(script) = parse::script(command, 0) {
+                self.list(&script, &script.list, state);
+            }
+        }
+    }
+
     /// Words that some program runs, too many or too deep to be judged: any of them may begin one.
     fn unread_words(&mut self, args: &[Arg]) {
         let length: usize = args.iter().map(|arg| arg.raw.len() + 1).sum();
         self.nested += length;
         // The same words come again one layer down; they are searched for once.
         if self.nested <= 4 * NESTED {
-            let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| arg.raw.as_str())).collect();
+            let words: Vec<&str> = std::iter::once("exec").chain(args.iter().map(|arg| &*arg.raw)).collect();
             self.unread.push(words.join(" "));
         }
     }
@@ -593,9 +616,7 @@ impl Walk<'_> {
                 Err(reason) => {
                     unit.opaque(&format!("the command it runs cannot be read: {reason}"));
                     unit.texts.push(text.clone());
-                    if matches!(reason, Unreadable::TooMany | Unreadable::TooDeep) {
-                        self.unread.push(text.clone());
-                    }
+                    self.unread.push(text.clone());
                     continue;
                 }
             };
@@ -667,4 +688,26 @@ fn calls(command: &Command, name: &str, script: &Script) -> (usize, usize) {
     let mut count = (0, 0);
     count_in(command, false, name, script, &mut count);
     count
+}
+
+/// Whether a command is a `find` below the project that prints only names that fit a harmless
+/// pattern, for what reads them.
+fn picks_no_secrets(script: &Script, command: &Command) -> bool {
+    let Kind::Simple { assigns, words } = &command.kind else { return false };
+    let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
+    let plain = |text: &&str| {
+        text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
+    };
+    let named = texts
+        .windows(2)
+        .any(|pair| matches!(pair[0], "-name" | "-iname") && judge::names_no_secret(pair[1].trim_matches(['\'', '"'])));
+    let below = texts.iter().skip(1).take_while(|text| !text.starts_with('-'));
+    texts.first() == Some(&"find")
+        && assigns.is_empty()
+        && named
+        && texts.iter().all(plain)
+        && !texts
+            .iter()
+            .any(|text| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow"))
+        && below.clone().all(|text| !text.starts_with('/') && !text.contains(".."))
 }

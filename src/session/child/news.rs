@@ -10,11 +10,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Turn;
+use crate::channel::Receiver;
 use crate::event::{About, Activity, Ask, CallUpdate, Event, Facts, Progress, Status, Stop, Subagent, Up};
 use crate::id::{CallId, SessionId};
 use crate::message::{FaultKind, Message};
@@ -143,7 +144,7 @@ impl<'a> News<'a> {
     }
 
     /// Passes on what comes up until the child's turn has ended.
-    pub(super) async fn follow(&mut self, mut work: Turn<'_>, mut events: mpsc::Receiver<Up>) -> (History, Outcome) {
+    pub(super) async fn follow(&mut self, mut work: Turn<'_>, mut events: Receiver<Up>) -> (History, Outcome) {
         let done = loop {
             let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
             tokio::select! {
@@ -312,6 +313,10 @@ impl<'a> News<'a> {
     }
 
     async fn pass(&mut self, mut update: CallUpdate) {
+        if update.progress.is_some() {
+            // The editor is told as of the parent's session, and this is kept in the child's.
+            self.parent.record.handed_over_of(self.session).await;
+        }
         update.title = update.title.map(|title| self.labelled(&title));
         self.parent.outlet.event(Event::Call(Box::new(update))).await;
     }

@@ -97,17 +97,18 @@ fn decoded(bytes: &[u8], encoding: Option<&'static encoding_rs::Encoding>) -> St
 /// A text without what cannot be seen, and how much of that there was. Marks that pages set between
 /// letters to help with line breaks are not counted.
 fn visible(words: &str) -> (String, usize) {
-    let mut hidden = 0;
-    let mut out = String::with_capacity(words.len());
+    let mut controls = 0;
+    let mut plain = String::with_capacity(words.len());
     for c in words.chars() {
         match c {
-            '\n' | '\t' => out.push(c),
-            '\r' | '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' | '\u{0c}' => {}
-            c if text::is_hidden(c) => hidden += 1,
-            c => out.push(c),
+            '\n' | '\t' => plain.push(c),
+            '\r' | '\u{ad}' | '\u{200b}' | '\u{2060}' | '\u{feff}' | '\u{0c}' => {}
+            c if c.is_control() => controls += 1,
+            c => plain.push(c),
         }
     }
-    (out, hidden)
+    let (seen, hidden) = text::visible(&plain);
+    (seen, hidden + controls)
 }
 
 #[cfg(test)]

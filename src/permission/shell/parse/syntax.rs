@@ -5,35 +5,35 @@ use std::ops::Range;
 
 /// A text that was parsed on its own: the line, the text of a back-tick, of `eval`, of a here-doc.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// The text the ranges in `list` point into.
-    pub(super) source: String,
-    pub(super) list: List,
+    pub(crate) source: String,
+    pub(crate) list: List,
     /// For a here-doc's body, which is text and no list.
-    pub(super) pieces: Vec<Piece>,
-    pub(super) heredocs: Vec<Heredoc>,
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) heredocs: Vec<Heredoc>,
 }
 
-pub(super) type List = Vec<Item>;
+pub(crate) type List = Vec<Item>;
 
 /// One pipeline of a list.
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) commands: Vec<Command>,
-    pub(super) background: bool,
+pub(crate) struct Item {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) background: bool,
     /// It runs only if what stands before it ended as it should (`&&`, `||`).
-    pub(super) perhaps: bool,
+    pub(crate) perhaps: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Command {
-    pub(super) kind: Kind,
-    pub(super) redirects: Vec<Redirect>,
-    pub(super) range: Range<usize>,
+pub(crate) struct Command {
+    pub(crate) kind: Kind,
+    pub(crate) redirects: Vec<Redirect>,
+    pub(crate) range: Range<usize>,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Simple {
         assigns: Vec<Assign>,
         words: Vec<Word>,
@@ -64,29 +64,33 @@ pub(super) enum Kind {
         name: String,
         body: Box<Command>,
     },
-    Coprocess(Box<Command>),
+    Coprocess {
+        /// The array that gets the descriptors.
+        name: Option<String>,
+        body: Box<Command>,
+    },
 }
 
 #[derive(Debug)]
-pub(super) struct Assign {
-    pub(super) name: String,
-    pub(super) subscript: Vec<Piece>,
-    pub(super) append: bool,
-    pub(super) value: Word,
+pub(crate) struct Assign {
+    pub(crate) name: String,
+    pub(crate) subscript: Vec<Piece>,
+    pub(crate) append: bool,
+    pub(crate) value: Word,
     /// The elements of `x=(a b)`.
-    pub(super) array: Option<Vec<Word>>,
+    pub(crate) array: Option<Vec<Word>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Word {
-    pub(super) pieces: Vec<Piece>,
-    pub(super) range: Range<usize>,
+pub(crate) struct Word {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) range: Range<usize>,
     /// The elements of an array given to `declare` and its like.
-    pub(super) array: Vec<Word>,
+    pub(crate) array: Vec<Word>,
 }
 
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(crate) enum Piece {
     /// Letters that mean themselves and were not quoted.
     Text(String),
     /// Letters that mean themselves because they were quoted.
@@ -101,35 +105,48 @@ pub(super) enum Piece {
         name: String,
         /// What stands between the name and the closing brace, the words in it apart.
         operator: String,
-        /// Pieces of the operator's word, of a subscript, of an offset.
+        /// The subscript, as a sum, and the pieces of the operator's word; an offset is a sum too.
         inner: Vec<Piece>,
         quoted: bool,
     },
     Command(Body),
+    /// A sum, a subscript, an offset: bash computes with what it becomes.
     Arithmetic(Vec<Piece>),
     /// `<(…)`, `>(…)`.
-    Process(List),
+    Process(Inline),
 }
 
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// `$(…)`: part of the same text.
-    Inline(List),
+    Inline(Inline),
     /// Back-ticks: unescaped first, so a text of its own.
     Apart(Box<Script>),
 }
 
+/// A list within a word.
 #[derive(Debug)]
-pub(super) struct Redirect {
-    pub(super) operator: Operator,
-    pub(super) target: Word,
+pub(crate) struct Inline {
+    pub(crate) list: List,
+    /// From its sign to its closing bracket.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what tests print words with"))]
+    pub(crate) range: Range<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Redirect {
+    pub(crate) operator: Operator,
+    pub(crate) target: Word,
+    /// `{name}>`: the variable that gets the descriptor.
+    pub(crate) variable: Option<String>,
     /// The index of the here-doc.
-    pub(super) heredoc: Option<usize>,
-    pub(super) range: Range<usize>,
+    pub(crate) heredoc: Option<usize>,
+    /// Empty for what `|&` adds.
+    pub(crate) range: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(crate) enum Operator {
     Read,
     Write,
     ReadWrite,
@@ -142,18 +159,18 @@ pub(super) enum Operator {
 }
 
 #[derive(Debug)]
-pub(super) struct Heredoc {
-    pub(super) delimiter: String,
-    pub(super) quoted: bool,
-    pub(super) strip: bool,
+pub(crate) struct Heredoc {
+    pub(crate) delimiter: String,
+    pub(crate) quoted: bool,
+    pub(crate) strip: bool,
     /// None until the line after the command was read.
-    pub(super) body: Option<Script>,
+    pub(crate) body: Option<Script>,
 }
 
 /// Why a text could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unreadable {
-    #[error("it is not valid bash")]
+pub(crate) enum Unreadable {
+    #[error("it is not bash, or not in the part of bash that is read here")]
     Syntax,
     #[error("a quote or bracket is not closed")]
     Unclosed,

@@ -2,29 +2,30 @@
 
 use std::path::Path;
 
-use crate::config::settings::Mode;
+use super::settings::Mode;
 use crate::environment::Environment;
 use crate::permission::Action::{self, Allow, Ask, Deny};
 use crate::permission::{Rule, Rules, rule};
 
 /// A built-in agent.
-pub(super) struct BuiltIn {
-    pub(super) name: &'static str,
-    pub(super) description: &'static str,
-    pub(super) mode: Mode,
-    pub(super) hidden: bool,
-    pub(super) temperature: Option<f64>,
+#[derive(Debug)]
+pub(crate) struct BuiltIn {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) mode: Mode,
+    pub(crate) hidden: bool,
+    pub(crate) temperature: Option<f64>,
     /// It has a prompt of its own, `prompts/agent/<name>.md`.
-    pub(super) prompted: bool,
+    pub(crate) prompted: bool,
     /// Rules under the user's: the user may tighten and loosen them.
-    pub(super) offers: &'static [(&'static str, &'static str, Action)],
+    pub(crate) offers: &'static [(&'static str, &'static str, Action)],
     /// Rules over the user's: only `agent.<name>.permission` loosens them.
-    pub(super) guards: &'static [(&'static str, &'static str, Action)],
+    pub(crate) guards: &'static [(&'static str, &'static str, Action)],
     /// The permissions it is limited to; within them the user's rules hold.
-    pub(super) only: Option<&'static [&'static str]>,
+    pub(crate) only: Option<&'static [&'static str]>,
     /// Its shell is read-only: what is proven to change nothing runs, what is proven to change
     /// something is denied, everything else is asked.
-    pub(super) read_only: bool,
+    pub(crate) read_only: bool,
 }
 
 const PLAIN: BuiltIn = BuiltIn {
@@ -55,7 +56,7 @@ const LOOKING: &[&str] = &[
     "doom_loop",
 ];
 
-pub(super) const AGENTS: [BuiltIn; 8] = [
+pub(crate) const AGENTS: [BuiltIn; 8] = [
     BuiltIn {
         name: "build",
         description: "Does the work: reads, edits and runs what the rules allow.",
@@ -130,18 +131,18 @@ pub(super) const AGENTS: [BuiltIn; 8] = [
     },
 ];
 
-/// What holds where nobody wrote anything (behaviour 2.4).
-pub fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {
+/// What holds where nobody wrote anything.
+pub(crate) fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {
     rule::base(&environment.dirs.data, &environment.tmp().join("adjutant"), directories)
 }
 
 /// Where long results of tools are kept.
-pub(super) fn outputs(environment: &Environment) -> std::path::PathBuf {
+pub(crate) fn outputs(environment: &Environment) -> std::path::PathBuf {
     environment.dirs.data.join("tool-output")
 }
 
 /// A rule about a directory outside the project.
-pub(super) fn outside(dir: &Path, action: Action) -> Rule {
+pub(crate) fn outside(dir: &Path, action: Action) -> Rule {
     Rule {
         permission: "external_directory".into(),
         pattern: format!("{}/*", dir.display()),
@@ -151,7 +152,7 @@ pub(super) fn outside(dir: &Path, action: Action) -> Rule {
 }
 
 /// The rules of a built-in agent, before what the settings say about this agent itself.
-pub(super) fn rules(
+pub(crate) fn rules(
     agent: &BuiltIn,
     base: &Rules,
     user: &Rules,

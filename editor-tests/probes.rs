@@ -1,0 +1,552 @@
+//! What a command in a sandbox can and cannot do, one probe a row: as root and as an ordinary user,
+//! under every mechanism there is here, in `plan` and in `build`, with and without the network.
+//!
+//! All probes of one setting run in one command. What cannot be set up on this machine is skipped, and
+//! a line says so.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::editor::Editor;
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::sandbox::{elsewhere, only, turn, why};
+use crate::talk::Talk;
+
+/// A name and what to do.
+pub const ALL: [(&str, fn()); 6] = [
+    ("every probe (bwrap with landlock)", || every_probe(BOTH, false)),
+    ("every probe (bwrap)", || every_probe("bwrap", false)),
+    ("every probe (landlock)", || every_probe("landlock", false)),
+    ("every probe as an ordinary user (bwrap with landlock)", || every_probe(BOTH, true)),
+    ("every probe as an ordinary user (bwrap)", || every_probe("bwrap", true)),
+    ("every probe as an ordinary user (landlock)", || every_probe("landlock", true)),
+];
+
+/// One inside the other, as they are where both hold.
+const BOTH: &str = "bwrap with landlock";
+
+/// Where a row holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Where {
+    Everywhere,
+    /// For an agent that only reads.
+    Plan,
+    /// For one that edits.
+    Build,
+    /// Without the network.
+    Offline,
+    /// With it.
+    Online,
+    /// For one that edits, under bubblewrap.
+    Bwrap,
+    /// For one that edits, under Landlock alone.
+    Landlock,
+    /// When adjutant is run by root.
+    Root,
+}
+
+use Where::{Build, Bwrap, Everywhere, Landlock, Offline, Online, Plan, Root};
+
+const CAN: bool = true;
+const CANNOT: bool = false;
+
+/// A name, a line for bash, where, and whether it succeeds. `$AGENT` is adjutant's process, `$OTHER` one
+/// of the same user that has nothing to do with it, `$OUT` a directory that is nobody's temporary one,
+/// `$PORT` one of this machine's where somebody listens.
+type Row = (&'static str, &'static str, Where, bool);
+
+const FILES: &[Row] = &[
+    ("write outside", "echo x > $OUT/made", Everywhere, CANNOT),
+    ("append outside", "echo x >> $OUT/file", Everywhere, CANNOT),
+    ("remove outside", "rm $OUT/file", Everywhere, CANNOT),
+    ("move outside", "echo x > a1 && mv a1 $OUT/a1", Everywhere, CANNOT),
+    ("link in and write", "ln $OUT/file a2 && echo x >> a2", Everywhere, CANNOT),
+    ("symlink in and write", "ln -sf $OUT/file a3; echo x >> a3", Everywhere, CANNOT),
+    ("directory outside", "mkdir $OUT/folder", Everywhere, CANNOT),
+    ("mode outside", "chmod 777 $OUT/file", Plan, CANNOT),
+    ("mode outside under bwrap", "chmod 777 $OUT/file", Bwrap, CANNOT),
+    ("time outside", "touch -d 2001-01-01 $OUT/file", Plan, CANNOT),
+    ("device", "mknod $TMPDIR/device c 1 3", Everywhere, CANNOT),
+    ("kernel's settings", "f=/proc/sys/kernel/core_pattern; v=$(cat $f) && echo \"$v\" > $f", Everywhere, CANNOT),
+    (
+        "cgroups",
+        "mkdir /sys/fs/cgroup/unified/adjutant-probe || mkdir /sys/fs/cgroup/adjutant-probe",
+        Everywhere,
+        CANNOT,
+    ),
+    ("write the project", "echo x > made", Plan, CANNOT),
+    ("write the project, to build it", "echo x > made && rm made", Build, CAN),
+    ("write a temporary file", "echo x > $TMPDIR/made && rm $TMPDIR/made", Everywhere, CAN),
+    ("adjutant's keys", "echo x >> $DATA/auth.json", Plan, CANNOT),
+];
+
+const CONTROL: &[Row] = &[
+    ("a hook", "echo x > .git/hooks/pre-commit", Bwrap, CANNOT),
+    ("a hook, reported", "echo x > .git/hooks/pre-commit", Landlock, CAN),
+    ("git's settings", "git config a.b c", Bwrap, CANNOT),
+    ("git's attributes that were not there", "echo '* filter=x' > .git/info/attributes", Bwrap, CANNOT),
+    ("a submodule's settings", "echo x >> .git/modules/m/config", Bwrap, CANNOT),
+    ("hooks put aside", "mv .git/hooks .git/h", Bwrap, CANNOT),
+    ("git put aside", "mv .git g", Bwrap, CANNOT),
+    ("info put aside", "mv .git/info .git/i", Bwrap, CANNOT),
+    ("modules put aside", "mv .git/modules .git/m", Bwrap, CANNOT),
+    ("instructions", "echo x >> AGENTS.md", Bwrap, CANNOT),
+    ("instructions replaced", "echo x > a4; mv a4 AGENTS.md", Bwrap, CANNOT),
+    ("an agent's settings", "echo x >> .claude/settings.json", Bwrap, CANNOT),
+    ("an agent's settings put aside", "mv .claude c", Bwrap, CANNOT),
+    ("an editor's tasks", "echo x > .vscode/tasks.json", Bwrap, CANNOT),
+    ("cargo's settings put aside", "mv .cargo c", Bwrap, CANNOT),
+    ("a commit", "echo x > b1 && git add b1 && git -c user.name=A -c user.email=a@b commit -qm x b1", Build, CAN),
+];
+
+const PROCESSES: &[Row] = &[
+    ("no new privileges", "grep -q 'NoNewPrivs:.*1' /proc/self/status", Everywhere, CAN),
+    ("system calls are filtered", "grep -q 'Seccomp:.*2' /proc/self/status", Everywhere, CAN),
+    (
+        "capabilities",
+        "grep -E '^Cap(Prm|Eff|Inh|Amb):' /proc/self/status | grep -qv 0000000000000000",
+        Everywhere,
+        CANNOT,
+    ),
+    ("capabilities to be had", "grep ^CapBnd: /proc/self/status | grep -qv 0000000000000000", Root, CANNOT),
+    ("adjutant's variables", "cat /proc/$AGENT/environ", Everywhere, CANNOT),
+    ("anybody's variables", "cat /proc/[0-9]*/environ | grep -qa the-secret'-'value", Everywhere, CANNOT),
+    ("adjutant's memory", "head -c 1 /proc/$AGENT/mem", Everywhere, CANNOT),
+    ("adjutant's map", "cat /proc/$AGENT/maps | grep -q .", Everywhere, CANNOT),
+    ("adjutant's files", "readlink /proc/$AGENT/fd/0", Everywhere, CANNOT),
+    ("adjutant's root", "ls /proc/$AGENT/root/", Everywhere, CANNOT),
+    ("another's variables", "cat /proc/$OTHER/environ | grep -q .", Everywhere, CANNOT),
+    ("a way around through another", "echo x > /proc/$OTHER/root/$OUT/made", Everywhere, CANNOT),
+    ("ask adjutant", "kill -0 $AGENT", Everywhere, CANNOT),
+    ("continue adjutant", "kill -CONT $AGENT", Everywhere, CANNOT),
+    ("stop adjutant", "kill -STOP $AGENT", Everywhere, CANNOT),
+    ("kill adjutant", "kill -9 $AGENT", Everywhere, CANNOT),
+    ("kill adjutant's group", "kill -9 -- -$AGENT", Everywhere, CANNOT),
+    ("kill by name", "pkill -CONT -x adjutant", Everywhere, CANNOT),
+    ("kill another", "kill -9 $OTHER", Everywhere, CANNOT),
+    ("kill one's own", "sleep 60 & kill -9 $!; wait $!; [ $? = 137 ]", Everywhere, CAN),
+    ("a user namespace", "unshare -Ur true", Everywhere, CANNOT),
+    ("a mount namespace", "unshare -m true", Everywhere, CANNOT),
+    ("another's limits", "prlimit --pid $OTHER --nofile=20:20", Everywhere, CANNOT),
+    ("one's own limits", "ulimit -n 20", Everywhere, CAN),
+];
+
+const NETWORK: &[Row] = &[
+    ("a connection", "echo x > /dev/tcp/127.0.0.1/$PORT", Offline, CANNOT),
+    ("a datagram", "echo x > /dev/udp/127.0.0.1/$PORT", Offline, CANNOT),
+    ("a connection, allowed", "echo x > /dev/tcp/127.0.0.1/$PORT", Online, CAN),
+];
+
+/// What must go on working in `build`: tried outside first, and only asked for where it works there.
+const TOOLS: &[(&str, &str)] = &[
+    ("ls", "ls -la / /proc/self > /dev/null"),
+    ("find, xargs, sort", "find . -name '*.c' -print0 | xargs -0 -P 2 wc -l | sort --parallel=2"),
+    ("job control", "set -m; sleep 0.01 & jobs; fg %1; wait"),
+    ("timeout and nice", "timeout 5 nice true"),
+    ("gcc", "gcc -O1 -o t1 hello.c -pthread && ./t1"),
+    ("gcc with its leak checker", "gcc -fsanitize=address -o t2 hello.c -pthread && ./t2"),
+    ("make", "printf 'all:\\n\\ttrue\\n' > t3.mk && make -f t3.mk -j2"),
+    (
+        "git",
+        "git init -q t4 && cd t4 && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m x && git gc -q && git status",
+    ),
+    ("git clone", "git clone -q \"$PWD/$(git rev-parse --show-cdup)\" t5"),
+    ("git worktree", "git worktree add -q --detach t6 && git worktree remove t6"),
+    (
+        "python",
+        "python3 -c 'import threading, subprocess; t = threading.Thread(target=print); t.start(); t.join(); subprocess.run([\"true\"], check=True)'",
+    ),
+    ("python's pool", "python3 -c 'import multiprocessing as m; p = m.Pool(2); print(p.map(abs, [1, 2]))'"),
+    ("a terminal of its own", "python3 -c 'import pty; exit(pty.spawn([\"true\"]))'"),
+    (
+        "node",
+        "node -e 'require(\"child_process\").execSync(\"true\"); new (require(\"worker_threads\").Worker)(\"1\", { eval: true })'",
+    ),
+    ("rustc", "rustc -o t7 hello.rs && ./t7"),
+    ("cargo", "cargo init -q --vcs none t8 && cd t8 && cargo build -q --offline"),
+    ("strace", "strace -f -o t9.txt true"),
+    ("tar", "tar cf t10.tar hello.c && mkdir t10 && tar xf t10.tar -C t10"),
+    (
+        "tar of another's files",
+        "tar cf t11.tar --owner=1234 --group=1234 hello.c && mkdir t11 && tar xf t11.tar -C t11",
+    ),
+    ("perl", "perl -e 'exit(0)'"),
+];
+
+/// Those that look into another process.
+const TRACING: [&str; 2] = ["gcc with its leak checker", "strace"];
+
+/// System calls by their numbers on x86-64, that every kernel would answer otherwise than with "not
+/// permitted" to somebody who may make them, and which do nothing with these arguments. `B`: memory of
+/// 4 KiB; `V`: a vector of 8 bytes of it; `A`: adjutant's process; `O`: the other one.
+type Call = (&'static str, &'static str, Where);
+
+const REFUSED: &[Call] = &[
+    ("ptrace attach", "101 16 A 0 0", Everywhere),
+    ("ptrace seize", "101 0x4206 A 0 0", Everywhere),
+    ("ptrace at all", "101 0 0 0 0", Plan),
+    ("process_vm_readv", "310 A V 1 V 1 0", Everywhere),
+    ("process_vm_writev", "311 A V 1 V 1 0", Everywhere),
+    ("pidfd_getfd", "438 -1 0 0", Everywhere),
+    ("kcmp", "312 0 0 0 0 0", Everywhere),
+    ("tgkill", "234 A A 0", Everywhere),
+    ("tkill", "200 A 0", Everywhere),
+    ("rt_sigqueueinfo", "129 A 0 B", Everywhere),
+    ("prlimit64", "302 O 7 0 B", Everywhere),
+    ("bpf", "321 99 0 0", Everywhere),
+    ("perf_event_open", "298 0 0 0 0 0", Everywhere),
+    ("userfaultfd", "323 1", Everywhere),
+    ("keyctl", "250 0 -3 0", Everywhere),
+    ("add_key", "248 0 0 0 0 0", Everywhere),
+    ("request_key", "249 0 0 0 0", Everywhere),
+    ("mount", "165 0 0 0 0 0", Everywhere),
+    ("umount2", "166 0 0xffff", Everywhere),
+    ("pivot_root", "155 0 0", Everywhere),
+    ("chroot", "161 0", Everywhere),
+    ("move_mount", "429 -1 0 -1 0 0xffff", Everywhere),
+    ("open_tree", "428 -1 0 0xffffff", Everywhere),
+    ("fsopen", "430 0 0xffff", Everywhere),
+    ("fsmount", "432 -1 0xffff 0", Everywhere),
+    ("mount_setattr", "442 -1 0 0xffffff 0 0", Everywhere),
+    ("setns", "308 -1 0", Everywhere),
+    ("io_uring_setup", "425 0 0", Everywhere),
+    ("io_uring_enter", "426 -1 0 0 0 0", Everywhere),
+    ("io_uring_register", "427 -1 0 0 0", Everywhere),
+    ("init_module", "175 0 0 0", Everywhere),
+    ("finit_module", "313 -1 0 0xffff", Everywhere),
+    ("delete_module", "176 0 0", Everywhere),
+    ("kexec_load", "246 0 99 0 0xffff", Everywhere),
+    ("kexec_file_load", "320 -1 -1 0 0 0xffff", Everywhere),
+    ("swapon", "167 0 0", Everywhere),
+    ("swapoff", "168 0", Everywhere),
+    ("reboot", "169 0 0 0 0", Everywhere),
+    ("quotactl", "179 0 0 0 0", Everywhere),
+    ("sethostname", "170 0 9999", Everywhere),
+    ("setdomainname", "171 0 9999", Everywhere),
+    ("syslog", "103 10 0 0", Everywhere),
+    ("iopl", "172 9", Everywhere),
+    ("ioperm", "173 0 0 0", Everywhere),
+    ("open_by_handle_at", "304 -1 0 0", Everywhere),
+    ("fanotify_init", "300 0x200 0", Everywhere),
+    ("fanotify_mark", "301 -1 0 0 0 0", Everywhere),
+    ("adjtimex", "159 B", Everywhere),
+    ("clock_adjtime", "305 0 B", Everywhere),
+    ("clock_settime", "227 99 B", Everywhere),
+    ("settimeofday", "164 0 0", Everywhere),
+    ("set attributes", "16 0 0x40086602 B", Everywhere),
+    ("set attributes, 32 bits", "16 0 0x40046602 B", Everywhere),
+    ("set extended attributes", "16 0 0x401c5820 B", Everywhere),
+    ("type into a terminal", "16 0 0x5412 B", Everywhere),
+    ("file_setattr", "469 -1 0 0 0 0", Everywhere),
+    ("move_pages", "279 A 0 0 0 0 0", Everywhere),
+    ("x32", "0x40000209 0 0 0 0", Everywhere),
+    ("chmod", "90 0 0", Plan),
+    ("fchmod", "91 -1 0", Plan),
+    ("utimensat", "280 -1 0 0 0xffff", Plan),
+    ("setxattr", "188 0 0 0 0 0", Plan),
+    ("socket of this machine", "41 1 1 0", Plan),
+    ("pair of sockets of the network", "41 2 1 0", Offline),
+    ("socket of the network, version 6", "41 10 2 0", Offline),
+    ("socket of this machine, offline", "41 1 1 0", Offline),
+    ("netlink", "41 16 3 0", Offline),
+    ("vsock", "41 40 1 0", Everywhere),
+    ("packets", "41 17 3 0", Everywhere),
+    ("kernel's ciphers", "41 38 5 0", Everywhere),
+    ("raw", "41 2 3 1", Everywhere),
+    ("bluetooth", "41 31 3 1", Everywhere),
+    ("unshare mounts", "272 0x20000", Everywhere),
+    ("unshare time", "272 0x80", Everywhere),
+    ("clone3", "435 0 0", Everywhere),
+    ("clone with a user namespace", "56 0x10000011 0 0 0 0", Everywhere),
+    ("unshare user", "272 0x10000000", Everywhere),
+];
+
+/// Makes the calls of its arguments (`name|number argument ...`) and prints which were refused.
+const CALLER: &str = r#"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(4096)
+vector = (ctypes.c_ulong * 2)(ctypes.addressof(buffer), 8)
+names = {"A": int(os.environ["AGENT"]), "O": int(os.environ["OTHER"]), "B": ctypes.addressof(buffer), "V": ctypes.addressof(vector)}
+for line in open("calls.txt"):
+    name, call = line.rstrip("\n").split("|")
+    words = [names[w] if w in names else int(w, 0) for w in call.split()]
+    ctypes.set_errno(0)
+    done = libc.syscall(*[ctypes.c_long(w) for w in words])
+    if words[0] == 56 and done == 0:
+        os._exit(0)
+    refused = done == -1 and ctypes.get_errno() in (1, 3, 13, 38)
+    print("probe|%s|%s" % (name, "cannot" if refused else "can"), flush=True)
+"#;
+
+struct Setting<'a> {
+    mechanism: &'a str,
+    mode: &'a str,
+    network: bool,
+    root: bool,
+}
+
+impl Setting<'_> {
+    fn holds(&self, place: Where) -> bool {
+        match place {
+            Everywhere => true,
+            Plan => self.mode == "plan",
+            Build => self.mode == "build",
+            Offline => !self.network,
+            Online => self.network,
+            Bwrap => self.mode == "build" && self.mechanism != "landlock",
+            Landlock => self.mode == "build" && self.mechanism == "landlock",
+            Root => self.root,
+        }
+    }
+}
+
+/// Says why something is not tried.
+fn skipped(why: &str) {
+    say(&format!("skipped: {why}"));
+}
+
+#[expect(clippy::print_stdout, reason = "whoever runs the tests is told what was not tried")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
+fn every_probe(mechanism: &str, ordinary: bool) {
+    if !cfg!(target_os = "linux") {
+        return skipped("these mechanisms are Linux's");
+    }
+    let root = rustix::process::geteuid().is_root();
+    let become_nobody = ordinary && root;
+    if ordinary && !root {
+        return skipped("this is an ordinary user already");
+    }
+    if become_nobody && !Path::new("/usr/bin/setpriv").exists() {
+        return skipped("there is no setpriv to become an ordinary user with");
+    }
+    for (mode, network) in [("plan", false), ("build", true), ("build", false)] {
+        probe(&Setting { mechanism, mode, network, root: root && !ordinary }, become_nobody);
+    }
+}
+
+/// The number of the user that is nobody.
+const NOBODY: u32 = 65534;
+
+fn give(path: &Path) {
+    let data = fs::symlink_metadata(path).unwrap();
+    lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    if data.is_dir() {
+        for entry in fs::read_dir(path).unwrap().flatten() {
+            give(&entry.path());
+        }
+    }
+}
+
+/// Another process of the same user. Ended when dropped.
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// What is attacked, and by whom.
+struct Stage {
+    project: Project,
+    model: Model,
+    /// No temporary directory.
+    outside: TempDir,
+    other: Other,
+    listener: TcpListener,
+    binary: PathBuf,
+    /// By the user that is nobody.
+    nobody: bool,
+}
+
+impl Stage {
+    fn new(setting: &Setting<'_>, nobody: bool) -> Option<Self> {
+        let outside = elsewhere()?;
+        fs::write(outside.path().join("file"), "untouched").unwrap();
+        let call = json!({ "command": "bash attack.sh", "description": "Probe" });
+        let model = Model::start(model::script(&format!("call bash {call}\n---\ntext: Done.")).unwrap());
+        let mut project = Project::new();
+        project.provider(
+            &model.base(),
+            &json!({ "sandbox": { "mode": "auto", "network": setting.network }, "permission": { "bash": "allow" } }),
+        );
+        if setting.mechanism != BOTH {
+            only(&mut project, setting.mechanism);
+        }
+        project.set("PROBE_API_KEY", Some("the-secret-value"));
+        // Where rustup is, it looks for its compilers in the home.
+        if let Some(rustup) = std::env::home_dir().map(|home| home.join(".rustup")).filter(|path| path.is_dir()) {
+            project.set("RUSTUP_HOME", rustup.to_str());
+        }
+        for (path, text) in [
+            ("AGENTS.md", "Be brief.\n"),
+            (".claude/settings.json", "{}\n"),
+            (".vscode/settings.json", "{}\n"),
+            (".cargo/config.toml", ""),
+            ("hello.c", "#include <stdio.h>\nint main(void) { puts(\"hello\"); return 0; }\n"),
+            ("hello.rs", "fn main() { std::thread::spawn(|| println!(\"hello\")).join().unwrap(); }\n"),
+            ("call.py", CALLER),
+        ] {
+            project.write(path, text);
+        }
+        project.git();
+        project.write(".git/modules/m/HEAD", "ref: refs/heads/main\n");
+        project.write(".git/modules/m/config", "");
+        fs::remove_file(project.path(".git/info/attributes")).ok();
+        let mut binary = PathBuf::from(env!("CARGO_BIN_EXE_adjutant"));
+        if nobody {
+            // Its own may lie where only root looks.
+            let copy = project.path("tmp:adjutant");
+            fs::copy(&binary, &copy).unwrap();
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+            binary = copy;
+            give(project.cwd().parent().unwrap());
+            give(outside.path());
+        }
+        let mut sleep = Command::new("sleep");
+        sleep.arg("600").env("ANOTHERS", "variable").stdin(Stdio::null());
+        let other = Other(as_user(&mut sleep, nobody).spawn().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Some(Self { project, model, outside, other, listener, binary, nobody })
+    }
+
+    /// Which tools work outside of a sandbox.
+    fn tools(&self) -> Vec<(&'static str, &'static str)> {
+        let works = |(name, line): &(&'static str, &'static str)| {
+            let mut bash = self.project.command("bash");
+            let line = format!("mkdir tried && cp hello.* tried && cd tried && ({line}) > /dev/null 2>&1");
+            bash.args(["-c", &line]).current_dir(self.project.cwd());
+            let works = as_user(&mut bash, self.nobody).status().unwrap().success();
+            fs::remove_dir_all(self.project.path("tried")).ok();
+            if !works {
+                skipped(&format!("{name} does not work here without a sandbox either"));
+            }
+            works
+        };
+        TOOLS.iter().copied().filter(works).collect()
+    }
+
+    /// Writes the script that tries everything, and gives back what should come of it.
+    fn script(&self, setting: &Setting<'_>) -> BTreeMap<String, bool> {
+        let mut wanted = BTreeMap::new();
+        let mut script = format!(
+            "export OTHER={} OUT={} PORT={} AGENT=\"$(cat agent)\" DATA={}\n",
+            self.other.0.id(),
+            self.outside.path().display(),
+            self.listener.local_addr().unwrap().port(),
+            self.project.path("~/.local/share/adjutant").display(),
+        );
+        script.push_str("try() { if timeout 60 bash -c \"$2\" > /dev/null 2>&1; then echo \"probe|$1|can\"; else echo \"probe|$1|cannot\"; fi; }\n");
+        let mut row = |name: &str, line: &str, can: bool| {
+            let quoted = |text: &str| text.replace('\'', "'\\''");
+            writeln!(script, "try '{}' '{}'", quoted(name), quoted(line)).unwrap();
+            wanted.insert(name.to_owned(), can);
+        };
+        for (name, line, place, can) in [FILES, CONTROL, PROCESSES, NETWORK].concat() {
+            if setting.holds(place) {
+                row(name, line, can);
+            }
+        }
+        if setting.mode == "build" && setting.network {
+            for (name, line) in self.tools() {
+                // Who traces could take over bubblewrap's own process, unless Landlock forbids it.
+                row(&format!("tool: {name}"), line, setting.mechanism != "bwrap" || !TRACING.contains(&name));
+            }
+        }
+        if cfg!(target_arch = "x86_64") && Path::new("/usr/bin/python3").exists() {
+            let mut calls = String::new();
+            for (name, call, _) in REFUSED.iter().filter(|(_, _, place)| setting.holds(*place)) {
+                writeln!(calls, "call: {name}|{call}").unwrap();
+                wanted.insert(format!("call: {name}"), false);
+            }
+            self.project.write("calls.txt", &calls);
+            script.push_str("/usr/bin/python3 call.py\n");
+        } else {
+            skipped("system calls are made with python, by their numbers on x86-64");
+        }
+        script.push_str("echo all tried\n");
+        if self.nobody {
+            // Whoever else is nobody here belongs to these tests.
+            script.push_str("kill -9 -1\n");
+        }
+        self.project.write("attack.sh", &script);
+        if self.nobody {
+            give(&self.project.cwd());
+        }
+        wanted
+    }
+}
+
+fn as_user(command: &mut Command, nobody: bool) -> &mut Command {
+    if nobody {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn probe(setting: &Setting<'_>, nobody: bool) {
+    let Some(stage) = Stage::new(setting, nobody) else {
+        return skipped("there is no directory to write in but temporary ones");
+    };
+    let told = told(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
+    if told["mechanism"].is_null() {
+        why(&told, setting.mechanism.split(' ').next().unwrap());
+        return skipped(&format!("{} does not hold here: {}", setting.mechanism, told["failed"]));
+    }
+    let wanted = stage.script(setting);
+    let Stage { project, model, outside, mut other, binary, listener: _listener, .. } = stage;
+    let editor = if nobody {
+        let line = format!("exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups {} acp", binary.display());
+        Editor::start_through(&project, &line)
+    } else {
+        Editor::start(&project)
+    };
+    project.write("agent", &editor.pid().to_string());
+    let mut talk = Talk::of(Arc::new(project), editor);
+    let session = talk.open();
+    // Whatever was done to adjutant, it answers.
+    turn(&mut talk, &session, setting.mode);
+    assert!(other.0.try_wait().unwrap().is_none(), "the other process was ended");
+    talk.leave();
+
+    let sees = model.requests().last().unwrap().to_string();
+    assert!(sees.contains("all tried"), "{sees}");
+    let lines = sees.split("\\n").filter_map(|line| line.split_once("probe|")?.1.split_once('|'));
+    let found: BTreeMap<&str, bool> = lines.map(|(name, how)| (name, how == "can")).collect();
+    let wrong: Vec<String> = wanted
+        .iter()
+        .filter(|(name, can)| found.get(name.as_str()) != Some(can))
+        .map(|(name, can)| format!("{name}: wanted {can}, found {:?}", found.get(name.as_str())))
+        .collect();
+    let setting = format!("{}, {}, network {}", setting.mechanism, setting.mode, setting.network);
+    assert!(wrong.is_empty(), "{setting}:\n{}", wrong.join("\n"));
+    assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "untouched");
+    say(&format!("{setting}: {} probes", wanted.len()));
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// What `adjutant doctor` tells that user about the sandbox at a level.
+fn told(stage: &Stage, level: &str) -> Value {
+    let mut doctor = stage.project.command(&stage.binary);
+    doctor.args(["doctor", "--json"]).current_dir(stage.project.cwd());
+    let output = as_user(&mut doctor, stage.nobody).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stderr)));
+    report["sandbox"][level].clone()
+}

@@ -1,0 +1,384 @@
+//! Every pair of things that wait: for the editor to read, for its answer, for the store, for a turn to
+//! end. Two sessions do one of them each, at the same time, with an editor that reads slowly, or stops
+//! for a while, or speaks slowly. Whatever the pair is, both are done in the end, and somebody else is
+//! answered meanwhile.
+//!
+//! Plain `cargo test` tries those pairs in which one session has much to show and another one waits for
+//! answers, twice each; `ADJUTANT_FAULTS=all` every pair in one more way, and `ADJUTANT_WAITS=n` every pair in every way,
+//! n times.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use adjutant::id::SessionId;
+use serde_json::{Value, json};
+
+use crate::editor::{Editor, Hearing};
+use crate::faults::{count, four};
+use crate::model::{self, Model};
+use crate::project::Project;
+
+/// Every test of this file, with its name.
+pub const ALL: [(&str, fn()); 2] = [("every pair", pairs), ("many questions at once", many_questions)];
+
+/// How long nothing at all may come, though the editor reads.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    /// Its long history is shown.
+    Load,
+    /// Many words.
+    Words,
+    /// Files come through the editor.
+    Read,
+    /// Files go through the editor.
+    Write,
+    /// The user is asked, again and again.
+    Permission,
+    /// The model asks the user.
+    Question,
+    /// A command prints.
+    Terminal,
+    /// A turn is cancelled in the middle of its words.
+    Cancel,
+    /// The mode is changed, again and again.
+    Mode,
+    List,
+    New,
+}
+
+const ACTIVITIES: [Activity; 11] = [
+    Activity::Load,
+    Activity::Words,
+    Activity::Read,
+    Activity::Write,
+    Activity::Permission,
+    Activity::Question,
+    Activity::Terminal,
+    Activity::Cancel,
+    Activity::Mode,
+    Activity::List,
+    Activity::New,
+];
+
+/// How the editor reads and speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Full,
+    /// 4 MB a second.
+    Slow,
+    /// 64 kB a second.
+    Trickle,
+    /// Half a second of nothing, several times.
+    Pause,
+    /// What it says comes in small pieces.
+    SlowSpeech,
+}
+
+const MANNERS: [Manner; 5] = [Manner::Full, Manner::Slow, Manner::Trickle, Manner::Pause, Manner::SlowSpeech];
+
+fn pairs() {
+    let whole: usize = std::env::var("ADJUTANT_WAITS").ok().and_then(|times| times.parse().ok()).unwrap_or(0);
+    let mut rounds = Vec::new();
+    let mut number = 0;
+    for (at, one) in ACTIVITIES.into_iter().enumerate() {
+        for other in ACTIVITIES.into_iter().skip(at) {
+            number += 1;
+            for (place, manner) in MANNERS.into_iter().enumerate() {
+                let much = matches!(one, Activity::Load | Activity::Words);
+                let usual = much && matches!(other, Activity::Read | Activity::Permission);
+                let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
+                // Whether a wait meets another one is a matter of moments.
+                rounds.extend(std::iter::repeat_n((one, other, manner), if usual && whole == 0 { 2 } else { 0 }));
+                if whole > 0 || (count(1, 0) == 1 && number % MANNERS.len() == place) {
+                    rounds.push((one, other, manner));
+                }
+            }
+        }
+    }
+    let tried = rounds.len() * whole.max(1);
+    let wedged = Mutex::new(Vec::new());
+    four(tried, |number| {
+        let (one, other, manner) = rounds[number % rounds.len()];
+        if let Err(why) = round([one, other], manner) {
+            wedged.lock().unwrap().push(format!("{one:?} and {other:?}, {manner:?}: {why}"));
+        }
+    });
+    let wedged = wedged.into_inner().unwrap();
+    assert!(wedged.is_empty(), "{} of {tried}:\n{}", wedged.len(), wedged.join("\n"));
+}
+
+/// Hundreds of identical calls in one answer, each of which is asked about.
+fn many_questions() {
+    let calls = count(2_000, 500);
+    // Long enough that they do not all fit into what waits for the editor.
+    let call = format!("call list {}\n", json!({ "path": "./".repeat(500) }));
+    let script = "in: Begin.\n".to_owned() + &call.repeat(calls) + "---\nin: Begin.\ntext: Done.\n";
+    let model = Model::unwatched(model::script(&script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), &roomy(json!({ "list": "allow", "doom_loop": "ask" })));
+    let mut stage = Stage::new(&project);
+    let session = stage.open();
+    stage.manner(Manner::Slow);
+    stage.prompt(&session, "Begin.");
+    if let Err(why) = stage.until_all_is_answered(Manner::Slow) {
+        panic!("{why}");
+    }
+    let asked = stage.asked.get("session/request_permission").copied().unwrap_or_default();
+    assert!(asked >= calls - 3, "{asked} questions about {calls} calls");
+}
+
+/// Settings with these rules, and a window in which nothing has to be summarised.
+fn roomy(rules: Value) -> Value {
+    let models = json!({ "bench-model": { "limit": { "context": 100_000_000, "output": 8_000 } } });
+    json!({ "permission": rules, "provider": { "bench": { "models": models } } })
+}
+
+/// Does two things at once. What is wrong, if anything is.
+fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
+    // What is too much for the pipe and what waits for it, several times over; a trickle takes its time.
+    let scale = if manner == Manner::Trickle { 1 } else { 6 };
+    let words = ["Begin with one.", "Begin with the other."];
+    let script: String = both.iter().zip(words).map(|(activity, words)| activity.script(words, scale)).collect();
+    let model = Model::unwatched(model::script(&script).unwrap());
+    let project = Project::new();
+    let rules = json!({ "bash": "allow", "edit": "allow", "question": "allow", "doom_loop": "allow",
+        "read": { "*": "allow", "*.asked": "ask" } });
+    project.provider(&model.base(), &roomy(rules));
+    let data = project.path("~/.local/share/adjutant");
+    for (at, _) in both.iter().enumerate().filter(|(_, activity)| **activity == Activity::Load) {
+        crate::history::long(&data, &project.cwd(), &loaded(at), 200 * scale, 8_000);
+    }
+    for file in 0..10 {
+        project.write(&format!("f{file}.txt"), "what is saved\n");
+        project.write(&format!("f{file}.asked"), "what is saved\n");
+    }
+    let mut stage = Stage::new(&project);
+    let sessions: Vec<String> = both.iter().map(|_| stage.open()).collect();
+    stage.manner(manner);
+    for (at, activity) in both.into_iter().enumerate() {
+        stage.begin(activity, &sessions[at], words[at], &loaded(at));
+    }
+    stage.until_all_is_answered(manner)?;
+    // Nobody else was kept waiting for ever, and what comes next works.
+    stage.open_later();
+    stage.until_all_is_answered(manner)?;
+    let farewell = stage.editor.finish();
+    if farewell.status.is_none_or(|status| !status.success()) {
+        return Err(format!("it did not leave: {:?} {}", farewell.status, farewell.stderr));
+    }
+    Ok(())
+}
+
+fn loaded(at: usize) -> SessionId {
+    SessionId::new(format!("ses_0000000{at}"))
+}
+
+impl Activity {
+    /// What the model says in a session that begins with these words.
+    fn script(self, words: &str, scale: usize) -> String {
+        let mut script = String::new();
+        let mut answer = |lines: String| writeln!(script, "in: {words}\n{lines}\n---").unwrap();
+        let piece = format!("text: {}\n", "word ".repeat(3_000));
+        match self {
+            Self::Words => answer(piece.repeat(15 * scale)),
+            Self::Cancel => answer(piece.repeat(15 * scale) + "hang"),
+            // Calls of one answer that are made side by side: some of them wait for the editor, others have ended
+            // and are told of meanwhile.
+            Self::Read | Self::Permission => {
+                let end = if self == Self::Read { "txt" } else { "asked" };
+                for step in 0..scale {
+                    let file = |n: usize| format!("call read {{\"filePath\":\"f{}.{end}\"}}\n", (n + step) % 10);
+                    let list = |n: usize| format!("call glob {{\"pattern\":\"{step}{n}*\"}}\n");
+                    answer((0..10).map(|n| file(n) + &list(n) + &list(n + 10)).collect());
+                }
+                answer("text: Done.".into());
+            }
+            Self::Write => {
+                let content = "line\n".repeat(8_000);
+                for step in 0..scale {
+                    let call =
+                        |n| json!({ "filePath": format!("new-{step}-{n}-{}.txt", words.len()), "content": content });
+                    answer((0..3).map(|n| format!("call write {}\n", call(n))).collect());
+                }
+                answer("text: Done.".into());
+            }
+            Self::Question => {
+                let question = json!({ "questions": [{ "question": "Which?", "header": "Which",
+                    "options": [{ "label": "This", "description": "x".repeat(2_000) }, { "label": "That", "description": "" }] }] });
+                for _ in 0..3 * scale {
+                    answer(format!("call question {question}"));
+                }
+                answer("text: Done.".into());
+            }
+            Self::Terminal => {
+                let lines = 6_000 * scale;
+                answer(format!("call bash {}", json!({ "command": format!("seq -f %060.0f {lines}") })));
+                answer("text: Done.".into());
+            }
+            Self::Load | Self::Mode | Self::List | Self::New => {}
+        }
+        script.truncate(script.rfind("---").unwrap_or_default());
+        if script.is_empty() { script } else { script + "---\n" }
+    }
+}
+
+/// An editor that answers everything, and says what it still waits for.
+struct Stage<'a> {
+    project: &'a Project,
+    editor: Editor,
+    next: u64,
+    waiting: BTreeMap<u64, String>,
+    /// How often what was asked of it.
+    asked: BTreeMap<String, usize>,
+    /// Sessions of which the turn is to be cancelled when its first words come.
+    to_cancel: BTreeSet<String>,
+    slow_speech: bool,
+}
+
+impl<'a> Stage<'a> {
+    fn new(project: &'a Project) -> Self {
+        let (waiting, asked, to_cancel) = Default::default();
+        let editor = Editor::start(project);
+        let mut stage = Self { project, editor, next: 0, waiting, asked, to_cancel, slow_speech: false };
+        let can = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "elicitation": { "form": {} },
+            "_meta": { "terminal_output": true } });
+        stage.request("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": can }));
+        stage.until_all_is_answered(Manner::Full).unwrap();
+        stage
+    }
+
+    fn open(&mut self) -> String {
+        let id = self.open_later();
+        while let Some(message) = self.hear() {
+            if message["id"] == id && message.get("method").is_none() {
+                self.waiting.remove(&id);
+                return message["result"]["sessionId"].as_str().unwrap().to_owned();
+            }
+        }
+        panic!("no session is opened");
+    }
+
+    fn open_later(&mut self) -> u64 {
+        let cwd = self.project.cwd();
+        self.request("session/new", &json!({ "cwd": cwd, "mcpServers": [] }))
+    }
+
+    fn manner(&mut self, manner: Manner) {
+        self.slow_speech = manner == Manner::SlowSpeech;
+        self.editor.hearing(match manner {
+            Manner::Full | Manner::SlowSpeech | Manner::Pause => Hearing::All,
+            Manner::Slow => Hearing::Rate(4 << 20),
+            Manner::Trickle => Hearing::Rate(64 << 10),
+        });
+    }
+
+    fn begin(&mut self, activity: Activity, session: &str, words: &str, long: &SessionId) {
+        let cwd = self.project.cwd();
+        match activity {
+            Activity::Load => {
+                self.request("session/load", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
+            }
+            Activity::Mode => {
+                for n in 0..30 {
+                    let mode = ["plan", "build"][n % 2];
+                    self.request("session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
+                }
+            }
+            Activity::List => {
+                for _ in 0..30 {
+                    self.request("session/list", &json!({}));
+                }
+            }
+            Activity::New => {
+                for _ in 0..5 {
+                    self.open_later();
+                }
+            }
+            Activity::Cancel => {
+                self.to_cancel.insert(session.to_owned());
+                self.prompt(session, words);
+            }
+            _ => self.prompt(session, words),
+        }
+    }
+
+    fn prompt(&mut self, session: &str, words: &str) {
+        let prompt = json!([{ "type": "text", "text": words }]);
+        self.request("session/prompt", &json!({ "sessionId": session, "prompt": prompt }));
+    }
+
+    fn request(&mut self, method: &str, params: &Value) -> u64 {
+        self.next += 1;
+        let id = self.next;
+        self.waiting.insert(id, method.to_owned());
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        id
+    }
+
+    fn say(&mut self, message: &Value) {
+        let line = message.to_string() + "\n";
+        if !self.slow_speech {
+            return self.editor.write(line.as_bytes());
+        }
+        for piece in line.as_bytes().chunks(1 << 10) {
+            self.editor.write(piece);
+            std::thread::sleep(Duration::from_millis(1)); // it speaks slowly
+        }
+    }
+
+    /// Hears and answers until nothing is waited for any more.
+    fn until_all_is_answered(&mut self, manner: Manner) -> Result<(), String> {
+        let start = Instant::now();
+        let mut heard = 0;
+        while !self.waiting.is_empty() {
+            let Some(message) = self.hear() else {
+                let after = start.elapsed();
+                return Err(format!(
+                    "nothing comes any more after {heard} lines and {after:?}; open: {:?}",
+                    self.waiting
+                ));
+            };
+            heard += 1;
+            // Again and again: some of it is in the middle of something.
+            if manner == Manner::Pause && heard % 150 == 40 && heard < 1_000 {
+                self.editor.hearing(Hearing::Nothing);
+                std::thread::sleep(Duration::from_millis(500)); // it does something else
+                self.editor.hearing(Hearing::All);
+            }
+            if message.get("method").is_none()
+                && let Some(id) = message["id"].as_u64()
+            {
+                let method = self.waiting.remove(&id).ok_or_else(|| format!("not asked for: {message}"))?;
+                if message.get("result").is_none() {
+                    return Err(format!("{method}: {message}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line; what is asked is answered.
+    fn hear(&mut self) -> Option<Value> {
+        let line = self.editor.hear(SILENCE)?;
+        let message: Value = serde_json::from_str(&line).unwrap();
+        let session = message["params"]["sessionId"].as_str().unwrap_or_default();
+        if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" && self.to_cancel.remove(session) {
+            self.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+        }
+        let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { return Some(message) };
+        *self.asked.entry(method.to_owned()).or_default() += 1;
+        let result = match method {
+            "session/request_permission" => json!({ "outcome": { "outcome": "selected", "optionId": "once" } }),
+            "fs/read_text_file" => json!({ "content": "what is not saved yet\n".repeat(500) }),
+            "elicitation/create" => json!({ "action": "accept", "content": { "question1": "This" } }),
+            _ => json!({}),
+        };
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+        Some(message)
+    }
+}

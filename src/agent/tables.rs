@@ -1,0 +1,343 @@
+//! The tables of command lines in `editor-tests/data`, judged as the program judges them: rules from a
+//! settings file through the registry of agents, in a project on the disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::Agents;
+use crate::config;
+use crate::environment::Environment;
+use crate::permission::cases::records;
+use crate::permission::{Action, Place, Rules, Verdict, command_need, evaluate};
+use crate::worktree::Worktree;
+
+/// How many everyday lines that want no question may be asked about: 8 were when the table was made.
+const EVERYDAY_QUESTIONS: usize = 8;
+
+/// What every project of the tables holds: two commits on `main`, and a repository it was pushed to.
+const PROJECT: &str = r#"
+git init -q -b main . && git init -q --bare .r.git && git remote add origin .r.git
+mkdir -p src/deep tests
+for f in a.txt a1.txt a2.txt b.txt old.txt victim.txt list x src/f.c src/deep/f src/main.rs README.md; do echo alpha > $f; done
+printf '[package]\nname = "x"\n' > Cargo.toml
+echo '{}' > package.json
+echo target > .gitignore
+printf '#!/bin/sh\ntouch PWN\n' > evil.sh; cp evil.sh script.sh; chmod +x evil.sh script.sh
+git add a.txt a1.txt b.txt src README.md evil.sh .gitignore Cargo.toml package.json && git commit -qm one
+echo beta >> a1.txt && git commit -qam two && git push -q origin main
+"#;
+
+/// What the older tables prepare besides.
+const OLDER: &str = r"
+mkdir -p ..hidden; echo alpha > .env; echo alpha > .env.example; echo alpha > ..hidden/f
+ln -s ../out link; ln -s ../out/secret linkf; ln -s src inlink
+mkdir -p ../out; echo s > ../out/secret; echo s > ../out/secret.txt
+";
+
+/// Programs that rows name in rules about one command: they are found wherever the tests run.
+const PROGRAMS: [&str; 6] = ["lsof", "npm", "cargo", "git", "ls", "rg"];
+
+/// A project beside a home and a directory that does not belong to it.
+struct Lab {
+    dir: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new(preparations: &[&str]) -> Self {
+        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        for folder in ["home/.config/adjutant", "ws", "bin", "out"] {
+            std::fs::create_dir_all(lab.path(folder)).unwrap();
+        }
+        for program in PROGRAMS {
+            std::fs::write(lab.path("bin").join(program), "").unwrap();
+        }
+        for preparation in preparations {
+            lab.run(preparation);
+        }
+        lab
+    }
+
+    /// Another one that looks the same.
+    fn copy(&self) -> Self {
+        let lab = Self { dir: tempfile::tempdir().unwrap() };
+        let done = command("cp").arg("-a").arg(self.path(".")).arg(lab.path(".")).status().unwrap();
+        assert!(done.success());
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    /// Prepares the project.
+    fn run(&self, script: &str) {
+        let output = command("bash")
+            .args(["-c", script])
+            .current_dir(self.path("ws"))
+            .env_clear()
+            .env("PATH", Environment::read().var("PATH").unwrap())
+            .env("HOME", self.path("home"))
+            .envs([("GIT_CONFIG_NOSYSTEM", "1"), ("LC_ALL", "C")])
+            .envs([("GIT_AUTHOR_NAME", "x"), ("GIT_AUTHOR_EMAIL", "x@x")])
+            .envs([("GIT_COMMITTER_NAME", "x"), ("GIT_COMMITTER_EMAIL", "x@x")])
+            .output()
+            .unwrap();
+        assert!(output.stderr.is_empty(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The rules of an agent under the user's settings, and the place of a session. `first` stands
+    /// before the directories of `PATH`.
+    fn agent(&self, agent: &str, bash: &str, first: &str) -> (Rules, Place) {
+        let settings = if bash.is_empty() { "{}".into() } else { format!(r#"{{"permission": {{"bash": {bash}}}}}"#) };
+        let file = self.path(&format!("home/{agent}.json"));
+        std::fs::write(&file, settings).unwrap();
+        let shown = |path: PathBuf| path.display().to_string();
+        let environment = Environment::from_vars(BTreeMap::from([
+            ("HOME".to_owned(), shown(self.path("home"))),
+            ("ADJUTANT_CONFIG".to_owned(), shown(file)),
+            ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+            ("TMPDIR".to_owned(), "/scratch-of-the-session".to_owned()),
+            ("PATH".to_owned(), format!("{first}/usr/local/bin:/usr/bin:/bin:{}", shown(self.path("bin")))),
+        ]));
+        let worktree = Worktree::find(&self.path("ws"), &[], None);
+        let loaded = config::load(&environment, &worktree, &worktree.root);
+        assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+        let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
+        let rules = agents.get(agent).unwrap().rules.clone();
+        (rules, Place::new(&environment, &worktree, &worktree.root))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the rows prepare their projects with the shell they are about")]
+fn command(program: &str) -> std::process::Command {
+    std::process::Command::new(program)
+}
+
+fn judge((rules, place): &(Rules, Place), line: &str) -> Verdict {
+    evaluate(rules, &Rules::default(), &command_need(line, place))
+}
+
+fn name(action: Action) -> &'static str {
+    match action {
+        Action::Allow => "allow",
+        Action::Ask => "ask",
+        Action::Deny => "deny",
+    }
+}
+
+/// Judges rows on several threads; what is said about each, in the order of the rows.
+fn each<T: Send>(rows: &[Vec<String>], look: impl Fn(&[String]) -> T + Sync) -> Vec<T> {
+    let share = rows.len().div_ceil(4).max(1);
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = rows
+            .chunks(share)
+            .map(|rows| scope.spawn(|| rows.iter().map(|row| look(row)).collect::<Vec<_>>()))
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    })
+}
+
+/// What is wrong with a row of the second table.
+enum Wrong {
+    Lax(String),
+    Strict(String),
+}
+
+#[test]
+fn the_second_table_of_commands() {
+    let rows = records(include_str!("../../editor-tests/data/permission_cases_2.csv"));
+    assert!(rows.len() > 700, "{}", rows.len());
+    let plain = Lab::new(&[PROJECT]);
+    let mut known: BTreeMap<(&str, &str), (Rules, Place)> = BTreeMap::new();
+    for row in &rows {
+        known.entry((&row[2], &row[3])).or_insert_with(|| plain.agent(&row[2], &row[3], ""));
+    }
+    let found = each(&rows, |row| {
+        let [id, input, agent, bash, setup, wanted, _, why] = row else { panic!("{row:?}") };
+        let line: String = serde_json::from_str(input).unwrap();
+        let verdict = if setup.is_empty() {
+            judge(&known[&(agent.as_str(), bash.as_str())], &line)
+        } else {
+            let lab = plain.copy();
+            lab.run(&format!("{{ {setup}\n}} 2>&1"));
+            judge(&lab.agent(agent, bash, if id.contains("path-dot") { ".:" } else { "" }), &line)
+        };
+        let told = || format!("{id}: {}, wanted {wanted}: {line:?} {:?} ({why})", name(verdict.action), verdict.reason);
+        match (wanted.as_str(), verdict.action) {
+            ("deny", Action::Allow | Action::Ask) | (">=ask", Action::Allow) => Some(Wrong::Lax(told())),
+            ("allow", Action::Ask | Action::Deny) => Some(Wrong::Strict(told())),
+            ("deny" | ">=ask" | "allow", _) => None,
+            _ => panic!("{row:?}"),
+        }
+    });
+    let (mut lax, mut strict, mut questions) = (vec![], vec![], vec![]);
+    for (row, wrong) in rows.iter().zip(found) {
+        match wrong {
+            Some(Wrong::Lax(told)) => lax.push(told),
+            Some(Wrong::Strict(told)) if row[0].starts_with("E-") => questions.push(told),
+            Some(Wrong::Strict(told)) => strict.push(told),
+            None => {}
+        }
+    }
+    let shown = format!(
+        "too lax: {}\n{}\ntoo strict: {}\n{}\neveryday questions: {}\n{}",
+        lax.len(),
+        lax.join("\n"),
+        strict.len(),
+        strict.join("\n"),
+        questions.len(),
+        questions.join("\n"),
+    );
+    assert!(lax.is_empty() && strict.is_empty() && questions.len() <= EVERYDAY_QUESTIONS, "{shown}");
+}
+
+const R1: &str = r#"{"*": "ask", "git diff*": "allow", "ls*": "allow"}"#;
+const R2: &str = r#"{"*": "allow", "rm*": "deny"}"#;
+const FREE: &str = r#"{"*": "allow"}"#;
+
+/// The agents that the columns of the older tables are about.
+struct Columns {
+    r1: (Rules, Place),
+    r2: (Rules, Place),
+    plan: (Rules, Place),
+    free: (Rules, Place),
+    out: String,
+}
+
+impl Columns {
+    fn of(lab: &Lab) -> Self {
+        Self {
+            r1: lab.agent("build", R1, ""),
+            r2: lab.agent("build", R2, ""),
+            plan: lab.agent("plan", "", ""),
+            free: lab.agent("build", FREE, ""),
+            out: lab.path("out").display().to_string(),
+        }
+    }
+}
+
+fn told(id: &str, set: &str, verdict: &Verdict, wanted: &str, line: &str) -> String {
+    format!("{id} {set}: {}, wanted {wanted}: {line:?} {:?}", name(verdict.action), verdict.reason)
+}
+
+#[test]
+fn the_table_of_commands() {
+    let rows = records(include_str!("../../editor-tests/data/permission_cases.csv"));
+    assert!(rows.len() > 150, "{}", rows.len());
+    let plain = Lab::new(&[PROJECT, OLDER]);
+    let usual = Columns::of(&plain);
+    let wrong = each(&rows, |row| {
+        let [id, class, input, _, _, setup, r1, r1_also, r2, r2_also, plan, ..] = row else { panic!("{row:?}") };
+        let lab = (!setup.is_empty()).then(|| plain.copy());
+        if let Some(lab) = &lab {
+            lab.run(&format!("{{ {setup}\n}} 2>&1"));
+        }
+        let own = lab.as_ref().map(Columns::of);
+        let columns = own.as_ref().unwrap_or(&usual);
+        let line: String = serde_json::from_str(input).unwrap();
+        let line = line.replace("/OUT", &columns.out);
+        let floor = row.last().and_then(|reason| reason.split(' ').next()).unwrap();
+        let sets = if class == "floor" {
+            assert!(["allow", "ask", "deny"].contains(&floor), "{row:?}");
+            vec![("all allowed", &columns.free, floor, "")]
+        } else {
+            vec![
+                ("R1", &columns.r1, r1.as_str(), r1_also.as_str()),
+                ("R2", &columns.r2, r2, r2_also),
+                ("PLAN", &columns.plan, plan, ""),
+            ]
+        };
+        let mut wrong = vec![];
+        for (set, agent, wanted, also) in sets {
+            let verdict = judge(agent, &line);
+            let got = name(verdict.action);
+            if !wanted.is_empty() && got != wanted && got != also {
+                wrong.push(told(id, set, &verdict, wanted, &line));
+            }
+        }
+        wrong
+    })
+    .concat();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn more_commands() {
+    by_columns(include_str!("../../editor-tests/data/permission_cases_more.csv"));
+}
+
+/// Options that are cut short, joined to their values, given apart from them, or not known.
+#[test]
+fn options_of_programs() {
+    by_columns(include_str!("../../editor-tests/data/permission_cases_options.csv"));
+}
+
+/// A table with one column for each agent.
+fn by_columns(table: &str) {
+    let rows = records(table);
+    assert!(rows.len() > 60, "{}", rows.len());
+    let lab = Lab::new(&[PROJECT, OLDER]);
+    let columns = Columns::of(&lab);
+    let wrong = each(&rows, |row| {
+        let [id, class, input, wants @ .., _] = row else { panic!("{row:?}") };
+        let line: String = serde_json::from_str(input).unwrap();
+        let line = line.replace("/OUT", &columns.out);
+        let sets = match class.as_str() {
+            "floor" => vec![("all allowed", &columns.free)],
+            _ => vec![("R1", &columns.r1), ("R2", &columns.r2), ("PLAN", &columns.plan)],
+        };
+        let mut wrong = vec![];
+        for ((set, agent), wanted) in sets.into_iter().zip(wants) {
+            let verdict = judge(agent, &line);
+            if name(verdict.action) != wanted {
+                wrong.push(told(id, set, &verdict, wanted, &line));
+            }
+        }
+        wrong
+    })
+    .concat();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The programs that really started when the first table was made: where everything is allowed without
+/// a question, each of them was found. Programs started by other programs by themselves aside.
+#[test]
+fn every_program_that_started_was_found() {
+    const BY_ITSELF: [&str; 6] = ["G34", "G13", "D31", "H21", "H38", "E13"];
+    let rows = records(include_str!("../../editor-tests/data/permission_cases.csv"));
+    let plain = Lab::new(&[PROJECT, OLDER]);
+    let usual = plain.agent("build", FREE, "");
+    let found = each(&rows, |row| {
+        let [id, class, input, _, _, setup, ..] = row else { panic!("{row:?}") };
+        if class == "floor" || BY_ITSELF.contains(&id.as_str()) {
+            return None;
+        }
+        let line: String = serde_json::from_str(input).unwrap();
+        let lab = (!setup.is_empty()).then(|| plain.copy());
+        let own = lab.as_ref().map(|lab| {
+            lab.run(&format!("{{ {setup}\n}} 2>&1"));
+            lab.agent("build", FREE, "")
+        });
+        let verdict = judge(own.as_ref().unwrap_or(&usual), &line);
+        if verdict.action != Action::Allow {
+            return None;
+        }
+        let found: Vec<String> = verdict
+            .units
+            .iter()
+            .filter_map(|unit| Some(unit.program.as_ref()?.rsplit('/').next()?.to_owned()))
+            .collect();
+        // A builtin started as a program, an interpreter's own child: named in the text.
+        let lost = row[12].split(' ').find(|program| {
+            !program.is_empty()
+                && *program != "sh"
+                && !found.iter().any(|name| name == program)
+                && !line.contains(program)
+        });
+        Some(lost.map(|program| format!("{id}: {program} started, found {found:?}: {line}")))
+    });
+    let seen: Vec<Option<String>> = found.into_iter().flatten().collect();
+    assert!(seen.len() > 60, "{}", seen.len());
+    let wrong: Vec<String> = seen.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,39 @@
+//! What a command line names to be read: regular files and standard input, up to a size.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use rustix::fs::{Mode, OFlags};
+
+/// Reads a text from a file, or from standard input for `-`. Errors as of [`file`].
+pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
+    if path == Path::new("-") { bounded(io::stdin().lock(), "standard input", most) } else { file(path, most) }
+}
+
+/// Reads a text from a file.
+///
+/// # Errors
+/// Why it cannot be read: it is not there, no regular file (which could wait for ever, or never end),
+/// larger than `most` bytes, or no text.
+pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
+    let name = path.display().to_string();
+    // Opening a pipe waits for its other end, and opening a device may do things.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{name} cannot be read"))?;
+    let file = File::from(file);
+    if !file.metadata().with_context(|| format!("{name} cannot be read"))?.is_file() {
+        bail!("{name} cannot be read: it is no regular file");
+    }
+    bounded(file, &name, most)
+}
+
+fn bounded(from: impl Read, name: &str, most: u64) -> anyhow::Result<String> {
+    let mut text = String::new();
+    from.take(most + 1).read_to_string(&mut text).with_context(|| format!("{name} cannot be read"))?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
+        bail!("{name} is larger than {} MiB, the most that is read", most >> 20);
+    }
+    Ok(text)
+}

@@ -1,0 +1,90 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::super::node::{Layer, Origin};
+use super::*;
+use crate::permission::{Need, command_need, evaluate};
+
+fn told(json: &Json, project: bool) -> Told {
+    let layer = if project { Layer::Project } else { Layer::Global };
+    let origin = Arc::new(Origin { name: "x".into(), path: None, layer, project });
+    let mut node = super::super::jsonc::parse(&json.to_string(), &origin, &mut Vec::new()).unwrap();
+    super::super::legacy::rewrite(&mut node, &mut Vec::new());
+    Told { origin, node }
+}
+
+/// What is left of a project whose loosening pieces are taken out never lets through what the user's
+/// settings alone stop, whoever is asked; and without anything to take out, neither does the whole.
+#[test]
+fn what_stays_loosens_nothing() {
+    let vars = BTreeMap::from([("HOME".to_owned(), "/nowhere/home".to_owned())]);
+    let environment = Environment::from_vars(vars);
+    let worktree = Worktree::find(Path::new("/nowhere/repo"), &[], None);
+    let place = crate::permission::Place::new(&environment, &worktree, &worktree.root);
+    let mut random = fastrand::Rng::with_seed(5);
+    let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "task", "t*", "?_*"];
+    let patterns = ["*", "a", "a*", "*a", "a?", "b*", "A*", "a b*"];
+    let agents = ["build", "plan", "explore", "general", "mine", "Plan"];
+    let (mut loose, mut calm) = (0, 0);
+    for _ in 0..300 {
+        let permission = |random: &mut fastrand::Rng| -> Json {
+            let mut object = serde_json::Map::new();
+            for _ in 0..random.usize(0..3) {
+                let action = |random: &mut fastrand::Rng| json!(["allow", "ask", "deny"][random.usize(..3)]);
+                let mut value = action(random);
+                if random.bool() {
+                    let entry = |random: &mut fastrand::Rng| (patterns[random.usize(..patterns.len())], action(random));
+                    value = (0..random.usize(1..3)).map(|_| entry(random)).collect::<Json>();
+                }
+                object.insert(keys[random.usize(..keys.len())].into(), value);
+            }
+            object.into()
+        };
+        let settings = |random: &mut fastrand::Rng| -> Json {
+            let mut object = serde_json::Map::from_iter([("permission".to_owned(), permission(random))]);
+            if random.bool() {
+                let mut agent = json!({ "permission": permission(random) });
+                match random.usize(..6) {
+                    0 => agent["disable"] = json!(true),
+                    1 => agent["mode"] = json!(["primary", "subagent", "all"][random.usize(..3)]),
+                    2 => agent["hidden"] = json!(true),
+                    _ => {}
+                }
+                object.insert("agent".into(), json!({ agents[random.usize(..agents.len())]: agent }));
+            }
+            if random.usize(..4) == 0 {
+                object.insert("default_agent".into(), json!(agents[random.usize(..agents.len())]));
+            }
+            object.into()
+        };
+        let (user, project) = (settings(&mut random), settings(&mut random));
+        let mut all = vec![told(&user, false), told(&project, true)];
+        let alone = join(all[..1].iter());
+        let before = state(&alone, &[], &alone, &environment, &worktree).roster;
+        let found = loosening(&all, &environment, &worktree);
+        *(if found.is_empty() { &mut calm } else { &mut loose }) += 1;
+        remove(&mut all, &found);
+        let after = state(&join(all.iter()), &all, &alone, &environment, &worktree).roster;
+        let listed: Vec<&str> = found.iter().map(|piece| piece.detail.as_str()).collect();
+        for _ in 0..40 {
+            let key = ["bash", "edit", "read", "webfetch", "task", "x_y", "doom_loop"][random.usize(..7)];
+            let text: String = (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' '][random.usize(..4)]).collect();
+            let need = if key == "bash" { command_need(&text, &place) } else { Need::new(key, text) };
+            let judge = |seat: &Seat| evaluate(&seat.rules, &Rules::default(), &need).action;
+            let pairs = before.seats.iter().filter_map(|old| Some((old, after.get(&old.name)?)));
+            let starts = before.get(&before.default).zip(after.get(&after.default));
+            for (old, new) in pairs.chain(starts) {
+                let (was, now) = (judge(old), judge(new));
+                assert!(
+                    now >= was,
+                    "{user}\n{project}\n{listed:?}\n{} {} {need:?}: {was:?}, {now:?}",
+                    old.name,
+                    new.name
+                );
+            }
+        }
+    }
+    assert!(loose > 30 && calm > 30, "{loose} {calm}");
+}

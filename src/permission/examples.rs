@@ -1,0 +1,228 @@
+//! Example texts for wildcard patterns: one for every way in which a text can match some of them and
+//! not the others. What a set of rules says depends on which patterns a text matches and on nothing
+//! else, so whatever holds for all examples holds for all texts.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use super::wildcard::{self, fold, slash};
+
+/// How many sets of places in patterns are looked at, and how many places in all, before it is given
+/// up. Ordinary rules need a few hundred.
+const STATES: usize = 4 << 10;
+const PLACES: usize = 1 << 20;
+
+/// A pattern, and whether letters are compared without regard to case, as they are for a deny.
+pub(super) type Pattern = (String, bool);
+
+enum Symbol {
+    /// `*`
+    Run,
+    /// `?`
+    One,
+    Letter(char),
+    FoldedLetter(char),
+    /// The pattern of this number has matched.
+    End(usize),
+}
+
+/// All patterns side by side. A state is the sorted list of places they may have come to.
+struct Machine {
+    symbols: Vec<Symbol>,
+    /// Of which pattern each symbol is.
+    owners: Vec<usize>,
+    start: Vec<usize>,
+    /// A letter that no pattern holds.
+    fresh: char,
+}
+
+impl Machine {
+    fn new(patterns: &[Pattern]) -> Self {
+        let mut machine = Self { symbols: Vec::new(), owners: Vec::new(), start: Vec::new(), fresh: fresh(patterns) };
+        let mut starts = Vec::new();
+        for (at, (pattern, folded)) in patterns.iter().enumerate() {
+            // A blank and a star at the end also match nothing at all: see `wildcard`.
+            for text in [Some(pattern.as_str()), pattern.strip_suffix(" *")].into_iter().flatten() {
+                starts.push(machine.symbols.len());
+                machine.symbols.extend(text.chars().map(|c| match slash(c) {
+                    '*' => Symbol::Run,
+                    '?' => Symbol::One,
+                    c if *folded => Symbol::FoldedLetter(fold(c)),
+                    c => Symbol::Letter(c),
+                }));
+                machine.symbols.push(Symbol::End(at));
+                machine.owners.resize(machine.symbols.len(), at);
+            }
+        }
+        machine.start = machine.closed(starts);
+        machine
+    }
+
+    /// With the places behind runs, which may be empty.
+    fn closed(&self, mut places: Vec<usize>) -> Vec<usize> {
+        let mut at = 0;
+        while let Some(place) = places.get(at) {
+            if matches!(self.symbols[*place], Symbol::Run) {
+                places.push(place + 1);
+            }
+            at += 1;
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    fn step(&self, state: &[usize], letter: char) -> Vec<usize> {
+        let next = |place: &usize| match self.symbols[*place] {
+            Symbol::Run => Some(*place),
+            Symbol::One => Some(place + 1),
+            Symbol::Letter(own) => (own == letter).then_some(place + 1),
+            Symbol::FoldedLetter(own) => (own == fold(letter)).then_some(place + 1),
+            Symbol::End(_) => None,
+        };
+        self.closed(state.iter().filter_map(next).collect())
+    }
+
+    /// The letters that lead to different states, and one that stands for all others.
+    fn letters(&self, state: &[usize]) -> Vec<char> {
+        let mut letters = vec![self.fresh];
+        for place in state {
+            match self.symbols[*place] {
+                Symbol::Letter(own) => letters.push(own),
+                Symbol::FoldedLetter(own) => letters.extend([own].into_iter().chain(own.to_uppercase())),
+                _ => {}
+            }
+        }
+        letters.sort_unstable();
+        letters.dedup();
+        letters
+    }
+
+    fn matched(&self, state: &[usize]) -> Vec<usize> {
+        let mut matched: Vec<usize> = state
+            .iter()
+            .filter_map(|place| match self.symbols[*place] {
+                Symbol::End(at) => Some(at),
+                _ => None,
+            })
+            .collect();
+        matched.sort_unstable();
+        matched.dedup();
+        matched
+    }
+}
+
+/// A letter that is in none of the patterns, in either case; one that needs no quoting, if there is.
+fn fresh(patterns: &[Pattern]) -> char {
+    let used: HashSet<char> = patterns.iter().flat_map(|(pattern, _)| pattern.chars().map(fold)).collect();
+    let letters = ('a'..='z').rev().chain('0'..='9').chain('\u{4e00}'..='\u{9fff}');
+    letters.into_iter().find(|c| !used.contains(c)).unwrap_or('\u{e000}')
+}
+
+/// The shortest text for every set of patterns that some text matches, none but these. None where
+/// there are too many to find out.
+pub(super) fn of(patterns: &[Pattern]) -> Option<Vec<String>> {
+    search(patterns, "", &|_| true)
+}
+
+/// As [`of`], of the texts that match at least one of the patterns for which `wanted` holds.
+pub(super) fn matching(patterns: &[Pattern], wanted: &dyn Fn(&Pattern) -> bool) -> Option<Vec<String>> {
+    let wanted: Vec<bool> = patterns.iter().map(wanted).collect();
+    let mut found = search(patterns, "", &|number| wanted[number])?;
+    let fits = |(pattern, folded): &Pattern, text: &str| match folded {
+        true => wildcard::matches_folded(pattern, text),
+        false => wildcard::matches(pattern, text),
+    };
+    found.retain(|text| patterns.iter().zip(&wanted).any(|(pattern, wanted)| *wanted && fits(pattern, text)));
+    Some(found)
+}
+
+/// As [`of`], of the texts that begin with `beginning`.
+pub(super) fn after(patterns: &[Pattern], beginning: &str) -> Option<Vec<String>> {
+    search(patterns, beginning, &|_| true)
+}
+
+/// Only where a pattern for whose number `alive` holds can still match.
+fn search(patterns: &[Pattern], beginning: &str, alive: &dyn Fn(usize) -> bool) -> Option<Vec<String>> {
+    let machine = Machine::new(patterns);
+    let start = beginning.chars().fold(machine.start.clone(), |state, letter| machine.step(&state, slash(letter)));
+    let mut found: BTreeMap<Vec<usize>, String> = BTreeMap::new();
+    let mut seen = HashSet::from([start.clone()]);
+    let mut ahead = VecDeque::from([(start, beginning.to_owned())]);
+    let mut places = 0;
+    while let Some((state, text)) = ahead.pop_front() {
+        found.entry(machine.matched(&state)).or_insert_with(|| text.clone());
+        for letter in machine.letters(&state) {
+            let next = machine.step(&state, letter);
+            places += state.len() + 1;
+            if seen.len() > STATES || places > PLACES {
+                return None;
+            }
+            let open = next.is_empty() || next.iter().any(|place| alive(machine.owners[*place]));
+            if open && seen.insert(next.clone()) {
+                ahead.push_back((next, format!("{text}{letter}")));
+            }
+        }
+    }
+    Some(found.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(patterns: &[&str]) -> Vec<Pattern> {
+        patterns.iter().map(|pattern| ((*pattern).to_owned(), false)).collect()
+    }
+
+    #[test]
+    fn there_is_one_for_each_way_of_matching() {
+        let table: [(&[&str], usize); 6] = [
+            (&["*"], 1),
+            (&["bash", "ba?h"], 3),
+            (&["a*", "*b"], 4),
+            (&["git push *", "git *"], 3),
+            (&["*.env", "*.env.*", "*.env.example"], 5),
+            (&[], 1),
+        ];
+        for (patterns, ways) in table {
+            let found = of(&exact(patterns)).unwrap();
+            assert_eq!(found.len(), ways, "{patterns:?}: {found:?}");
+        }
+        let folded = of(&[("rm".into(), true), ("rm".into(), false)]).unwrap();
+        assert_eq!(folded.len(), 3, "{folded:?}");
+        assert_eq!(after(&exact(&["https://a/*", "*b"]), "https://a/").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn too_many_ways_are_not_counted() {
+        let patterns: Vec<String> = ('a'..='p').map(|c| format!("*{c}{c}{c}*")).collect();
+        let patterns: Vec<Pattern> = patterns.into_iter().map(|pattern| (pattern, false)).collect();
+        assert!(of(&patterns).is_none());
+    }
+
+    /// Whatever a random text matches, an example matches the same.
+    #[test]
+    fn no_way_of_matching_is_missed() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..2_000 {
+            let letters = |random: &mut fastrand::Rng, of: &str, most: usize| -> String {
+                let of: Vec<char> = of.chars().collect();
+                (0..random.usize(..=most)).map(|_| of[random.usize(..of.len())]).collect()
+            };
+            let patterns: Vec<Pattern> =
+                (0..random.usize(1..5)).map(|_| (letters(&mut random, "aAb* ?/", 6), random.bool())).collect();
+            let matched = |text: &str| -> Vec<bool> {
+                let fits = |(pattern, folded): &Pattern| match folded {
+                    true => wildcard::matches_folded(pattern, text),
+                    false => wildcard::matches(pattern, text),
+                };
+                patterns.iter().map(fits).collect()
+            };
+            let known: HashSet<Vec<bool>> = of(&patterns).unwrap().iter().map(|text| matched(text)).collect();
+            for _ in 0..50 {
+                let text = letters(&mut random, "aAbBc /\\*?", 7);
+                assert!(known.contains(&matched(&text)), "{patterns:?} on {text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Which programs a repository's settings make a git command start, and what its short names stand
+//! for.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use super::expand::Arg;
+use super::git_config::{Cause, Repository};
+use super::judge;
+use super::state::State;
+use super::walk::Walk;
+use super::{Effect, Unit};
+
+use Cause::{Archive, Contents, Index, Object, Refresh, Signature};
+
+/// What commands do that change nothing, as far as a setting may start a program for it. Every other
+/// command does everything.
+const LOOKS: [(&[&str], &[Cause]); 10] = [
+    (&["config", "var", "symbolic-ref", "count-objects", "remote", "worktree"], &[]),
+    (
+        &[
+            "rev-parse",
+            "show-ref",
+            "merge-base",
+            "name-rev",
+            "ls-tree",
+            "verify-pack",
+            "notes",
+            "show-branch",
+            "cherry",
+        ],
+        &[Object],
+    ),
+    (&["rev-list", "for-each-ref", "branch", "tag", "shortlog"], &[Object, Signature]),
+    (&["log", "reflog", "stash"], &[Object, Signature, Contents]),
+    (&["show", "whatchanged", "range-diff"], &[Object, Signature, Contents]),
+    (&["cat-file"], &[Object, Contents]),
+    (&["check-ignore", "check-attr", "sparse-checkout"], &[Index, Object]),
+    (&["ls-files", "grep", "blame", "annotate", "diff-index", "diff-files", "diff-tree"], &[Index, Object, Contents]),
+    (&["status", "diff", "describe", "clean"], &[Index, Refresh, Object, Contents]),
+    (&["archive"], &[Object, Contents, Archive]),
+];
+
+/// Options of `log` and its like with which no file's content is looked at.
+const COMMITS_ONLY: [&str; 24] = [
+    "--oneline",
+    "--graph",
+    "--all",
+    "--decorate",
+    "--no-decorate",
+    "--merges",
+    "--no-merges",
+    "--first-parent",
+    "--reverse",
+    "--branches",
+    "--tags",
+    "--remotes",
+    "--topo-order",
+    "--date-order",
+    "--abbrev-commit",
+    "--no-color",
+    "--no-patch",
+    "--name-only",
+    "--name-status",
+    "--left-right",
+    "--follow",
+    "--date",
+    "--format",
+    "--pretty",
+];
+
+/// Commands that are part of every git, so that no short name can take their place.
+fn is_built_in(name: &str) -> bool {
+    /// Scripts of others, those of the newest versions only, and those that newest versions drop.
+    const NOT_ALL: [&str; 4] = ["filter-repo", "diff-pairs", "last-modified", "whatchanged"];
+    judge::knows(&format!("git {name}")) && !NOT_ALL.contains(&name)
+}
+
+/// Whether a command may do what a setting waits for.
+fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
+    if cause == Cause::Use {
+        return true;
+    }
+    let Some((_, causes)) = LOOKS.iter().find(|(names, _)| names.contains(&name)) else { return true };
+    if cause == Contents && matches!(name, "log" | "reflog" | "stash") {
+        return args.first().is_some_and(|arg| arg.is("show")) || !args.iter().all(commits_only);
+    }
+    causes.contains(&cause)
+}
+
+/// A word that makes `log` show commits at most: an option known to, or no option.
+fn commits_only(arg: &Arg) -> bool {
+    let Some(text) = arg.text() else { return !arg.may_be_option() };
+    let option = text.split('=').next().unwrap_or(text);
+    let number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let valued = ["--max-count", "--skip", "--since", "--until", "--after", "--before", "--author", "--grep"];
+    !text.starts_with('-')
+        || text == "--"
+        || COMMITS_ONLY.contains(&option)
+        || valued.contains(&option)
+        || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(number)
+        || text == "-n"
+}
+
+/// The words of a short name's meaning, as git splits them; none where it refuses to.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match (c, quote) {
+            (c, None) if c.is_ascii_whitespace() => words.extend(word.take()),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', open) if open != Some('\'') => word.get_or_insert_default().push(letters.next()?),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+impl Walk<'_> {
+    fn repository(&mut self, cwd: &Path) -> Rc<Repository> {
+        if let Some(found) = self.repositories.get(cwd) {
+            return found.clone();
+        }
+        let found = Rc::new(Repository::find(cwd, self.place.home.as_deref()));
+        self.repositories.insert(cwd.to_owned(), found.clone());
+        found
+    }
+
+    /// What the settings make this command start. A project that the user trusts may start programs.
+    pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
+        /// Repositories that are looked at for one line.
+        const MOST: usize = 64;
+        if matches!(name, "version" | "help" | "check-ref-format" | "stripspace") {
+            return;
+        }
+        let trusted = self.place.trusted;
+        if !trusted && (state.cwd.is_empty() || self.repositories.len() + state.cwd.len() > MOST) {
+            unit.opaque("which repository it works in is not known");
+        }
+        // What the settings say is not known to be harmless to show, but starts nothing.
+        let looks = unit.effect == Effect::Reads || name == "config";
+        let mut meanings = vec![];
+        for cwd in state.cwd.iter().take(MOST) {
+            let found = self.repository(cwd);
+            let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
+            if let Some((_, helper)) = helper.filter(|_| !trusted) {
+                unit.opaque(&format!("this repository makes `git {name}` run a program: {helper}"));
+            }
+            if !trusted && !cwd.is_dir() {
+                // What makes the directory may make a repository of it, with any settings.
+                unit.broad_only.get_or_insert_with(|| "which repository it works in is not known".into());
+                unit.effect_at_least(Effect::Unproven);
+            }
+            if !is_built_in(name) {
+                let top = found.top.clone().unwrap_or_else(|| cwd.clone());
+                let values = found.aliases.get(&name.to_lowercase());
+                meanings.extend(values.into_iter().flatten().map(|meaning| (meaning.clone(), top.clone())));
+            }
+        }
+        let others = !trusted
+            && args
+                .iter()
+                .filter(|arg| arg.prefix().starts_with("--submodule"))
+                .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
+        if others && looks {
+            unit.opaque("it shows other repositories in this one, and their settings are not known");
+        }
+        for (meaning, top) in meanings {
+            let mut inner = state.clone();
+            if meaning.starts_with('!') {
+                inner.cwd = vec![top];
+            }
+            self.alias(&meaning, args, unit, &mut inner);
+        }
+    }
+
+    fn alias(&mut self, meaning: &str, args: &[Arg], unit: &mut Unit, state: &mut State) {
+        unit.effect_at_least(Effect::Unproven);
+        if let Some(command) = meaning.strip_prefix('!') {
+            // It is given the words that follow the short name.
+            let quoted = |arg: &Arg| Some(format!(" '{}'", arg.text()?.replace('\'', "'\\''")));
+            match args.iter().map(quoted).collect::<Option<String>>() {
+                Some(rest) => self.text(&Arg::exact(format!("{command}{rest}")), unit, false, true, state),
+                None => {
+                    unit.opaque("what a short name is given is computed");
+                    self.text(&Arg::exact(command), unit, false, true, state);
+                }
+            }
+            return;
+        }
+        let Some(words) = words(meaning) else {
+            return unit.opaque("what this short name stands for cannot be read");
+        };
+        let words = std::iter::once("git".to_owned()).chain(words).map(Arg::exact);
+        let words: Vec<Arg> = words.chain(args.iter().cloned()).collect();
+        self.inner(&words, unit, false, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::words;
+
+    #[test]
+    fn short_names_are_split_as_git_splits_them() {
+        let table: [(&str, Option<&[&str]>); 8] = [
+            ("push origin", Some(&["push", "origin"])),
+            ("\"push\" 'a b'", Some(&["push", "a b"])),
+            ("pu'sh'", Some(&["push"])),
+            ("p\\u\"s\\\"h\"", Some(&["pus\"h"])),
+            ("-c user.name='x y' push", Some(&["-c", "user.name=x y", "push"])),
+            ("log ''", Some(&["log", ""])),
+            ("push 'x", None),
+            ("push \\", None),
+        ];
+        for (text, wanted) in table {
+            let wanted = wanted.map(|words| words.iter().map(|word| (*word).to_owned()).collect());
+            assert_eq!(words(text), wanted, "{text}");
+        }
+    }
+}

@@ -1,0 +1,667 @@
+//! What a program does with its words. Its entry in `programs/` is read by one interpreter, here; the
+//! few parts of programs that are no data stand in `special`. Nothing is looked up on the disk and no
+//! command is taken apart: the answer is a list of [`Deed`]s, which the walk carries out.
+
+mod code;
+mod languages;
+mod read;
+mod special;
+mod table;
+
+use super::expand::Arg;
+use super::state::Input;
+use super::{Action, Effect};
+use crate::permission::paths::Access;
+use read::{Given, Reading};
+pub(super) use special::names_no_secret;
+use table::{Does, Program, Role};
+
+/// One thing a program does or may do.
+#[derive(Debug)]
+pub(super) enum Deed {
+    /// What it does to the disk, at least.
+    Effect(Effect),
+    /// It uses a path.
+    Use(Access, Arg),
+    /// A file or link that is removed or moved itself; where it is moved to.
+    Entry(Arg, Option<Arg>),
+    /// Sources, the target, and whether links stay links.
+    Copy {
+        from: Vec<Arg>,
+        to: Arg,
+        link: bool,
+        keeps: bool,
+    },
+    /// What is removed or changed with all that lies below it; whether unknown words are asked about.
+    Lost(Vec<Arg>, bool),
+    /// A directory is read to its bottom.
+    Below(Arg, Picks),
+    /// It may make a link, here or there.
+    Link(Arg),
+    /// It goes to a directory; what follows happens there.
+    Enter(Arg),
+    /// It goes to a directory nobody knows.
+    Astray,
+    /// It runs a program; whether perhaps only.
+    Run(Vec<Arg>, bool),
+    /// It runs a text as shell input; whether perhaps only.
+    Text(Arg, bool),
+    /// It joins words and hands them to a shell.
+    Shell(Vec<Arg>),
+    /// One of these words begins a program.
+    Tails(Vec<Arg>),
+    /// A shell among these words runs somewhere else.
+    Away(Vec<Arg>),
+    /// Text in another language: searched for what is denied.
+    Told(String),
+    /// Words of a program nobody knows; none: all its words.
+    Stranger(Option<Vec<Arg>>),
+    /// Words any of which may lead out of the project; none: all its words.
+    Leaving(Option<Vec<Arg>>),
+    /// A variable that is set for what runs.
+    Variable(String),
+    /// A variable that is taken away.
+    Unset(Arg),
+    /// What the repository's settings make this command of git start.
+    Repository {
+        command: String,
+        args: Vec<Arg>,
+    },
+    /// The paths among git's words.
+    GitPaths(Vec<Arg>),
+    /// It starts an alias of git or a program called `git-…`.
+    Words(Vec<Arg>),
+    Danger(String),
+    Opaque(String),
+    Doubt(String),
+    /// No rule about a specific command may allow it.
+    Broad(String),
+    Floor(Action, String),
+    Secret(String, String),
+    Carrier,
+    Network,
+    Destroys,
+}
+
+/// Of the names below a directory, those that are looked at and those that are not.
+#[derive(Debug, Default)]
+pub(super) struct Picks {
+    pub(super) only: Vec<Arg>,
+    pub(super) not: Vec<Arg>,
+}
+
+/// What a program sees of its place.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) input: Input,
+    /// The names that come through the pipe were picked by a pattern that fits no secret.
+    pub(super) picked: bool,
+}
+
+/// What a program does with its words.
+pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View) -> Vec<Deed> {
+    // `git-send-pack` is `git send-pack`. What git itself would look at first is not looked at here, so
+    // that holds for what nobody can read alone.
+    let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
+    let unread = spaced.as_deref().filter(|name| table::program(name).is_some_and(|program| program.unread.is_some()));
+    let called = match unread {
+        Some(name) => name,
+        None if table::program(name).is_some() => name,
+        None => family(name),
+    };
+    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), named: None, all: args };
+    // Of some that are not known, it is known how they tell about themselves.
+    let telling = || {
+        let program = table::program(&format!("{called} that tells"))?;
+        matches!(args, [only] if program.tells.iter().any(|option| only.is(option))).then_some(program)
+    };
+    match table::program(called).or_else(telling) {
+        Some(program) => judge.program(program, args),
+        None => {
+            judge.effect(Effect::Unproven);
+            judge.add(Deed::Stranger(None));
+            judge.add(Deed::Leaving(None));
+        }
+    }
+    judge.deeds
+}
+
+/// Devices that hold no data of anybody's.
+pub(super) fn device(text: &str) -> bool {
+    matches!(
+        text,
+        "/dev/null"
+            | "/dev/stdin"
+            | "/dev/stdout"
+            | "/dev/stderr"
+            | "/dev/tty"
+            | "/dev/zero"
+            | "/dev/full"
+            | "/dev/random"
+            | "/dev/urandom"
+            | "-"
+    ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
+pub(super) fn family(name: &str) -> &str {
+    if name.starts_with("ld-linux") || name.starts_with("ld-musl") {
+        return "ld.so";
+    }
+    if name.starts_with("mkfs.") {
+        return "mkfs";
+    }
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
+}
+
+/// Whether no option of a program can do harm.
+pub(super) fn takes_any(name: &str) -> bool {
+    table::program(name).is_some_and(|program| program.any)
+}
+
+/// Whether there is an entry for a name.
+pub(super) fn knows(name: &str) -> bool {
+    table::program(name).is_some() || table::program(family(name)).is_some()
+}
+
+/// The files that a program runs without being given their names.
+pub(super) fn runs_of_itself(name: &str) -> &'static [&'static str] {
+    match name {
+        "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
+        "just" => &["justfile", "Justfile", ".justfile"],
+        "ninja" => &["build.ninja"],
+        "npm" | "npx" | "yarn" | "pnpm" | "bun" => &["package.json"],
+        _ => &[],
+    }
+}
+
+/// Whether a program is a shell.
+pub(super) fn is_shell(name: &str) -> bool {
+    table::program(name).is_some_and(|program| program.special.ends_with("shell"))
+}
+
+/// Whether a program is an interpreter of a language.
+pub(super) fn is_language(name: &str) -> bool {
+    table::program(name).is_some_and(|program| program.special == "language")
+}
+
+/// Whether a program runs others, or texts, that stand among its words.
+pub(in crate::permission) fn carries(name: &str) -> bool {
+    const WORDS: [&str; 18] = [
+        "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
+        "!", "source", "alias", "fd", "fdfind",
+    ];
+    WORDS.contains(&name)
+        || table::program(name).is_some_and(|program| {
+            program.runs()
+                || program.words.contains(&Role::Command) && name != "git" && name != "systemctl"
+                || matches!(program.special, "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs")
+        })
+}
+
+/// Whether what a command does hangs on its options more than on its first words, so that a grant of
+/// the first words would be too wide.
+pub(super) fn options_decide(normal: &str) -> bool {
+    let name = normal.split(' ').next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let Some(program) = table::program(name) else { return false };
+    let grown = program.effect == Effect::Reads && program.options_decide();
+    grown || matches!(program.special, "find" | "sed" | "awk" | "git" | "env" | "xargs") || name == "tar"
+}
+
+/// Every program that runs the words after it, with what has to stand between and with its options:
+/// for what must hold for all of them.
+#[cfg(test)]
+pub(in crate::permission) fn beginnings() -> Vec<String> {
+    let mut all = vec![];
+    for (name, program) in table::all() {
+        let Some(at) = program.words.iter().position(|role| matches!(role, Role::Program | Role::Tails)) else {
+            continue;
+        };
+        if name.contains("to the screen")
+            || name.contains(" of a ")
+            || name.contains(" with")
+            || name.contains("bisect")
+        {
+            continue;
+        }
+        let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Role::Settings).count());
+        all.push(format!("{name}{between}"));
+        for (option, known) in program.options().filter(|(_, option)| option.takes == table::Takes::Value) {
+            let mode = |entry: &(Vec<&str>, &str)| {
+                entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
+            };
+            if known.does == Does::Runs || known.does == Does::Splits || program.modes.iter().any(mode) {
+                continue;
+            }
+            if option.starts_with("--") {
+                all.push(format!("{name} {option}=1{between}"));
+                all.push(format!("{name} {option} 1{between}"));
+            } else if !program.whole {
+                all.push(format!("{name} -{option} 1{between}"));
+            }
+        }
+        if !program.whole && name != "-" {
+            all.push(format!("{name} --{between}"));
+        }
+    }
+    all.sort();
+    all
+}
+
+struct Judge<'v> {
+    deeds: Vec<Deed>,
+    view: &'v View,
+    /// Entries within entries; they cannot go round.
+    depth: usize,
+    /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
+    called: String,
+    /// Whether `find` picks by a name that fits no secret.
+    named: Option<bool>,
+    /// All words after the program's name.
+    all: &'v [Arg],
+}
+
+impl Judge<'_> {
+    fn add(&mut self, deed: Deed) {
+        self.deeds.push(deed);
+    }
+
+    fn effect(&mut self, effect: Effect) {
+        self.add(Deed::Effect(effect));
+    }
+
+    fn opaque(&mut self, reason: &str) {
+        self.add(Deed::Opaque(reason.to_owned()));
+    }
+
+    fn doubt(&mut self, reason: &str) {
+        self.add(Deed::Doubt(reason.to_owned()));
+    }
+
+    fn danger(&mut self, option: &str) {
+        self.add(Deed::Danger(option.to_owned()));
+    }
+
+    fn uses(&mut self, access: Access, arg: &Arg) {
+        self.add(Deed::Use(access, arg.clone()));
+    }
+
+    fn program(&mut self, program: &'static Program, args: &[Arg]) {
+        self.depth += 1;
+        if self.depth > 8 {
+            return self.opaque("its commands stand too deep within commands");
+        }
+        if let [only] = args
+            && program.tells.iter().any(|option| only.is(option))
+        {
+            return self.effect(Effect::Reads);
+        }
+        let reading = read::read(program, args);
+        for (options, name) in &program.modes {
+            if reading.has(options)
+                && let Some(mode) = table::program(name)
+            {
+                return self.program(mode, args);
+            }
+        }
+        // A command that has an entry of its own says itself what it does.
+        let first = reading.operands.first().filter(|_| program.words == [Role::Command]).and_then(Arg::text);
+        if first.and_then(|first| table::program(&format!("{} {first}", self.called))).is_none() {
+            self.manner(program);
+        }
+        if let Some(reason) = program.unread {
+            self.opaque(reason);
+        }
+        special::first(self, program, &reading, args);
+        for floor in &program.floors {
+            let minus = |option: &&str| reading.operands.iter().any(|arg| arg.is(option));
+            if floor.options.is_empty() || reading.has(&floor.options) || floor.options.iter().any(minus) {
+                self.add(Deed::Floor(floor.action, floor.why.to_owned()));
+            }
+        }
+        for given in &reading.given {
+            self.option(program, given, args);
+        }
+        if reading.unknown && !program.any {
+            self.effect(Effect::Unproven);
+            if program.runs() || program.words.contains(&Role::Command) {
+                self.opaque("how its options end is not known");
+            }
+        }
+        // The value of an option nobody knows may be taken for the program.
+        let lost = reading.given.iter().any(|given| given.does.is_none());
+        if lost && program.words.iter().any(|role| matches!(role, Role::Program | Role::Shell | Role::Command)) {
+            self.add(Deed::Tails(reading.operands.clone()));
+            if program.runs() {
+                self.doubt("an option of it is not known, and may change which word is the program");
+            }
+        }
+        if special::words(self, program, &reading, args) {
+            self.words(program, &reading, args);
+        }
+        self.leaving(program, args);
+    }
+
+    /// What a program does whatever its words are.
+    fn manner(&mut self, program: &Program) {
+        self.effect(program.effect);
+        if program.destroys {
+            self.add(Deed::Destroys);
+        }
+        if program.network {
+            self.add(Deed::Network);
+        }
+        if program.carrier || program.runs() {
+            self.add(Deed::Carrier);
+        }
+    }
+
+    /// The words of it that may lead out of the project unseen.
+    fn leaving(&mut self, program: &Program, args: &[Arg]) {
+        if program.runs() || matches!(program.special, "language" | "shell" | "foreign shell" | "sed" | "awk") {
+            return;
+        }
+        if program.effect == Effect::Reads && !program.name.starts_with("git") {
+            let long: Vec<Arg> = args.iter().filter(|arg| arg.prefix().starts_with("--")).cloned().collect();
+            self.add(Deed::Leaving(Some(long)));
+        } else {
+            self.leaves(args);
+        }
+    }
+
+    fn leaves(&mut self, args: &[Arg]) {
+        self.add(Deed::Leaving((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn strange(&mut self, args: &[Arg]) {
+        self.add(Deed::Stranger((!std::ptr::eq(args, self.all)).then(|| args.to_vec())));
+    }
+
+    fn option(&mut self, program: &Program, given: &Given, args: &[Arg]) {
+        let name = &*given.name;
+        let Some(does) = given.does else {
+            if !program.any {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.told(given.value.as_ref());
+            }
+            return;
+        };
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Harmless => {}
+            Does::Reads => self.uses(Access::Read, &value()),
+            Does::Lists => self.uses(Access::List, &value()),
+            Does::Writes => {
+                if program.effect == Effect::Reads && program.special != "archive" {
+                    self.danger(name);
+                }
+                self.uses(Access::Edit, &value());
+                // strace starts a program for such a file.
+                if value().prefix().starts_with(['|', '!']) {
+                    self.add(Deed::Text(value().after(1), true));
+                }
+            }
+            Does::Edits | Does::Changes => {
+                self.danger(name);
+                self.effect(Effect::Writes);
+            }
+            Does::Destroys => {
+                if name.starts_with('-') {
+                    self.danger(name);
+                }
+                self.add(Deed::Destroys);
+                self.effect(Effect::Writes);
+                if let Some(file) = &given.value {
+                    self.uses(Access::Edit, file);
+                }
+            }
+            Does::Sends => special::sends(self, given),
+            Does::Enters => {
+                if program.special == "git" {
+                    self.danger(name);
+                }
+                match &given.value {
+                    Some(dir) => self.add(Deed::Enter(dir.clone())),
+                    None => self.add(Deed::Astray),
+                }
+            }
+            Does::Elsewhere => {
+                self.danger(name);
+                self.uses(Access::List, &value());
+                self.opaque("another repository's settings decide what git starts");
+            }
+            does => self.starts(program, does, given, args),
+        }
+    }
+
+    /// An option that may start something.
+    fn starts(&mut self, program: &Program, does: Does, given: &Given, args: &[Arg]) {
+        let name = &*given.name;
+        let value = || given.value.clone().unwrap_or_else(|| Arg::unknown(name));
+        match does {
+            Does::Runs => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.carries(given.value.as_ref());
+            }
+            Does::Until => special::until(self, given, args, program.name == "find"),
+            Does::Formats => special::formats(self, given),
+            Does::Settings => special::settings(self, given),
+            Does::Options => special::ssh_option(self, given),
+            Does::Action => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                if value().prefix().starts_with("exec=") {
+                    self.add(Deed::Text(value().after(5), true));
+                } else if !value().known() {
+                    self.opaque("what it does at a checkpoint is computed");
+                }
+            }
+            Does::Unproven => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.told(given.value.as_ref());
+            }
+            Does::Doubt => {
+                self.danger(name);
+                self.effect(Effect::Unproven);
+                self.doubt(&format!("{name} may make it run more than its words say"));
+                self.told(given.value.as_ref());
+            }
+            Does::Opaque => {
+                self.danger(name);
+                self.opaque(&format!("{name} may start anything"));
+                self.told(given.value.as_ref());
+            }
+            Does::OpaqueFile => {
+                self.danger(name);
+                self.uses(Access::Read, &value());
+                self.opaque("its settings are in a file, and may start programs");
+            }
+            // What runs them judges them: see `languages` and `special`. The others were judged before.
+            _ => {}
+        }
+    }
+
+    /// A command that may run: a text, or the name of a program.
+    fn carries(&mut self, value: Option<&Arg>) {
+        let Some(value) = value else { return };
+        if value
+            .text()
+            .is_some_and(|text| !text.contains([' ', ';', '$', '`', '|', '&', '\n', '\'', '"', '\\', '<', '>', '(']))
+        {
+            self.add(Deed::Run(vec![value.clone(), Arg::unknown("…")], true));
+        } else {
+            self.add(Deed::Text(value.clone(), true));
+        }
+    }
+
+    fn told(&mut self, value: Option<&Arg>) {
+        if let Some(text) = value.and_then(Arg::text) {
+            self.add(Deed::Told(text.to_owned()));
+        }
+    }
+
+    /// Gives every word its role.
+    fn words(&mut self, program: &'static Program, reading: &Reading, args: &[Arg]) {
+        let mut roles = program.words.as_slice();
+        let mut many = program.many;
+        if reading.has(&program.instead) {
+            roles = roles.get(1..).unwrap_or_default();
+            many = many.and_then(|many| many.checked_sub(1));
+        }
+        if reading.has(&program.instead_of_last) {
+            roles = roles.get(..roles.len().saturating_sub(1)).unwrap_or_default();
+        }
+        let operands = reading.operands.as_slice();
+        // How many words stand behind those of which there may be any number.
+        let behind = many.map_or(0, |many| roles.len().saturating_sub(many + 1));
+        for (at, arg) in operands.iter().enumerate() {
+            let left = operands.len() - at;
+            let role = match many {
+                Some(many) if at >= many && left <= behind => roles.get(roles.len() - left),
+                Some(many) if at >= many => roles.get(many),
+                _ => roles.get(at),
+            };
+            let Some(role) = role.copied() else {
+                // More words than it takes.
+                self.effect(Effect::Unproven);
+                self.danger(arg.text().unwrap_or(&arg.raw));
+                continue;
+            };
+            if !self.word(program, role, at, reading, args) {
+                return;
+            }
+        }
+        let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Role::Read));
+        if nothing && reading.has(&program.deep) {
+            let here = Arg::exact(".");
+            self.uses(Access::Read, &here);
+            self.add(Deed::Below(here, special::picks(reading)));
+        }
+    }
+
+    /// One word; false where its role took the rest as well.
+    fn word(&mut self, program: &'static Program, role: Role, at: usize, reading: &Reading, args: &[Arg]) -> bool {
+        let arg = &reading.operands[at];
+        let deep = program.deep == ["always"] || reading.has(&program.deep);
+        match role {
+            Role::Nothing => {}
+            // `find . ( … )`
+            Role::List if program.special == "find" && arg.prefix().starts_with(['(', ')', '!', ',']) => {}
+            Role::List => self.uses(Access::List, arg),
+            Role::Read => {
+                self.uses(Access::Read, arg);
+                if deep || program.recursive && program.deep.is_empty() {
+                    self.add(Deed::Below(arg.clone(), special::picks(reading)));
+                }
+            }
+            Role::Write => {
+                self.uses(Access::Edit, arg);
+                if deep {
+                    self.add(Deed::Lost(vec![arg.clone()], true));
+                }
+                if at > 0 && program.effect == Effect::Reads {
+                    self.danger("a second file");
+                }
+            }
+            Role::Entry => {
+                let moved = program.name == "mv";
+                let to = reading.operands.last().filter(|_| moved).cloned();
+                self.add(Deed::Entry(arg.clone(), to));
+                if deep || reading.unknown {
+                    self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
+                }
+            }
+            Role::Copy => special::copy(self, program, reading, at),
+            Role::Change => self.effect(Effect::Writes),
+            Role::Plus if arg.prefix().starts_with('+') => {}
+            Role::Plus | Role::Unproven => self.effect(Effect::Unproven),
+            Role::Lost | Role::LostBelow => special::lost(self, role, arg, reading),
+            Role::Settings => return special::settings_first(self, program, reading, at),
+            Role::Far => {
+                if arg.text().is_none_or(|text| !text.contains(':')) {
+                    self.uses(Access::Edit, arg);
+                    self.uses(Access::Read, arg);
+                }
+            }
+            Role::Address => {
+                let file = |text: &str| text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
+                if arg.text().is_some_and(file) {
+                    self.uses(Access::Read, arg);
+                }
+            }
+            Role::GitAddress => {
+                if arg.prefix().contains("::") || arg.may_be_option() {
+                    self.opaque("a command is hidden in an address");
+                    self.told(Some(arg));
+                }
+            }
+            Role::Refspec => {
+                if arg.prefix().starts_with(['+', ':']) {
+                    self.add(Deed::Floor(Action::Ask, "it changes or removes history on another machine".to_owned()));
+                }
+            }
+            role => return self.runs_words(program, role, at, reading, args),
+        }
+        true
+    }
+
+    /// A word that begins what it runs; false where its role took the rest as well.
+    fn runs_words(
+        &mut self,
+        program: &'static Program,
+        role: Role,
+        at: usize,
+        reading: &Reading,
+        args: &[Arg],
+    ) -> bool {
+        let (arg, rest) = (&reading.operands[at], &reading.operands[at..]);
+        match role {
+            Role::Program => {
+                self.add(Deed::Run(rest.to_vec(), false));
+                return false;
+            }
+            Role::Shell => {
+                self.add(Deed::Shell(rest.to_vec()));
+                return false;
+            }
+            Role::Shells => self.add(Deed::Text(arg.clone(), false)),
+            Role::Tails => {
+                self.add(Deed::Tails(rest.to_vec()));
+                if program.special == "runner" {
+                    self.add(Deed::Run(rest.to_vec(), true));
+                }
+                return false;
+            }
+            Role::Away => {
+                self.add(Deed::Tails(rest.to_vec()));
+                self.strange(args);
+                self.leaves(args);
+                self.add(Deed::Away(rest.to_vec()));
+                return false;
+            }
+            Role::Remote => {
+                // What runs on the other machine is named for rules, not judged as if it ran here.
+                self.add(Deed::Told(rest.iter().map(Arg::normal).collect::<Vec<_>>().join(" ")));
+                if rest.iter().any(|arg| arg.prefix().starts_with('-')) {
+                    self.danger("an option behind the host");
+                    self.doubt("an option stands behind the host");
+                }
+                return false;
+            }
+            Role::Command => {
+                special::command(self, program, arg, &rest[1..]);
+                return false;
+            }
+            Role::Stranger => {
+                self.strange(args);
+                return false;
+            }
+            _ => return true,
+        }
+        true
+    }
+}

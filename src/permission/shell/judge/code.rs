@@ -1,0 +1,180 @@
+//! Program text of languages that are no shell's. It is not taken apart: it is harmless where every
+//! word in it is one of those that start nothing, or starts a program whose name stands there as it
+//! is, where rules that deny can find it.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+/// Longer programs are not read, in bytes.
+pub(super) const LONGEST: usize = 4 << 10;
+
+/// Words that start nothing, in the languages people hand to interpreters.
+static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
+    let lines = include_str!("../programs/quiet.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.flat_map(str::split_whitespace).collect()
+});
+
+/// What starts a program whose name is its first argument.
+const STARTS: [&str; 12] = [
+    "system",
+    "run",
+    "call",
+    "check_call",
+    "check_output",
+    "getoutput",
+    "execSync",
+    "execFileSync",
+    "spawnSync",
+    "Popen",
+    "popen",
+    "exec",
+];
+
+/// Whether a command stands there as it is, and starts nothing else by its words.
+pub(super) fn is_plain(command: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || " ._-/=".contains(c);
+    let name = command.trim_start().split(' ').next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    !name.is_empty() && command.chars().all(letter) && !super::carries(name) && !super::is_language(super::family(name))
+}
+
+/// Whether a program text starts nothing but what stands in it as it is.
+pub(super) fn is_harmless(text: &str) -> bool {
+    if text.len() > LONGEST {
+        return false;
+    }
+    let mut rest = text;
+    let mut before = None;
+    while let Some(c) = rest.chars().next() {
+        match c {
+            // A command in some languages, a text in others.
+            '`' => return false,
+            '\'' | '"' => {
+                let Some(after) = skip_text(rest, c, before) else { return false };
+                (rest, before) = (after, Some(c));
+                continue;
+            }
+            // Names that are put together, and files that are commands.
+            '@' | '|' if rest[1..].starts_with(['{', '"', '\'']) => return false,
+            '[' if before.is_some_and(|c: char| c.is_alphanumeric() || c == ')' || c == ']')
+                && called_after_bracket(rest) =>
+            {
+                return false;
+            }
+            c if c.is_alphabetic() || c == '_' => {
+                let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+                let (word, after) = rest.split_at(end);
+                let starts = STARTS.contains(&word);
+                let quiet = word.chars().count() == 1 || QUIET.contains(word);
+                // A name with this sign is a command, in perl and ruby.
+                let opens = word == "open" && text.contains(['|', '\\']);
+                if (starts && !plain_call(after)) || (!starts && !quiet) || opens {
+                    return false;
+                }
+                before = word.chars().next_back();
+                rest = after;
+                continue;
+            }
+            _ => {}
+        }
+        before = Some(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    true
+}
+
+/// What stands behind a text in quotes; none where something in it may be computed.
+fn skip_text(rest: &str, quote: char, before: Option<char>) -> Option<&str> {
+    // `f'{…}'`
+    let computed = before.is_some_and(char::is_alphabetic);
+    let mut escaped = false;
+    let mut last = None;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '{' if computed || matches!(last, Some('$' | '@' | '#')) => return None,
+            '(' if last == Some('$') => return None,
+            c if c == quote => return Some(&rest[at + 1..]),
+            _ => {}
+        }
+        last = Some(c);
+    }
+    None
+}
+
+/// Whether what a subscript chooses is called: `x['ex' + 'ec'](…)`.
+fn called_after_bracket(rest: &str) -> bool {
+    rest.find(']').is_some_and(|end| rest[end + 1..].trim_start().starts_with('('))
+        && rest[1..].trim_start().starts_with(['\'', '"'])
+}
+
+/// Whether the first argument of a call is one text without escapes, or a list that begins with one,
+/// and nothing is joined to it.
+fn plain_call(rest: &str) -> bool {
+    if !rest.starts_with(['(', ' ']) {
+        return false;
+    }
+    let rest = rest.trim_start().trim_start_matches(['(', '[', '{']).trim_start();
+    let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return false };
+    let inner = &rest[1..];
+    let Some(end) = inner.find(quote) else { return false };
+    let (text, after) = (&inner[..end], inner[end + 1..].trim_start());
+    is_plain(text) && (after.is_empty() || after.starts_with([')', ',', ']', ';', '}', '\n']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_harmless;
+
+    #[test]
+    fn what_starts_nothing_unseen() {
+        let harmless = [
+            "print(1)",
+            "console.log(1+1)",
+            "require('./package.json').version",
+            "import json;print(json.load(open('package.json'))['name'])",
+            "import os; os.system('touch x')",
+            "import subprocess;subprocess.run(['touch', 'x'], check=True)",
+            "system(\"touch x\")",
+            "system \"touch\", \"x\";",
+            "require('child_process').execSync('touch x')",
+            "s/a/b/",
+            "print \"the system\";",
+            "print('please run (it) now, or eval it')",
+            "print if /a/",
+        ];
+        for text in harmless {
+            assert!(is_harmless(text), "{text}");
+        }
+        let unseen = [
+            "import os; os.system('r' + 'm x')",
+            "import os; os.system(\"\\x72m x\")",
+            "import os; os.system(f'{a}m x')",
+            "import os; os.system(c)",
+            "import os; f=os.system; f(\"r\"+\"m x\")",
+            "from os import system as s; s(\"r\"+\"m x\")",
+            "import subprocess as s; s.run([x, 'y'])",
+            "exec(open('x').read())",
+            "eval('x')",
+            "getattr(os, 'sys' + 'tem')('x')",
+            "__import__('os').system('x')",
+            "system(\"r\" . \"m x\")",
+            "system($x)",
+            "exec pack('H*', '726d')",
+            "require('child_process')['exec' + 'Sync']('x')",
+            "require('child_process').execSync(`${a}m x`)",
+            "system('r' 'm x')",
+            "import subprocess; subprocess.run(['sh', '-c', 'r' + 'm x'])",
+            "import os; os.system('echo cm0= | base64 -d | sh')",
+            "$c=\"r\".\"m x\"; `$c`",
+            "$c=\"r\".\"m x\"; qx{$c}",
+            "$c=\"r\".\"m x\"; open(F,\"$c|\")",
+            "$c=\"r\".\"m x|\"; open(F,$c)",
+            "\"#{a}m x\"; \"@{[1]}\"",
+        ];
+        for text in unseen {
+            assert!(!is_harmless(text), "{text}");
+        }
+    }
+}

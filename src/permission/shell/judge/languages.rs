@@ -1,0 +1,547 @@
+//! Programs that are given a program: shells, `sed`, `awk`, other languages. Shell text is taken apart
+//! like the line itself. Of the others only what is plainly harmless is read as such; the rest is
+//! searched for the names of denied programs, and is in doubt.
+
+use std::path::Path;
+
+use super::super::expand::Arg;
+use super::super::state::Input;
+use super::super::{Action, Effect};
+use super::code;
+use super::read::Reading;
+use super::table::{Does, Program};
+use super::{Deed, Judge, device};
+use crate::permission::paths::Access;
+use crate::permission::protected::{control, secret_name};
+
+/// Single-letter options cluster, and `-c` takes the first word after all of them.
+pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
+    let mut at = 0;
+    let (mut command, mut stdin) = (false, false);
+    while let Some(arg) = args.get(at)
+        && arg.prefix().starts_with(['-', '+'])
+    {
+        let Some(text) = arg.text() else { return judge.opaque("its options are computed") };
+        at += 1;
+        if text == "--" || text == "-" {
+            break;
+        }
+        if let Some(long) = text.strip_prefix("--") {
+            let name = long.split('=').next().unwrap_or_default();
+            match name {
+                "rcfile" | "init-file" => {
+                    judge.opaque("it reads a start file");
+                    at += usize::from(name == long);
+                }
+                "command" if foreign => command = true,
+                "norc" | "noprofile" | "posix" | "login" | "restricted" | "verbose" | "version" | "help" => {}
+                _ => judge.effect(Effect::Unproven),
+            }
+            continue;
+        }
+        if text.starts_with('-') {
+            command |= text.contains('c');
+            stdin |= text.contains('s');
+            if text.contains('i') {
+                judge.opaque("an interactive shell runs its start files");
+            }
+        }
+        at += usize::from(text.ends_with(['o', 'O']));
+    }
+    if command {
+        let Some(text) = args.get(at) else { return };
+        if foreign {
+            judge.opaque("it is not the language of bash");
+            judge.told(Some(text));
+        }
+        return judge.add(Deed::Text(text.clone(), false));
+    }
+    if let Some(file) = args.get(at).filter(|_| !stdin) {
+        judge.effect(Effect::Unproven);
+        if file.text().is_some_and(|text| device(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/")) {
+            judge.opaque("it reads its program from a pipe");
+        }
+        judge.doubt("it runs a file, and what that does is not judged");
+        return judge.uses(Access::Read, file);
+    }
+    match judge.view.input.clone() {
+        Input::Pipe => judge.opaque("it reads its program from a pipe or a file"),
+        Input::Text(Some(text)) => judge.add(Deed::Text(Arg::exact(text), false)),
+        Input::Text(None) => judge.opaque("it reads a program that is computed"),
+        Input::Nothing => {}
+    }
+}
+
+/// An interpreter of a language that is no shell's.
+pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+    let mut given = false;
+    let mut texts = vec![];
+    for option in &reading.given {
+        match option.does {
+            Some(Does::Program) => {
+                given = true;
+                judge.danger(&option.name);
+                match option.value.as_ref().map(Arg::text) {
+                    Some(Some(text)) => texts.push(text.to_owned()),
+                    Some(None) => judge.opaque("the program it runs is computed"),
+                    None => {}
+                }
+            }
+            Some(Does::Module) => {
+                given = true;
+                judge.danger(&option.name);
+                // A module may take its words as a program.
+                let words = reading.operands.iter().filter_map(Arg::text);
+                texts.extend(words.filter(|text| text.contains(['(', '=', ';'])).map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    let operand = reading.operands.first();
+    let piped = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
+    let from_input = operand.is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
+    if from_input && !given {
+        match judge.view.input.clone() {
+            Input::Pipe => judge.opaque("it reads its program from a pipe or a file"),
+            Input::Text(Some(text)) => {
+                judge.add(Deed::Broad("its program is in its input".to_owned()));
+                texts.push(text);
+            }
+            Input::Text(None) => judge.opaque("it reads a program that is computed"),
+            Input::Nothing => {}
+        }
+    }
+    if operand.and_then(Arg::text).is_some_and(piped) && !given {
+        judge.opaque("it reads its program from a pipe");
+    }
+    if program.whole {
+        // Editors, debuggers and databases: every language is another, and commands are read from the
+        // input too, whatever file is opened.
+        judge.strange(args);
+        if !from_input && !given && judge.view.input == Input::Pipe {
+            judge.opaque("it reads commands from a pipe or a file");
+        }
+        if !texts.is_empty() {
+            judge.doubt(&format!("the program {} is given may start others", program.name));
+        }
+    } else if !texts.iter().all(|text| code::is_harmless(text)) {
+        judge.doubt(&format!("the program {} is given is not known to start no others", program.name));
+    }
+    for text in texts {
+        if let Some(name) = control_in(&text) {
+            let reason = format!("its program names {name}, which decides what runs here");
+            judge.add(Deed::Floor(Action::Ask, reason));
+        }
+        if let Some(name) = secret_in(&text) {
+            let reason = format!("its program names {name}, which may hold keys or passwords");
+            judge.add(Deed::Secret(name, reason));
+        }
+        judge.add(Deed::Told(text));
+    }
+    if !program.whole {
+        // Editors and databases take commands among their words and from their input.
+        judge.strange(args);
+    }
+}
+
+/// What stands in quotes in a program and may be the name of a file.
+fn names(program: &str) -> impl Iterator<Item = &str> {
+    program.split(['\'', '"', '`']).skip(1).filter(|part| part.len() < 200 && !part.contains([' ', '(', '\n']))
+}
+
+/// The first name in a program of a file with secrets.
+fn secret_in(program: &str) -> Option<String> {
+    names(program).find(|path| secret_name(path.rsplit('/').next().unwrap_or(path))).map(str::to_owned)
+}
+
+/// The first name in a program of a file that decides what runs.
+fn control_in(program: &str) -> Option<String> {
+    names(program).find(|path| control(Path::new(path.trim_start_matches("./")))).map(str::to_owned)
+}
+
+/// The programs and the files of programs, and the words that are left.
+fn programs<'r>(judge: &mut Judge<'_>, reading: &'r Reading) -> (Vec<Arg>, &'r [Arg]) {
+    let of = |does| reading.given.iter().filter(move |given| given.does == Some(does));
+    let mut programs: Vec<Arg> = of(Does::Program).filter_map(|given| given.value.clone()).collect();
+    let mut operands = reading.operands.as_slice();
+    // With a module, the first word is the program still.
+    let files = of(Does::File).next().is_some();
+    for given in of(Does::File).chain(of(Does::Module)) {
+        if given.value.as_ref().is_some_and(|file| file.is("inplace")) {
+            judge.effect(Effect::Writes);
+            continue;
+        }
+        judge.effect(Effect::Unproven);
+        judge.doubt("it runs a file of commands");
+        if let Some(file) = &given.value {
+            judge.uses(Access::Read, file);
+        }
+    }
+    if programs.is_empty()
+        && !files
+        && let Some((first, rest)) = operands.split_first()
+    {
+        programs.push(first.clone());
+        operands = rest;
+    }
+    (programs, operands)
+}
+
+pub(super) fn sed(judge: &mut Judge<'_>, reading: &Reading) {
+    let edits = reading.given.iter().any(|given| given.does == Some(Does::Edits));
+    let (programs, files) = programs(judge, reading);
+    for program in &programs {
+        let Some(text) = program.text() else {
+            judge.effect(Effect::Unproven);
+            judge.doubt("its program is computed, and sed can run commands");
+            continue;
+        };
+        let Some(deeds) = sed_deeds(text) else {
+            judge.effect(Effect::Unproven);
+            judge.add(Deed::Carrier);
+            judge.doubt("its program is not plain, and sed can run commands");
+            judge.add(Deed::Floor(
+                Action::Ask,
+                "its program is not plain: which files it writes is not known".to_owned(),
+            ));
+            judge.told(Some(program));
+            continue;
+        };
+        for (letter, text) in deeds {
+            judge.add(Deed::Carrier);
+            match letter {
+                'w' => {
+                    judge.danger("w");
+                    judge.uses(Access::Edit, &Arg::exact(text));
+                }
+                'r' => judge.uses(Access::Read, &Arg::exact(text)),
+                _ => {
+                    judge.danger("e");
+                    judge.effect(Effect::Unproven);
+                    judge.told(Some(program));
+                    if text.is_empty() {
+                        judge.opaque("sed runs the lines that it reads");
+                    } else {
+                        judge.add(Deed::Text(Arg::exact(text), true));
+                    }
+                }
+            }
+        }
+    }
+    for file in files {
+        judge.uses(Access::Read, file);
+        if edits {
+            judge.uses(Access::Edit, file);
+        }
+    }
+}
+
+/// What a plain sed program does beyond printing: the files it writes (`w`) and reads (`r`), the
+/// commands it runs (`e`). None for every other program.
+fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
+    let mut rest = text;
+    let mut deeds = vec![];
+    // Up to a delimiter. One in brackets ends it for some versions only.
+    let until = |rest: &mut &str, end: char| -> Option<()> {
+        let (mut escaped, mut set) = (false, false);
+        for (at, c) in rest.char_indices() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '\n' => return None,
+                c if c == end => {
+                    *rest = &rest[at + c.len_utf8()..];
+                    return (!set).then_some(());
+                }
+                '[' => set = true,
+                ']' => set = false,
+                _ => {}
+            }
+        }
+        None
+    };
+    let line = |rest: &mut &str| {
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        *rest = after;
+        line.trim().to_owned()
+    };
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            ' ' | '\t' | '\n' | ';' | '{' | '}' | '!' | ',' | '0'..='9' | '$' | '~' | '+' => {}
+            '/' => {
+                until(&mut rest, '/')?;
+                rest = rest.trim_start_matches(['I', 'M']);
+            }
+            '#' => drop(line(&mut rest)),
+            's' | 'y' => {
+                let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
+                rest = &rest[1..];
+                until(&mut rest, end)?;
+                until(&mut rest, end)?;
+                rest = rest.trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit());
+                match rest.chars().next() {
+                    Some('w') => {
+                        rest = &rest[1..];
+                        deeds.push(('w', line(&mut rest)));
+                    }
+                    Some('e') => {
+                        rest = rest[1..].trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit());
+                        deeds.push(('e', String::new()));
+                    }
+                    _ => {}
+                }
+                if !(rest.is_empty() || rest.starts_with([' ', ';', '}', '\n', '#'])) {
+                    return None;
+                }
+            }
+            'w' | 'W' => deeds.push(('w', line(&mut rest))),
+            'r' | 'R' => deeds.push(('r', line(&mut rest))),
+            'e' => deeds.push(('e', line(&mut rest))),
+            // One line of text, without signs that continue it.
+            'a' | 'i' | 'c' => {
+                if line(&mut rest).contains('\\') {
+                    return None;
+                }
+            }
+            'b' | 't' | 'T' | ':' => {
+                let end = rest.find(['\n', ';', '}']).unwrap_or(rest.len());
+                if !rest[..end].trim().bytes().all(|byte| byte.is_ascii_alphanumeric())
+                    || (c == ':' && rest[end..].starts_with('}'))
+                {
+                    return None;
+                }
+                rest = &rest[end..];
+            }
+            'd' | 'D' | 'g' | 'G' | 'h' | 'H' | 'l' | 'n' | 'N' | 'p' | 'P' | 'q' | 'Q' | 'x' | 'z' | '=' | 'F' => {}
+            _ => return None,
+        }
+    }
+    Some(deeds)
+}
+
+pub(super) fn awk(judge: &mut Judge<'_>, reading: &Reading) {
+    let (programs, files) = programs(judge, reading);
+    for program in &programs {
+        let Some(text) = program.text() else {
+            judge.effect(Effect::Unproven);
+            judge.doubt("its program is computed, and awk can run commands");
+            continue;
+        };
+        match awk_deeds(text) {
+            AwkDeeds::None => {}
+            AwkDeeds::Starts => {
+                judge.danger("system");
+                judge.effect(Effect::Unproven);
+                judge.told(Some(program));
+                // What a command within reads is not followed; a secret's name is seen.
+                let mut words = text.split(|c: char| c.is_whitespace() || "\"'();|<>,".contains(c));
+                if let Some(name) = words.find(|word| secret_name(word.rsplit('/').next().unwrap_or(word))) {
+                    let reason = format!("its program names {name}, which may hold keys or passwords");
+                    judge.add(Deed::Secret(name.to_owned(), reason));
+                }
+                if !starts_plainly(text) {
+                    judge.doubt("the command awk runs is computed");
+                }
+            }
+            AwkDeeds::Writes(file) => {
+                judge.danger(">");
+                judge.uses(Access::Edit, &Arg::exact(file));
+            }
+            AwkDeeds::Unread => {
+                judge.danger(">");
+                judge.effect(Effect::Unproven);
+                judge.told(Some(program));
+                judge.doubt("its program is not plain, and awk can run commands");
+                judge.add(Deed::Floor(
+                    Action::Ask,
+                    "its program is not plain: which files it uses is not known".to_owned(),
+                ));
+            }
+        }
+    }
+    let edits = judge.deeds.iter().any(|deed| matches!(deed, Deed::Effect(Effect::Writes)));
+    for file in files.iter().filter(|arg| !arg.prefix().contains('=')) {
+        judge.uses(if edits { Access::Edit } else { Access::Read }, file);
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum AwkDeeds {
+    None,
+    /// It starts programs.
+    Starts,
+    /// It writes this file and starts nothing.
+    Writes(String),
+    /// It cannot be told.
+    Unread,
+}
+
+/// What an awk program does. Words are searched for wherever they stand; signs count for nothing where
+/// they plainly compare or choose.
+fn awk_deeds(text: &str) -> AwkDeeds {
+    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if text.len() > code::LONGEST
+        || has(&["ARGV", "SYMTAB", "PROCINFO", "@"])
+        || (text.contains("getline") && text.contains('<'))
+    {
+        return AwkDeeds::Unread;
+    }
+    if has(&["system", "ENVIRON", "getline"]) {
+        return if text.contains('>') { AwkDeeds::Unread } else { AwkDeeds::Starts };
+    }
+    if !text.contains(['|', '>']) {
+        return AwkDeeds::None;
+    }
+    let Some(bare) = without_texts(text) else { return AwkDeeds::Unread };
+    let pipes = bare.replace("||", "").contains('|');
+    let writes = bare.match_indices("print").any(|(at, _)| {
+        let statement = bare[at..].split([';', '}', '\n']).next().unwrap_or_default();
+        outside_brackets(statement).contains('>')
+    });
+    match (pipes, writes) {
+        (false, false) => AwkDeeds::None,
+        (true, false) => AwkDeeds::Starts,
+        (false, true) => {
+            // One file whose name is a text at the end of its statement.
+            let after =
+                text.split_once('>').map(|(_, after)| after.trim_start_matches('>').trim_start()).unwrap_or_default();
+            let file = after.strip_prefix('"').and_then(|after| after.split_once('"'));
+            match file {
+                Some((file, rest))
+                    if !file.contains('\\')
+                        && !rest.contains('>')
+                        && (rest.trim().is_empty() || rest.trim_start().starts_with([';', '}', '\n'])) =>
+                {
+                    AwkDeeds::Writes(file.to_owned())
+                }
+                _ => AwkDeeds::Unread,
+            }
+        }
+        (true, true) => AwkDeeds::Unread,
+    }
+}
+
+fn outside_brackets(text: &str) -> String {
+    let mut depth = 0_usize;
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            c if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// An awk program without its texts and patterns. None where a slash may divide or begin a pattern, or
+/// where a set in a pattern holds what ends one.
+fn without_texts(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '"' => {
+                out.push('"');
+                loop {
+                    match letters.next()? {
+                        '"' => break,
+                        '\\' => drop(letters.next()?),
+                        '\n' => return None,
+                        _ => {}
+                    }
+                }
+            }
+            '#' => return None,
+            '/' => match out.trim_end().chars().next_back() {
+                None | Some('{' | '}' | '(' | ',' | ';' | '!' | '~' | '&' | '|') => loop {
+                    match letters.next()? {
+                        '/' => {
+                            out.push('"');
+                            break;
+                        }
+                        '\\' => drop(letters.next()?),
+                        '[' | '\n' => return None,
+                        _ => {}
+                    }
+                },
+                Some(c) if c.is_alphanumeric() || c == '_' || c == ')' || c == ']' => out.push('/'),
+                _ => return None,
+            },
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+/// Whether all that an awk program starts is one command that stands there as it is.
+fn starts_plainly(text: &str) -> bool {
+    let called = text.split("system").skip(1).all(|after| {
+        let after = after.trim_start().strip_prefix('(').and_then(|after| after.trim_start().strip_prefix('"'));
+        after
+            .and_then(|after| after.split_once('"'))
+            .is_some_and(|(command, rest)| code::is_plain(command) && rest.trim_start().starts_with(')'))
+    });
+    let quiet = ["sort", "uniq", "wc", "cat", "head", "tail"];
+    let piped = text.replace("||", "").split('|').skip(1).all(|after| {
+        let after = after.trim_start().strip_prefix('"').and_then(|after| after.split_once('"'));
+        after.is_some_and(|(command, _)| {
+            code::is_plain(command) && quiet.contains(&command.split(' ').next().unwrap_or_default())
+        })
+    });
+    called && piped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sed_programs() {
+        let plain = ["s/a/b/g", "1,5p;10q", "/x/,/y/{s|a|b|;d}", "a text w x", "$!N;s/\\n/ /", ":a;N;ba"];
+        for program in plain {
+            assert_eq!(sed_deeds(program), Some(vec![]), "{program}");
+        }
+        let table = [
+            ("w PWN", ('w', "PWN")),
+            ("s/a/b/w out", ('w', "out")),
+            ("s/.*/date/e", ('e', "")),
+            ("1e touch PWN", ('e', "touch PWN")),
+            ("$r /etc/passwd", ('r', "/etc/passwd")),
+        ];
+        for (program, (letter, text)) in table {
+            assert_eq!(sed_deeds(program), Some(vec![(letter, text.to_owned())]), "{program}");
+        }
+        for program in ["s/a", "a foo\\\ne rm x", "s/[/]/x/", "k", "s/a/b/x", ":a}e rm x"] {
+            assert_eq!(sed_deeds(program), None, "{program}");
+        }
+    }
+
+    #[test]
+    fn awk_programs() {
+        let plain =
+            ["{print $1}", "$1 > 5 {print}", "/a|b/ {n++} END {print n}", "{print ($1 > 2)}", "a || b", "{s+=$1/2}"];
+        for program in plain {
+            assert_eq!(awk_deeds(program), AwkDeeds::None, "{program}");
+        }
+        for program in ["BEGIN{system(\"x\")}", "{print | \"sh\"}", "{\"ls\" | getline}", "BEGIN{print ENVIRON[\"X\"]}"]
+        {
+            assert_eq!(awk_deeds(program), AwkDeeds::Starts, "{program}");
+        }
+        assert_eq!(awk_deeds("{print 1 > \"out\"}"), AwkDeeds::Writes("out".into()));
+        let unread = [
+            "{print 1 >> $2}",
+            "{while ((getline l < \".env\") > 0) print l}",
+            "BEGIN{i=1;i++ / 2; print \"x\" > \"f\"; i / 2}",
+            "/[/\"]/ {} {print > \"x\"} #\"",
+            "BEGIN{ARGV[1]=\"x\"}",
+        ];
+        for program in unread {
+            assert_eq!(awk_deeds(program), AwkDeeds::Unread, "{program}");
+        }
+        assert!(starts_plainly("BEGIN{system(\"touch x\")}") && starts_plainly("{print | \"sort -n\"}"));
+        assert!(!starts_plainly("{print | \"sh\"}") && !starts_plainly("BEGIN{system(c)}"));
+    }
+}

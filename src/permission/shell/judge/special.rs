@@ -1,0 +1,624 @@
+//! The parts of programs that are no data: what a word means that hangs on other words, and values in
+//! little languages of their own.
+
+use std::path::Path;
+
+use super::super::expand::Arg;
+use super::super::state::Input;
+use super::super::{Action, Effect};
+use super::read::{Given, Reading, end_of_command};
+use super::table::{self, Does, Program, Role};
+use super::{Deed, Judge, Picks, languages};
+use crate::permission::paths::Access;
+use crate::permission::protected::{control, secret_name};
+
+/// What is to be judged before an option leads elsewhere.
+pub(super) fn first(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+    if program.special == "find" {
+        find(judge, reading, args);
+    }
+}
+
+/// What is to be done besides reading the words by their roles; false where that is all.
+pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, args: &[Arg]) -> bool {
+    let operands = reading.operands.as_slice();
+    let value = |names: &[&str]| {
+        reading.given.iter().find(|given| names.contains(&&*given.name)).and_then(|given| given.value.clone())
+    };
+    match program.special {
+        "shell" => languages::shell(judge, args, false),
+        "foreign shell" => languages::shell(judge, args, true),
+        "sed" => languages::sed(judge, reading),
+        "awk" => languages::awk(judge, reading),
+        "language" => languages::language(judge, program, reading, args),
+        "env" => return env(judge, reading),
+        "xargs" => xargs(judge, reading),
+        "git" => return git(judge, program, reading),
+        // The shell on the other machine reads what comes in.
+        "ssh" => {
+            if let Input::Text(Some(text)) = judge.view.input.clone() {
+                judge.add(Deed::Told(text));
+            }
+        }
+        "git diff" => {
+            if reading.has(&["--no-index"]) {
+                operands.iter().for_each(|arg| judge.uses(Access::Read, arg));
+            }
+        }
+        // `git diff*` is written with other things in mind.
+        "danger" => judge.danger(program.name.split(' ').nth(1).unwrap_or_default()),
+        "git config" => return git_config(judge, operands),
+        "unpack" | "archive" => archive(judge, program, reading),
+        // In repositories that a setting names, wherever they are.
+        "each repository" => {
+            judge.add(Deed::Astray);
+            judge.add(Deed::Run(std::iter::once(Arg::exact("git")).chain(operands.iter().cloned()).collect(), false));
+        }
+        "patch" => {
+            if operands.is_empty() {
+                judge.add(Deed::Floor(Action::Ask, "which files it changes stands in the patch".to_owned()));
+            }
+        }
+        "flock" => return flock(judge, operands, value(&["-c", "--command"])),
+        "script" if value(&["-c", "--command"]).is_none() => judge.opaque("it starts an interactive shell"),
+        "commands" | "parallel" => {
+            if judge.view.input == Input::Pipe {
+                judge.opaque("it reads commands from its input");
+            }
+            return match program.name {
+                "su" => user(judge, operands),
+                "parallel" => parallel(judge, operands),
+                _ => true,
+            };
+        }
+        "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
+            let to = operands.last().cloned();
+            judge.add(Deed::Lost(to.into_iter().collect(), true));
+        }
+        "sockets" => sockets(judge, args),
+        "make" => make(judge, reading, args),
+        "diskutil" => {
+            let verbs = ["erase", "partition", "zero", "random", "secure", "reformat"];
+            if operands
+                .first()
+                .and_then(Arg::text)
+                .is_some_and(|verb| verbs.iter().any(|start| verb.starts_with(start)))
+            {
+                judge.add(Deed::Floor(Action::Deny, "it writes to whole disks".to_owned()));
+            }
+        }
+        _ => reader(judge, program, reading, args),
+    }
+    !matches!(program.special, "sed" | "awk" | "language" | "shell" | "foreign shell" | "xargs")
+}
+
+/// Programs that only read, if their words are what they usually are.
+fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
+    let operands = reading.operands.as_slice();
+    match program.special {
+        "rg" => {
+            // What a glob names is searched though it is hidden.
+            let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
+            for glob in globs.filter_map(|given| given.value.as_ref()) {
+                let text = glob.text().or(glob.pattern()).unwrap_or_default();
+                if !text.starts_with('!') && text.rsplit('/').next().is_some_and(|name| name.starts_with('.')) {
+                    let reason = format!("it reads hidden files named {text}, which may hold keys or passwords");
+                    judge.add(Deed::Secret(text.to_owned(), reason));
+                }
+            }
+        }
+        // It can print every variable.
+        "jq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
+            judge.effect(Effect::Unproven);
+        }
+        // It opens other files, prints variables, runs programs.
+        "yq" if args
+            .iter()
+            .any(|arg| !arg.known() || ["load", "env", "system"].iter().any(|word| arg.prefix().contains(word))) =>
+        {
+            judge.effect(Effect::Unproven);
+            judge.doubt("its program may read files and run programs");
+        }
+        "ps" if operands.iter().any(|arg| arg.text().is_none_or(|text| text.contains(['e', 'E']))) => {
+            judge.effect(Effect::Unproven);
+        }
+        // `@file` is a file of options.
+        "binutils" if operands.iter().any(|arg| arg.prefix().starts_with('@')) => {
+            judge.danger("@");
+            judge.effect(Effect::Unproven);
+        }
+        "pager" => {
+            for arg in operands.iter().filter(|arg| arg.prefix().starts_with('+')) {
+                judge.effect(Effect::Unproven);
+                judge.told(Some(arg));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `--include` and `--exclude` of what reads a directory to its bottom.
+pub(super) fn picks(reading: &Reading) -> Picks {
+    let all = |name: &str| {
+        reading.given.iter().filter(|given| *given.name == *name).filter_map(|given| given.value.clone()).collect()
+    };
+    Picks { only: all("--include"), not: all("--exclude") }
+}
+
+/// Text that may name a file behind a sign: `-d @file`, `-F name=@file`.
+pub(super) fn sends(judge: &mut Judge<'_>, given: &Given) {
+    let Some(value) = &given.value else { return };
+    if let Some(at) = value.prefix().find(['@', '<']) {
+        let file = value.after(at + 1);
+        let file = file.text().and_then(|text| text.split(';').next()).map_or(file.clone(), Arg::exact);
+        judge.uses(Access::Read, &file);
+    } else if !value.known() {
+        judge.effect(Effect::Unproven);
+    }
+}
+
+/// A command that goes on to `;` or `+`, with the files that were found among its words.
+pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bool) {
+    judge.danger(&given.name);
+    judge.add(Deed::Carrier);
+    let end = if ends || args[given.next..].iter().any(|arg| arg.is(";")) {
+        end_of_command(args, given.next)
+    } else {
+        args.len()
+    };
+    let mut words: Vec<Arg> = given.value.iter().cloned().collect();
+    words.extend(args.get(given.next..end).unwrap_or_default().iter().cloned());
+    if ends && words.last().is_some_and(|arg| arg.is(";") || arg.is("+")) {
+        words.pop();
+    }
+    let named = ends
+        && *judge.named.get_or_insert_with(|| {
+            let name = |pair: &[Arg]| pair[0].is("-name") || pair[0].is("-iname");
+            args.windows(2).any(|pair| name(pair) && pair[1].text().is_some_and(names_no_secret))
+        });
+    let fill = |arg: Arg| match arg.text() {
+        Some("{}") if named => Arg::found(),
+        Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
+        _ => arg,
+    };
+    let mut words: Vec<Arg> = words.into_iter().map(fill).collect();
+    if !ends {
+        words.push(Arg::unknown("…"));
+    }
+    if given.name.ends_with("dir") {
+        judge.add(Deed::Astray);
+    }
+    judge.add(Deed::Run(words, false));
+}
+
+/// Whether a name pattern cannot name a file with secrets.
+pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
+    const SAMPLES: [&str; 9] =
+        [".env", ".env.local", "x.env", "id_rsa", "id_ed25519", "x.pem", "x.key", ".npmrc", "credentials.json"];
+    !pattern.contains('[')
+        && !SAMPLES.iter().any(|name| crate::permission::wildcard::matches(pattern, name))
+        && !secret_name(pattern)
+}
+
+/// A format of git: one that shows signatures asks a program about them, and a name of the settings
+/// may stand for such a one.
+pub(super) fn formats(judge: &mut Judge<'_>, given: &Given) {
+    const NAMES: [&str; 9] = ["oneline", "short", "medium", "full", "fuller", "reference", "email", "raw", "mboxrd"];
+    let Some(value) = &given.value else { return };
+    let plain = value.text().is_some_and(|text| {
+        (&*given.name == "--sort"
+            || text.contains('%')
+            || NAMES.contains(&text)
+            || text.starts_with("format:")
+            || text.starts_with("tformat:"))
+            && !text.contains("%G")
+            && !text.contains("signature")
+    });
+    if !plain {
+        judge.danger(if value.prefix().contains("%G") { "%G" } else { &given.name });
+        judge.effect(Effect::Unproven);
+    }
+}
+
+/// `git -c key=value`: settings that start nothing.
+pub(super) fn settings(judge: &mut Judge<'_>, given: &Given) {
+    const QUIET: [&str; 10] = [
+        "color.",
+        "user.name",
+        "user.email",
+        "advice.",
+        "log.",
+        "column.",
+        "status.",
+        "i18n.",
+        "core.quotepath",
+        "core.abbrev",
+    ];
+    const PAIRS: [&str; 4] =
+        ["core.fsmonitor=false", "core.pager=cat", "safe.barerepository=explicit", "core.hookspath=/dev/null"];
+    judge.danger("-c");
+    let set = given.value.as_ref().map(|arg| arg.prefix().to_ascii_lowercase()).unwrap_or_default();
+    let key = set.split('=').next().unwrap_or_default();
+    if !QUIET.iter().any(|start| key.starts_with(start)) && !PAIRS.contains(&set.as_str()) {
+        judge.opaque("a setting for this one command may start a program");
+        judge.told(given.value.as_ref());
+    }
+}
+
+/// `ssh -o Key=value`.
+pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &Given) {
+    const RUNS: [&str; 9] = [
+        "proxycommand",
+        "localcommand",
+        "knownhostscommand",
+        "permitlocalcommand",
+        "match",
+        "include",
+        "pkcs11provider",
+        "securitykeyprovider",
+        "xauthlocation",
+    ];
+    let Some(value) = &given.value else { return };
+    let text = value.prefix();
+    let split = text.find(['=', ' ']).unwrap_or(text.len());
+    let key = text[..split].to_ascii_lowercase();
+    if RUNS.contains(&key.as_str()) {
+        judge.danger("-o");
+        judge.add(Deed::Text(value.after(split + 1), true));
+    } else if key.is_empty() || !value.known() {
+        judge.opaque("its settings are computed");
+    }
+}
+
+/// The target of a copy or a link; the words before it were read.
+pub(super) fn copy(judge: &mut Judge<'_>, program: &Program, reading: &Reading, at: usize) {
+    const LINKS: [&str; 12] = [
+        "-s",
+        "--symbolic",
+        "--symbolic-link",
+        "-a",
+        "-d",
+        "-P",
+        "-R",
+        "-r",
+        "--archive",
+        "--no-dereference",
+        "--recursive",
+        "-l",
+    ];
+    let keeps = reading.has(&LINKS);
+    let from = reading.operands[..at].to_vec();
+    if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
+        from.iter().for_each(|arg| judge.add(Deed::Below(arg.clone(), Picks::default())));
+    }
+    let link = program.name == "ln";
+    if from.is_empty() {
+        // `ln -s target` makes the link here.
+        judge.uses(Access::Read, &reading.operands[at]);
+        judge.add(Deed::Link(Arg::unknown(".")));
+    }
+    judge.add(Deed::Copy { from, to: reading.operands[at].clone(), link, keeps });
+}
+
+/// What `git checkout`, `restore` and `rm` name: everything asks.
+pub(super) fn lost(judge: &mut Judge<'_>, role: Role, arg: &Arg, reading: &Reading) {
+    let everything = [".", "./", ":/", "*", ":(top)"].iter().any(|text| arg.is(text)) || arg.pattern().is_some();
+    if everything && (role == Role::Lost || reading.has(&["-r"])) {
+        let reason = if role == Role::Lost { "uncommitted changes are gone for good" } else { "every file is removed" };
+        judge.add(Deed::Floor(Action::Ask, reason.to_owned()));
+    }
+}
+
+/// `NAME=value` before a program; false where the words after it were taken.
+pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, at: usize) -> bool {
+    let mut at = at;
+    while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+        if program.special == "env" {
+            let name = arg.prefix().split('=').next().unwrap_or_default();
+            judge.add(Deed::Variable(name.to_owned()));
+        } else {
+            judge.opaque("variables are set for a program that runs as another user");
+        }
+        at += 1;
+    }
+    let rest = reading.operands.get(at..).unwrap_or_default();
+    if !rest.is_empty() {
+        judge.add(Deed::Run(rest.to_vec(), false));
+    } else if program.special == "env" {
+        // It prints every variable, secrets among them.
+        judge.effect(Effect::Unproven);
+    }
+    false
+}
+
+/// A word that chooses an entry of its own, and the words after it.
+pub(super) fn command(judge: &mut Judge<'_>, program: &'static Program, arg: &Arg, rest: &[Arg]) {
+    let Some(name) = arg.text() else {
+        judge.effect(Effect::Unproven);
+        judge.add(Deed::Words(rest.to_vec()));
+        return;
+    };
+    let called = format!("{} {name}", judge.called);
+    if let Some(entry) = table::program(&called) {
+        judge.called = called;
+        return judge.program(entry, rest);
+    }
+    judge.effect(Effect::Unproven);
+    let mut all = vec![arg.clone()];
+    all.extend(rest.iter().cloned());
+    if program.special == "git" || program.name.starts_with("git ") {
+        judge.add(Deed::Words(rest.to_vec()));
+    } else {
+        if program.carrier {
+            judge.add(Deed::Tails(all.clone()));
+        }
+        judge.strange(&all);
+        judge.leaves(&all);
+    }
+}
+
+fn env(judge: &mut Judge<'_>, reading: &Reading) -> bool {
+    for given in &reading.given {
+        if matches!(&*given.name, "-u" | "--unset")
+            && let Some(name) = &given.value
+        {
+            judge.add(Deed::Unset(name.clone()));
+        }
+    }
+    let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
+        if reading.operands.is_empty() {
+            // It prints every variable, secrets among them.
+            judge.effect(Effect::Unproven);
+        }
+        return true;
+    };
+    match given.value.as_ref().and_then(Arg::text) {
+        Some(text) if !text.contains(['\\', '$', '#']) => match split(text) {
+            Some(words) => {
+                let words = words.into_iter().map(Arg::exact);
+                let all: Vec<Arg> = words.chain(reading.operands.iter().cloned()).collect();
+                if let Some(env) = table::program("env") {
+                    judge.program(env, &all);
+                }
+            }
+            None => judge.opaque("a quote in the text it splits is not closed"),
+        },
+        _ => judge.opaque("it splits a text into a command"),
+    }
+    false
+}
+
+/// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
+fn split(text: &str) -> Option<Vec<String>> {
+    let mut words = vec![];
+    let mut word: Option<String> = None;
+    let mut letters = text.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        end if end == c => break,
+                        inner => word.push(inner),
+                    }
+                }
+            }
+            c if c.is_whitespace() => words.extend(word.take()),
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
+    let marks = ["-I", "-i", "--replace", "-J"];
+    let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
+        given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
+    });
+    let fill = |arg: &Arg| match &replaced {
+        Some(mark) if arg.text().is_some_and(|text| text.contains(mark.as_str())) => {
+            Arg::filled(arg.text().unwrap_or_default(), mark)
+        }
+        _ => arg.clone(),
+    };
+    let mut words: Vec<Arg> = reading.operands.iter().map(fill).collect();
+    if words.is_empty() {
+        return;
+    }
+    if replaced.is_none() {
+        words.push(if judge.view.picked { Arg::found() } else { Arg::unknown("…") });
+    } else if judge.view.picked {
+        words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
+    }
+    judge.add(Deed::Run(words, false));
+}
+
+/// What no test picks out and yet is removed.
+fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
+    const TESTS: [&str; 20] = [
+        "-name",
+        "-iname",
+        "-path",
+        "-ipath",
+        "-wholename",
+        "-regex",
+        "-iregex",
+        "-empty",
+        "-newer",
+        "-mtime",
+        "-mmin",
+        "-atime",
+        "-ctime",
+        "-size",
+        "-user",
+        "-perm",
+        "-lname",
+        "-samefile",
+        "-inum",
+        "-links",
+    ];
+    for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
+        let value = at.checked_sub(1).is_some_and(|before| args[before].prefix().starts_with('-'));
+        if !value || arg.pattern().is_none() {
+            judge.effect(Effect::Unproven);
+        }
+    }
+    let everything = |arg: Option<&Arg>| {
+        arg.is_some_and(|arg| arg.text().or(arg.pattern()).is_some_and(|text| text.chars().all(|c| "*./".contains(c))))
+    };
+    let picks = reading
+        .given
+        .iter()
+        .any(|given| TESTS.contains(&&*given.name) && (&*given.name == "-empty" || !everything(given.value.as_ref())));
+    let destroyer = |arg: &Arg| {
+        arg.text().is_some_and(|text| {
+            ["rm", "shred", "unlink", "rmdir", "mv"].contains(&text.rsplit('/').next().unwrap_or(text))
+        })
+    };
+    let destroys = reading.given.iter().any(|given| {
+        given.does == Some(Does::Destroys)
+            || (given.does == Some(Does::Until) && args.get(given.next).is_some_and(destroyer))
+    });
+    if destroys && !picks {
+        let signs = |arg: &&Arg| !arg.prefix().starts_with(['(', ')', '!', ',']);
+        let mut from: Vec<Arg> = reading.operands.iter().filter(signs).cloned().collect();
+        if from.is_empty() {
+            from.push(Arg::exact("."));
+        }
+        judge.add(Deed::Lost(from, true));
+    }
+}
+
+fn git(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading) -> bool {
+    let Some(name) = reading.operands.first() else { return false };
+    let Some(command) = name.text() else {
+        judge.effect(Effect::Unproven);
+        return false;
+    };
+    let rest = reading.operands[1..].to_vec();
+    if rest.iter().any(|arg| arg.is("--help")) {
+        judge.effect(Effect::Unproven);
+    }
+    self::command(judge, program, name, &rest);
+    // Of these, the files they name get another content.
+    if matches!(command, "checkout" | "restore" | "mv" | "checkout-index") {
+        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        rest.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
+    }
+    // What the repository's settings make it start hangs on what it does by itself.
+    judge.add(Deed::Repository { command: command.to_owned(), args: rest.clone() });
+    judge.add(Deed::GitPaths(rest));
+    false
+}
+
+fn git_config(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    // `git config name` shows it, `git config name value` sets it.
+    let first = operands.first().and_then(Arg::text).unwrap_or_default();
+    let known = table::program(&format!("git config {first}")).is_some();
+    let shows = operands.len() == 1 && first.contains('.');
+    if !known && !shows {
+        judge.danger("config");
+        judge.effect(Effect::Writes);
+        judge.add(Deed::Floor(Action::Ask, "git's settings decide what it starts".to_owned()));
+    }
+    known
+}
+
+fn archive(judge: &mut Judge<'_>, program: &Program, reading: &Reading) {
+    let file = |given: &&Given| matches!(&*given.name, "-f" | "--file");
+    let far = |text: &str| text.contains(':');
+    let archive = reading.given.iter().find(file).and_then(|given| given.value.as_ref());
+    if archive.and_then(Arg::text).is_some_and(far) && !reading.has(&["--force-local"]) {
+        judge.add(Deed::Network);
+        judge.effect(Effect::Unproven);
+    }
+    if program.special == "unpack" {
+        judge.uses(Access::Edit, &Arg::exact("."));
+        judge.add(Deed::Link(Arg::unknown(".")));
+    }
+}
+
+fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
+    let rest = operands.get(1..).unwrap_or_default();
+    let after = rest.first().filter(|arg| arg.is("-c") || arg.is("--command")).and(rest.get(1).cloned());
+    match text.or(after) {
+        Some(text) => judge.add(Deed::Text(text, false)),
+        None if !rest.is_empty() => judge.add(Deed::Run(rest.to_vec(), false)),
+        None => {}
+    }
+    false
+}
+
+/// `su bob -c text`: options also stand behind the user.
+fn user(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    let texts = operands
+        .windows(2)
+        .filter(|pair| pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command"));
+    for pair in texts {
+        judge.add(Deed::Text(pair[1].clone(), false));
+    }
+    for arg in operands {
+        if let Some(at) = ["--command=", "--session-command="].iter().find(|start| arg.prefix().starts_with(**start)) {
+            judge.add(Deed::Text(arg.after(at.len()), false));
+        }
+    }
+    true
+}
+
+fn parallel(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
+    let end = operands.iter().position(|arg| arg.prefix().starts_with(":::")).unwrap_or(operands.len());
+    if end == 0 {
+        // `parallel ::: text`: each is a command.
+        for text in operands.iter().filter(|arg| !arg.prefix().starts_with(":::")) {
+            judge.add(Deed::Text(text.clone(), false));
+        }
+        return false;
+    }
+    let mut words = operands[..end].to_vec();
+    words.push(Arg::unknown("…"));
+    judge.add(Deed::Tails(operands.to_vec()));
+    judge.add(Deed::Run(words, false));
+    false
+}
+
+/// Programs that connect what is at hand, other programs among it.
+fn sockets(judge: &mut Judge<'_>, args: &[Arg]) {
+    for arg in args {
+        let text = arg.prefix().to_ascii_lowercase();
+        let starts = ["exec", "system", "shell"].iter().any(|word| text.contains(word));
+        if starts || ["-e", "-c", "--sh-exec"].iter().any(|option| text == *option) || !arg.known() {
+            judge.opaque("it hands a program to the network");
+        }
+        judge.told(Some(arg));
+    }
+}
+
+fn make(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
+    let piped = |text: &str| text == "-" || text.starts_with("/dev/") || text.starts_with("/proc/");
+    for given in &reading.given {
+        match given.does {
+            Some(Does::File) => {
+                if given.value.as_ref().is_none_or(|file| file.text().is_none_or(piped)) {
+                    judge.opaque("its program comes from its input");
+                }
+                if let Some(file) = &given.value {
+                    judge.uses(Access::Read, file);
+                }
+            }
+            Some(Does::Program) => {
+                judge.danger(&given.name);
+                judge.doubt("it is given a makefile, and what that runs is not judged");
+                judge.told(given.value.as_ref());
+            }
+            _ => {}
+        }
+    }
+    for text in args.iter().filter_map(Arg::text).filter(|text| text.contains([' ', '='])) {
+        judge.add(Deed::Told(text.to_owned()));
+        if text.contains("SHELL=") || text.contains("$(") {
+            judge.doubt("a variable of it decides what it starts");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Pipelines and compound commands.
+
+use super::syntax::{Command, Kind, List, Operator, Piece, Redirect, Unreadable, Word};
+use super::{Parser, RESERVED, Read, meta, name_byte, name_start};
+
+impl<'s> Parser<'s> {
+    pub(super) fn pipeline(&mut self) -> Read<Vec<Command>> {
+        loop {
+            if self.eat_word("time") {
+                // Versions of bash differ there in what may follow.
+                if self.inline > 0 {
+                    return Err(Unreadable::Syntax);
+                }
+                self.blank()?;
+                for option in ["-p", "--"] {
+                    if self.eat_word(option) {
+                        self.blank()?;
+                    }
+                }
+                if self.next_is("-") {
+                    return Err(Unreadable::Syntax);
+                }
+            } else if !self.eat_word("!") {
+                break;
+            }
+            self.blank()?;
+        }
+        let mut commands = vec![self.command()?];
+        loop {
+            self.blank()?;
+            if self.next_is("||") || !self.eat("|") {
+                return Ok(commands);
+            }
+            if self.eat("&") {
+                commands.iter_mut().rev().take(1).for_each(|command| command.redirects.push(errors_too(self.at)));
+            }
+            self.linebreak()?;
+            commands.push(self.command()?);
+        }
+    }
+
+    fn command(&mut self) -> Read<Command> {
+        let start = self.at;
+        let Some(kind) = self.nested(Self::compound)? else {
+            return self.nested(Self::simple);
+        };
+        let mut redirects = vec![];
+        let mut end = self.at;
+        loop {
+            self.blank()?;
+            let Some(redirect) = self.redirect()? else { break };
+            redirects.push(redirect);
+            end = self.at;
+        }
+        self.at = end;
+        Ok(Command { kind, redirects, range: start..end })
+    }
+
+    fn compound(&mut self) -> Read<Option<Kind>> {
+        Ok(Some(if self.eat("((") {
+            Kind::Arithmetic(self.arithmetic("))")?)
+        } else if self.eat("(") {
+            let list = self.some_list()?;
+            self.expect(")")?;
+            Kind::Subshell(list)
+        } else if self.eat_word("{") {
+            let list = self.some_list()?;
+            self.closing("}")?;
+            Kind::Group(list)
+        } else if self.eat_word("if") {
+            self.branches()?
+        } else if self.eat_word("while") || self.eat_word("until") {
+            let condition = self.some_list()?;
+            Kind::Loop(vec![condition, self.do_body()?])
+        } else if self.eat_word("for") {
+            self.for_loop(true)?
+        } else if self.eat_word("select") {
+            self.for_loop(false)?
+        } else if self.eat_word("case") {
+            self.case()?
+        } else if self.eat_word("[[") {
+            Kind::Condition(self.condition()?)
+        } else if self.eat_word("function") {
+            self.blank()?;
+            let name = self.name()?;
+            self.blank()?;
+            if self.eat("(") {
+                self.blank()?;
+                self.expect(")")?;
+            }
+            self.function_body(name)?
+        } else if self.eat_word("coproc") {
+            self.coprocess()?
+        } else {
+            return Ok(None);
+        }))
+    }
+
+    /// A plain name, such as a variable has.
+    fn name(&mut self) -> Read<String> {
+        let name = self.run(name_byte);
+        let whole = self.peek().is_none_or(meta);
+        if whole && name.bytes().next().is_some_and(name_start) { Ok(name.to_owned()) } else { Err(Unreadable::Syntax) }
+    }
+
+    /// The body is a compound command; its redirections are those of every call.
+    pub(super) fn function_body(&mut self, name: String) -> Read<Kind> {
+        if !name.bytes().all(|byte| name_byte(byte) || b"-.:".contains(&byte)) {
+            return Err(Unreadable::Syntax);
+        }
+        self.linebreak()?;
+        let body = self.nested(Self::command)?;
+        if matches!(body.kind, Kind::Simple { .. } | Kind::Function { .. } | Kind::Coprocess { .. }) {
+            return Err(Unreadable::Syntax);
+        }
+        Ok(Kind::Function { name, body: Box::new(body) })
+    }
+
+    /// `coproc NAME {`: a name stands before a compound command only.
+    fn coprocess(&mut self) -> Read<Kind> {
+        self.blank()?;
+        let start = self.at;
+        let named = self.name();
+        self.blank()?;
+        let name = named.ok().filter(|_| matches!(self.peek(), Some(b'{' | b'(')));
+        if name.is_none() {
+            self.at = start;
+        }
+        Ok(Kind::Coprocess { name, body: Box::new(self.command()?) })
+    }
+
+    fn closing(&mut self, word: &str) -> Read<()> {
+        self.linebreak()?;
+        if self.eat_word(word) { Ok(()) } else { Err(Unreadable::Syntax) }
+    }
+
+    fn branches(&mut self) -> Read<Kind> {
+        let mut lists = vec![self.some_list()?];
+        self.closing("then")?;
+        lists.push(self.some_list()?);
+        loop {
+            if self.eat_word("elif") {
+                lists.push(self.some_list()?);
+                self.closing("then")?;
+                lists.push(self.some_list()?);
+                continue;
+            }
+            if self.eat_word("else") {
+                lists.push(self.some_list()?);
+            }
+            self.closing("fi")?;
+            return Ok(Kind::Branches(lists));
+        }
+    }
+
+    fn do_body(&mut self) -> Read<List> {
+        self.closing("do")?;
+        let list = self.some_list()?;
+        self.closing("done")?;
+        Ok(list)
+    }
+
+    fn for_loop(&mut self, arithmetic: bool) -> Read<Kind> {
+        self.blank()?;
+        if arithmetic && self.eat("((") {
+            let head = self.arithmetic("))")?;
+            self.blank()?;
+            self.eat(";");
+            return Ok(Kind::ArithmeticFor { head, body: self.do_body()? });
+        }
+        let name = self.name()?;
+        let start = self.at;
+        self.linebreak()?;
+        // A `;` in a line of its own is none that bash expects.
+        let mut closed = self.source[start..self.at].contains('\n');
+        let mut words = None;
+        if self.eat_word("in") {
+            let found = words.insert(vec![]);
+            self.blank()?;
+            while !self.at_end() {
+                found.push(self.word()?);
+                self.blank()?;
+            }
+            closed = false;
+        }
+        if !closed && !self.next_is(";;") {
+            self.eat(";");
+        }
+        Ok(Kind::For { name, words, body: self.do_body()? })
+    }
+
+    fn case(&mut self) -> Read<Kind> {
+        self.blank()?;
+        let word = self.word()?;
+        self.closing("in")?;
+        let mut arms = vec![];
+        loop {
+            self.linebreak()?;
+            if self.eat_word("esac") {
+                return Ok(Kind::Case { word, arms });
+            }
+            self.eat("(");
+            let mut patterns = vec![];
+            loop {
+                self.blank()?;
+                let pattern = self.word()?;
+                if RESERVED.contains(&&self.source[pattern.range.clone()]) {
+                    return Err(Unreadable::Syntax);
+                }
+                patterns.push(pattern);
+                self.blank()?;
+                if self.next_is("||") || !self.eat("|") {
+                    break;
+                }
+            }
+            self.expect(")")?;
+            arms.push((patterns, self.nested(Self::list)?));
+            if !self.eat(";;") {
+                self.closing("esac")?;
+                return Ok(Kind::Case { word, arms });
+            }
+            if self.peek() == Some(b'&') {
+                return Err(Unreadable::Syntax);
+            }
+        }
+    }
+
+    /// After `[[`: its words, brackets and operators, on one line.
+    fn condition(&mut self) -> Read<Vec<Word>> {
+        let mut words = vec![];
+        self.nested(|parser| parser.alternatives(&mut words))?;
+        if self.eat_word("]]") { Ok(words) } else { Err(Unreadable::Syntax) }
+    }
+
+    /// Terms joined by `&&` and `||`.
+    fn alternatives(&mut self, words: &mut Vec<Word>) -> Read<()> {
+        loop {
+            self.term(words)?;
+            self.blank()?;
+            if !(self.sign("&&", words) || self.sign("||", words)) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn term(&mut self, words: &mut Vec<Word>) -> Read<()> {
+        const ONE: &[u8] = b"abcdefghknoprstuvwxzGLNORS";
+        const TWO: [&str; 13] = ["=", "==", "!=", "=~", "-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-nt", "-ot", "-ef"];
+        self.blank()?;
+        if self.word_is("!") {
+            self.sign("!", words);
+            self.blank()?;
+        }
+        if self.sign("(", words) {
+            self.nested(|parser| parser.alternatives(words))?;
+            return if self.sign(")", words) { Ok(()) } else { Err(Unreadable::Syntax) };
+        }
+        let first = self.operand(words)?;
+        self.blank()?;
+        if matches!(first.as_bytes(), [b'-', letter] if ONE.contains(letter)) {
+            return self.operand(words).map(drop);
+        }
+        if self.process_next() || self.next_is("<<") || self.next_is(">>") {
+            return Err(Unreadable::Syntax);
+        }
+        if !self.sign("<", words) && !self.sign(">", words) {
+            let Some(operator) = TWO.iter().find(|operator| self.word_is(operator)) else { return Ok(()) };
+            self.sign(operator, words);
+        }
+        self.blank()?;
+        self.operand(words)?;
+        // Brackets and bars would belong to a regular expression.
+        if self.at_end() && !matches!(self.peek(), None | Some(b' ' | b'\t')) {
+            Err(Unreadable::Syntax)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A word of a condition; as it is written.
+    fn operand(&mut self, words: &mut Vec<Word>) -> Read<&'s str> {
+        let word = self.word()?;
+        let text = &self.source[word.range.clone()];
+        words.push(word);
+        if matches!(text, "]]" | "!") { Err(Unreadable::Syntax) } else { Ok(text) }
+    }
+
+    fn sign(&mut self, sign: &str, words: &mut Vec<Word>) -> bool {
+        let start = self.at;
+        let found = self.eat(sign);
+        if found {
+            let pieces = vec![Piece::Text(sign.to_owned())];
+            words.push(Word { pieces, range: start..self.at, array: vec![] });
+        }
+        found
+    }
+}
+
+/// What `|&` adds: `2>&1`.
+fn errors_too(at: usize) -> Redirect {
+    let target = Word { pieces: vec![Piece::Text("1".into())], ..Word::default() };
+    Redirect { operator: Operator::Duplicate, target, variable: None, heredoc: None, range: at..at }
+}

@@ -1,0 +1,129 @@
+//! Words that run as a command: which file their name means, and whether a builtin or a program is
+//! judged.
+
+use super::expand::Arg;
+use super::judge;
+use super::state::State;
+use super::walk::{Origin, Walk};
+use super::{Effect, Unit};
+use crate::permission::wildcard::UNKNOWN;
+
+impl Walk<'_> {
+    /// Judges words that run as a command.
+    pub(super) fn run(&mut self, args: &[Arg], mut unit: Unit, state: &mut State) {
+        let index = self.reserve();
+        unit.normal = args.iter().map(Arg::normal).collect::<Vec<_>>().join(" ");
+        if let Some(arg) = args.iter().find(|arg| !arg.literal) {
+            unit.broad_only.get_or_insert_with(|| format!("{} is computed when it runs", arg.raw));
+        }
+        let Some(name) = args[0].text().map(str::to_owned) else {
+            unit.opaque("the name of the program is computed");
+            unit.effect = unit.effect.max(Effect::Unproven);
+            for text in args[0].texts().unwrap_or_default() {
+                unit.names.push(joined(text, &args[1..]));
+            }
+            if args[0].prefix().is_empty() && args.len() > 1 {
+                // It may vanish, and the next word is the program.
+                unit.names.push(joined(&args[1].normal(), &args[2..]));
+            }
+            self.fill(index, unit);
+            return;
+        };
+        unit.program = Some(name.clone());
+        if !args[0].literal {
+            // Its value is known here, but only rules that deny go by it.
+            unit.opaque("the name of the program is computed");
+            unit.effect_at_least(Effect::Unproven);
+            spellings(name.rsplit('/').next().unwrap_or(&name), args, &mut unit);
+            super::own::judge(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit);
+            self.floors(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit, state);
+            self.fill(index, unit);
+            return;
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "_./+:@%-[".contains(c);
+        if name.starts_with("/proc/") || name.starts_with("/dev/") {
+            unit.opaque(&format!("what {name} leads to is not known before it runs"));
+        }
+        if name.is_empty() || !name.chars().all(allowed) {
+            unit.opaque(&format!("{name:?} is an unusual name for a program"));
+        }
+        let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
+        spellings(&base, args, &mut unit);
+        let origin = self.origin(&name, state);
+        match origin {
+            Origin::Other => {
+                unit.foreign = Some(format!("{name} is not a program of the system"));
+                unit.effect_at_least(Effect::Unproven);
+            }
+            Origin::Missing => {
+                unit.foreign = Some(format!("{name} is not found on PATH"));
+            }
+            Origin::Builtin | Origin::System => {}
+        }
+        if state.is_function(&name) {
+            unit.broad_only.get_or_insert_with(|| format!("{name} is a function here"));
+        }
+        if let Some(reason) = Self::changed(state) {
+            unit.broad_only.get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
+            unit.effect_at_least(Effect::Unproven);
+        }
+        let rest = &args[1..];
+        if !self.builtin(&base, rest, &mut unit, state) {
+            self.program(&base, rest, &mut unit, state);
+        }
+        super::own::judge(&base, rest, &mut unit);
+        super::own::told(&mut unit);
+        self.fill(index, unit);
+    }
+
+    /// Words that a program joins and hands to a shell.
+    pub(super) fn joined_text(&mut self, args: &[Arg], unit: &mut Unit, apart: bool, state: &mut State) {
+        if args.is_empty() {
+            return;
+        }
+        // What is not known is replaced by a word: enough for rules that deny.
+        let words: Vec<String> = args.iter().map(|arg| arg.normal().replace(UNKNOWN, "unknown")).collect();
+        let mut text = Arg::exact(words.join(" "));
+        text.literal = args.iter().all(|arg| arg.literal);
+        self.text(&text, unit, false, apart, state);
+    }
+}
+
+fn joined(first: &str, rest: &[Arg]) -> String {
+    let mut text = first.to_owned();
+    for arg in rest {
+        text.push(' ');
+        text.push_str(&arg.normal());
+    }
+    text
+}
+
+/// The spellings under which a rule that denies or asks may know a command: by its base name, and
+/// without the options before its first word.
+fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
+    let rest = &args[1..];
+    let mut rests: Vec<&[Arg]> = vec![rest];
+    if rest.first().is_some_and(|arg| arg.prefix().starts_with('-')) {
+        let plain = rest.iter().position(|arg| !arg.prefix().starts_with('-')).unwrap_or(rest.len());
+        rests.push(&rest[plain..]);
+        rests.push(rest.get(plain + 1..).unwrap_or_default());
+        if base == "git" {
+            rests.push(&rest[super::git::subcommand(rest).min(rest.len())..]);
+        }
+    }
+    for rest in rests {
+        unit.names.push(joined(base, rest));
+    }
+    // Git's own directory has its sub-commands as programs.
+    if let Some(command) = base.strip_prefix("git-") {
+        unit.names.push(joined(&format!("git {command}"), rest));
+    }
+    // python3.12 is python.
+    let family = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if family != base && judge::is_language(family) {
+        unit.names.push(joined(family, rest));
+    }
+    if unit.normal.contains(UNKNOWN) {
+        unit.names.retain(|name| !name.is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! What a search may show: files it comes across are judged as reading each of them would be. It asks
+//! nobody, so what would be asked about is left out, and the count is told.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::paths::{Access, Located};
+use super::{Action, Place, Policy, Rules, evaluate, wildcard};
+use crate::text;
+
+/// How many of the files that were left out are named.
+const NAMED: usize = 3;
+
+/// Judges files by name; the directory that is searched has been judged before.
+#[derive(Debug)]
+pub struct Sight {
+    policy: Policy,
+}
+
+impl Sight {
+    /// By these rules. Only those about reading matter.
+    pub fn new(policy: &Policy) -> Self {
+        let about = |rules: &Rules| {
+            let matters = |key: &str| ["read", "external_directory"].iter().any(|one| wildcard::matches(key, one));
+            Rules(rules.0.iter().filter(|rule| matters(&rule.permission)).cloned().collect())
+        };
+        let place: Place = policy.place.clone();
+        Self {
+            policy: Policy { rules: about(&policy.rules), grants: about(&policy.grants), place, ..Policy::default() },
+        }
+    }
+
+    /// Whether the content of a file may be shown: `path` has its symlinks followed. A rule that asks
+    /// about every file does not hide them all: the search itself has been asked about.
+    pub fn judge(&self, path: &Path) -> Action {
+        let Policy { rules, grants, place, .. } = &self.policy;
+        let mut least = Action::Allow;
+        for need in Located::at(path, path, place).needs(Access::Read) {
+            let verdict = evaluate(rules, grants, &need);
+            let named = need.floor.is_some() || verdict.rule.as_ref().is_some_and(|rule| rule.pattern != "*");
+            match verdict.action {
+                Action::Deny => return Action::Deny,
+                Action::Ask if need.permission == "read" && named => least = Action::Ask,
+                Action::Ask | Action::Allow => {}
+            }
+        }
+        least
+    }
+
+    /// The name of a file for people and rules.
+    pub fn name(&self, path: &Path) -> String {
+        super::paths::relative(path, &self.policy.place)
+    }
+}
+
+/// What a search has left out.
+#[derive(Debug, Default)]
+pub struct LeftOut {
+    asked: usize,
+    denied: usize,
+    /// The first names of those that could be asked for.
+    names: BTreeSet<String>,
+}
+
+impl LeftOut {
+    /// Counts a file; a denied one is not named.
+    pub fn add(&mut self, action: Action, name: impl FnOnce() -> String) {
+        match action {
+            Action::Allow => {}
+            Action::Deny => self.denied += 1,
+            Action::Ask => {
+                self.asked += 1;
+                self.names.insert(name());
+                if self.names.len() > NAMED {
+                    self.names.pop_last();
+                }
+            }
+        }
+    }
+
+    /// Counts those of another search as well.
+    pub fn merge(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.denied += other.denied;
+        self.names.extend(other.names);
+        while self.names.len() > NAMED {
+            self.names.pop_last();
+        }
+    }
+
+    /// Sentences for the model after a result; empty where nothing was left out.
+    pub fn words(&self) -> String {
+        let mut words = String::new();
+        if self.asked > 0 {
+            let mut names = self.names.iter().map(|name| text::escaped(name)).collect::<Vec<_>>().join(", ");
+            if self.asked > self.names.len() {
+                names.push_str(&format!(" and {} more", self.asked - self.names.len()));
+            }
+            let files = text::count(self.asked, "file");
+            words.push_str(&format!("\n\n({files} left out, because reading needs permission: {names})"));
+        }
+        if self.denied > 0 {
+            let files = text::count(self.denied, "file");
+            words.push_str(&format!("\n\n({files} left out, because reading is not allowed)"));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule;
+    use super::*;
+
+    fn sight(rules: &[(&str, &str, Action)]) -> Sight {
+        let place = Place { root: "/ws".into(), cwd: "/ws".into(), data: "/data".into(), ..Place::default() };
+        let own = Rules(
+            Rules::built_in(rules)
+                .0
+                .into_iter()
+                .map(|rule| super::super::Rule { source: "test".into(), ..rule })
+                .collect(),
+        );
+        let rules = rule::base(&place.data, Path::new("/tmp/x"), &[] as &[&Path]).then(&own);
+        Sight::new(&Policy { rules, place, ..Policy::default() })
+    }
+
+    #[test]
+    fn files_are_judged_as_reading_them_would_be() {
+        use Action::{Allow, Ask, Deny};
+        type Row<'a> = (&'a [(&'a str, &'a str, Action)], &'a str, Action);
+        let table: &[Row<'_>] = &[
+            (&[], "/ws/a.rs", Allow),
+            (&[], "/ws/.env", Ask),
+            (&[], "/ws/.env.example", Allow),
+            (&[], "/ws/deep/ID_RSA", Ask),
+            (&[("read", ".env", Allow)], "/ws/.env", Allow),
+            (&[("read", "*", Allow)], "/ws/.env", Ask),
+            (&[("read", "secret/*", Deny)], "/ws/secret/x", Deny),
+            (&[("read", "secret/*", Ask)], "/ws/secret/x", Ask),
+            (&[("read", "*", Deny)], "/ws/a.rs", Deny),
+            // The search was asked about.
+            (&[("*", "*", Ask)], "/ws/a.rs", Allow),
+            (&[("*", "*", Ask)], "/ws/.env", Ask),
+            (&[], "/out/a.rs", Allow),
+            (&[], "/out/key.pem", Ask),
+            (&[("external_directory", "/out/private/*", Deny)], "/out/private/a", Deny),
+            (&[], "/data/auth.json", Deny),
+            (&[], "/data/tool-output/x", Allow),
+        ];
+        for (rules, path, wanted) in table {
+            assert_eq!(sight(rules).judge(Path::new(path)), *wanted, "{rules:?} {path}");
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_told() {
+        let mut out = LeftOut::default();
+        assert_eq!(out.words(), "");
+        for name in ["d", "b", "a\n", "c"] {
+            out.add(Action::Ask, || name.into());
+        }
+        out.add(Action::Deny, || unreachable!());
+        let mut all = LeftOut::default();
+        all.merge(out);
+        assert_eq!(
+            all.words(),
+            "\n\n(4 files left out, because reading needs permission: a\\n, b, c and 1 more)\n\n(1 file left out, because reading is not allowed)"
+        );
+    }
+}

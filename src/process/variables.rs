@@ -1,0 +1,277 @@
+//! Which variables of ours other programs get: those that a developer's tools are known to need, and
+//! those that the user names. What looks like a key or a password is not among them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use crate::environment::Environment;
+
+/// What the user says about variables: names, or patterns with `*`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Variables {
+    /// Given besides the usual ones. One that looks like a secret has to be named in full.
+    pub pass: Vec<String>,
+    /// Not given, whatever else is said.
+    pub drop: Vec<String>,
+}
+
+/// What tools are known to need: names and patterns, with blanks between them.
+const USUAL: &[&str] = &[
+    // The user, the system, the language.
+    "HOME USER LOGNAME SHELL PATH TMPDIR TEMP TMP TZ TZDIR LANG LANGUAGE LC_* LOCALE_ARCHIVE* LOCPATH",
+    "HOSTNAME HOSTTYPE OSTYPE MACHTYPE XDG_* DISPLAY WAYLAND_DISPLAY WSL_* WSLENV MSYSTEM EMAIL",
+    "DEBIAN_FRONTEND MANPATH INFOPATH TERMINFO TERMINFO_DIRS",
+    // How output looks.
+    "COLORTERM NO_COLOR FORCE_COLOR CLICOLOR* COLUMNS LINES LS_COLORS LSCOLORS GREP_COLOR* LESSCHARSET CI",
+    "DEBUG VERBOSE LOG_LEVEL",
+    // The network.
+    "HTTP_PROXY HTTPS_PROXY FTP_PROXY ALL_PROXY NO_PROXY SSL_CERT_* NIX_SSL_CERT_FILE CURL_*",
+    "REQUESTS_CA_BUNDLE AWS_CA_BUNDLE",
+    // Version control.
+    "GIT_AUTHOR_* GIT_COMMITTER_* GIT_CEILING_DIRECTORIES GIT_DISCOVERY_ACROSS_FILESYSTEM GIT_SSL_*",
+    "GIT_SSH GIT_SSH_* HGENCODING",
+    // Compilers and build tools.
+    "CC CXX CPP LD AR NM AS RANLIB STRIP OBJCOPY FC CFLAGS CXXFLAGS CPPFLAGS LDFLAGS FFLAGS CPATH",
+    "C_INCLUDE_PATH CPLUS_INCLUDE_PATH LIBRARY_PATH LD_LIBRARY_PATH DYLD_* PKG_CONFIG* ACLOCAL_PATH",
+    "MAKEFLAGS MFLAGS CMAKE_* CTEST_* NINJA_* MESON_* CCACHE_* SCCACHE_* BAZEL* USE_BAZEL_VERSION SDKROOT",
+    "DEVELOPER_DIR MACOSX_DEPLOYMENT_TARGET LLVM_* LIBCLANG_PATH BINDGEN_* OPENSSL_* ZSTD_* PROTOC* NIX_*",
+    "IN_NIX_SHELL GUIX_* HOMEBREW_* SOURCE_DATE_EPOCH CUDA_* ROCM_* VULKAN_SDK",
+    // Languages.
+    "CARGO CARGO_* RUST* GO111MODULE GOPATH GOROOT GOBIN GOCACHE GOMODCACHE GOENV GOFLAGS GOARCH GOOS",
+    "GOARM GOAMD64 GOPROXY GOSUMDB GONOSUMDB GONOSUMCHECK GOPRIVATE GOINSECURE GONOPROXY GOTOOLCHAIN",
+    "GOWORK GODEBUG GOMAXPROCS GOTMPDIR GOEXPERIMENT CGO_* NODE_* NPM_* NVM_* FNM_* N_PREFIX VOLTA_*",
+    "PNPM_* YARN_* BUN_* DENO_* COREPACK_* ELECTRON_* PLAYWRIGHT_* PUPPETEER_* CYPRESS_* CHROME_*",
+    "TS_NODE_* TURBO_* NX_* VITE_* PYTHON* PYENV* VIRTUAL_ENV* PIP_* PIPX_* PIPENV_* POETRY_* PDM_* UV_*",
+    "CONDA_* MAMBA_* TOX_* PYTEST_* MYPY* JUPYTER_* OMP_* OPENBLAS_* MKL_* TORCH_* TOKENIZERS_* JAVA_*",
+    "JDK_* _JAVA_OPTIONS CLASSPATH MAVEN_* M2_HOME M2 GRADLE_* KOTLIN_* SBT_* SCALA_* COURSIER_* SDKMAN_*",
+    "JENV_* ANDROID_* FLUTTER_* DART_* PUB_* GROOVY_HOME DOTNET_* NUGET_* MSBUILD* RUBY* GEM_* BUNDLE_*",
+    "RBENV_* RAILS_* RACK_* PHP* COMPOSER_* PERL* PLENV_* LUA_* LUAROCKS_* GHC* CABAL_* STACK_* OPAM*",
+    "OCAML* CAML_LD_LIBRARY_PATH ERL_* MIX_* HEX_* ELIXIR_* JULIA_* R_HOME R_LIBS* SWIFT* ZIG_* ASDF_*",
+    "MISE_* DIRENV_* EMSDK* WASM* WASI_*",
+    // Containers and machines.
+    "DOCKER_* BUILDKIT_* COMPOSE_* CONTAINER_HOST KUBECONFIG MINIKUBE_* HELM_* TF_* AWS_PROFILE",
+    "AWS_REGION AWS_DEFAULT_REGION GITHUB_ACTIONS GITHUB_WORKSPACE GITLAB_CI",
+];
+
+/// Variables that make a shell run something or behave otherwise before the first command, and those
+/// that make programs load other code. Nobody gets them who was not named for them in full.
+const STARTUP: &[&str] =
+    &["BASH_* ENV SHELLOPTS BASHOPTS PROMPT_COMMAND PS4 CDPATH GLOBIGNORE IFS LD_PRELOAD LD_AUDIT", "POSIXLY_CORRECT"];
+
+/// Lists of directories that programs load code from: an entry that is not absolute means whatever
+/// directory a command is in.
+const LISTS: &[&str] = &[
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_FALLBACK_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PERL5LIB",
+    "RUBYLIB",
+    "NODE_PATH",
+];
+
+/// Set by us or by every shell: nobody misses them.
+const NOISE: &[&str] = &[
+    "_ SHLVL PWD OLDPWD TERM PAGER GIT_PAGER MANPAGER EDITOR VISUAL GIT_EDITOR GIT_TERMINAL_PROMPT",
+    "ADJUTANT_* OPENCODE_*",
+];
+
+/// With these git starts no program that a repository's settings name where nothing is to be written,
+/// and works in no bare repository that it was not told to. For projects that are not trusted.
+pub const GIT_HELD: [(&str, &str); 5] = [
+    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+    ("GIT_CONFIG_KEY_1", "safe.bareRepository"),
+    ("GIT_CONFIG_VALUE_1", "explicit"),
+];
+
+/// Said to every program, for nobody is there to answer, to edit or to turn pages.
+const QUIET: [(&str, &str); 10] = [
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    // `git status` writes nothing then.
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("TERM", "dumb"),
+];
+
+impl Variables {
+    /// The environment of a program that is started for a model.
+    pub fn tame(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
+        let quiet = QUIET.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        self.given(environment).into_iter().chain(quiet).collect()
+    }
+
+    /// The environment of a program that the user or the editor has chosen, such as an MCP server.
+    pub fn given(&self, environment: &Environment) -> BTreeMap<OsString, OsString> {
+        let path = environment.path();
+        let path = path.iter().map(|dir| dir.as_os_str()).collect::<Vec<_>>().join(std::ffi::OsStr::new(":"));
+        let given = environment.vars().filter(|(name, value)| self.gives(name, value));
+        let given = given.map(|(name, value)| (name.into(), self.cleaned(name, value).into()));
+        given.chain([("PATH".into(), path)]).collect()
+    }
+
+    /// The names of variables that no program gets, without those that nobody would miss.
+    pub fn left_out<'e>(&self, environment: &'e Environment) -> Vec<&'e str> {
+        let missed = |name: &str| !any(NOISE, name) && !any(STARTUP, name);
+        let out = environment.vars().filter(|(name, value)| missed(name) && !self.gives(name, value));
+        out.map(|(name, _)| name).collect()
+    }
+
+    fn gives(&self, name: &str, value: &str) -> bool {
+        if any(&self.drop, name) {
+            return false;
+        }
+        if self.pass.iter().any(|pass| pass == name) {
+            return true;
+        }
+        (any(USUAL, name) || any(&self.pass, name)) && !any(STARTUP, name) && !secret(name) && !holds_secret(value)
+    }
+
+    fn cleaned(&self, name: &str, value: &str) -> String {
+        if !LISTS.contains(&name) || self.pass.iter().any(|pass| pass == name) {
+            return value.to_owned();
+        }
+        value.split(':').filter(|dir| dir.starts_with('/')).collect::<Vec<_>>().join(":")
+    }
+}
+
+/// Whether one of the patterns is for a name. Lower case counts as upper: `http_proxy`.
+fn any(patterns: &[impl AsRef<str>], name: &str) -> bool {
+    let mut all = patterns.iter().flat_map(|pattern| pattern.as_ref().split_ascii_whitespace());
+    all.any(|pattern| fits(pattern.as_bytes(), name.as_bytes()))
+}
+
+fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let star = pattern.iter().position(|byte| *byte == b'*');
+    let Some(star) = star else { return pattern.eq_ignore_ascii_case(name) };
+    let rest = &pattern[star + 1..];
+    let begins = name.get(..star).is_some_and(|start| start.eq_ignore_ascii_case(&pattern[..star]));
+    begins && (rest.is_empty() || (star..=name.len()).any(|at| fits(rest, &name[at..])))
+}
+
+/// Whether a variable of this name is likely to hold a secret.
+pub fn secret(name: &str) -> bool {
+    const WORDS: &str =
+        "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
+    const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
+    const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
+    let name = name.to_ascii_uppercase();
+    let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
+    !matches!(&*name, "PWD" | "OLDPWD")
+        && (words().any(|word| WORDS.split(' ').any(|end| word.ends_with(end)))
+            || words().next_back().is_some_and(|word| LAST.split(' ').any(|last| word == last))
+            || ENDS.split(' ').any(|end| name.ends_with(end)))
+}
+
+/// Whether a text looks like a key, or like an address with a password in it.
+fn holds_secret(value: &str) -> bool {
+    const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
+        xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
+    let password = |(_, rest): (&str, &str)| {
+        let host = rest.split(['/', '?', '#', ' ', '"', '\'']).next().unwrap_or(rest);
+        host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':') || user.len() >= 20)
+    };
+    let words = || value.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '='));
+    words().any(|word| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start)))
+        || value.match_indices("://").any(|(at, _)| password(value.split_at(at + 3)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pass: &[&str], drop: &[&str]) -> Variables {
+        let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+        Variables { pass: owned(pass), drop: owned(drop) }
+    }
+
+    #[test]
+    fn which_variables_programs_get() {
+        let usual = variables(&[], &[]);
+        let key = "sk-1234567890abcdef";
+        let table: [(&Variables, &str, &str, bool); 46] = [
+            (&usual, "HOME", "/home/u", true),
+            (&usual, "LC_ALL", "C", true),
+            (&usual, "http_proxy", "http://proxy:3128", true),
+            (&usual, "HTTP_PROXY", "http://u:p@proxy:3128", false),
+            (&usual, "CARGO_HOME", "/c", true),
+            (&usual, "CARGO_REGISTRY_TOKEN", "x", false),
+            (&usual, "npm_config_registry", "https://registry.example", true),
+            (&usual, "npm_config__authToken", "x", false),
+            (&usual, "NPM_CONFIG_USERCONFIG", "/x", true),
+            (&usual, "PIP_INDEX_URL", "https://u:p@pypi.example/simple", false),
+            (&usual, "PIP_INDEX_URL", "https://pypi.example/simple", true),
+            (&usual, "TOKENIZERS_PARALLELISM", "false", true),
+            (&usual, "XDG_SESSION_ID", "1", true),
+            (&usual, "GIT_AUTHOR_NAME", "A", true),
+            (&usual, "GIT_DIR", "/x", false),
+            (&usual, "GIT_EXTERNAL_DIFF", "x", false),
+            (&usual, "GIT_CONFIG_COUNT", "1", false),
+            (&usual, "DOCKER_AUTH_CONFIG", "{}", false),
+            (&usual, "DOCKER_PASSWORD", "x", false),
+            (&usual, "VITE_KEY", "x", false),
+            (&usual, "NODE_OPTIONS", key, false),
+            (&usual, "MY_PROJECT_ROOT", "/p", false),
+            (&usual, "OPENAI_API_KEY", "x", false),
+            (&usual, "PGPASSWORD", "x", false),
+            (&usual, "DATABASE_URL", "postgres://localhost/x", false),
+            (&usual, "AZURE_DEVOPS_EXT_PAT", "x", false),
+            (&usual, "CLERK_SK", "x", false),
+            (&usual, "REDISCLI_AUTH", "x", false),
+            (&usual, "SSH_AUTH_SOCK", "/run/x", false),
+            (&usual, "BASH_ENV", "x", false),
+            (&usual, "BASH_FUNC_x%%", "() { :; }", false),
+            (&usual, "LD_PRELOAD", "/x.so", false),
+            (&usual, "PS4", "$(x)", false),
+            (&usual, "ADJUTANT_CONFIG", "x", false),
+            (&variables(&["MY_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
+            (&variables(&["my_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
+            (&variables(&["MY_*"], &[]), "MY_TOKEN", "x", false),
+            (&variables(&["MY_*"], &[]), "MY_PLACE", key, false),
+            (&variables(&["*"], &[]), "ANYTHING", "x", true),
+            (&variables(&["*", "SSH_AUTH_SOCK"], &[]), "SSH_AUTH_SOCK", "/run/x", true),
+            (&variables(&["*"], &[]), "BASH_ENV", "x", false),
+            (&variables(&["*_ROOT"], &[]), "MY_PROJECT_ROOT", "/p", true),
+            (&variables(&["*_ROOT"], &[]), "MY_ROOT_DIR", "/p", false),
+            (&variables(&["MY_TOKEN"], &[]), "MY_TOKEN", key, true),
+            (&variables(&["MY_TOKEN"], &["MY_*"]), "MY_TOKEN", key, false),
+            (&variables(&[], &["CARGO*"]), "CARGO_HOME", "/c", false),
+        ];
+        for (variables, name, value, wanted) in table {
+            assert_eq!(variables.gives(name, value), wanted, "{name}={value} {variables:?}");
+        }
+    }
+
+    #[test]
+    fn lists_of_directories_hold_no_relative_ones() {
+        let home = tempfile::tempdir().unwrap();
+        let vars = [
+            ("HOME", &*home.path().display().to_string()),
+            ("PATH", ".:/usr/bin::bin:/bin:~/bin"),
+            ("LD_LIBRARY_PATH", ":/opt/lib"),
+            ("PYTHONPATH", "src:/p"),
+            ("OTHER", "x"),
+            ("GH_TOKEN", "x"),
+            ("SHLVL", "1"),
+        ];
+        let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let environment = Environment::from_vars(vars);
+        let env = variables(&[], &[]).tame(&environment);
+        let get = |name: &str| env.get(std::ffi::OsStr::new(name)).and_then(|value| value.to_str());
+        assert_eq!(get("PATH"), Some("/usr/bin:/bin"));
+        assert_eq!(environment.var("PATH"), Some("/usr/bin:/bin"));
+        assert_eq!(get("LD_LIBRARY_PATH"), Some("/opt/lib"));
+        assert_eq!(get("PYTHONPATH"), Some("/p"));
+        let named = variables(&["PYTHONPATH", "PATH"], &[]).given(&environment);
+        assert_eq!(named[std::ffi::OsStr::new("PYTHONPATH")], "src:/p");
+        assert_eq!(named[std::ffi::OsStr::new("PATH")], "/usr/bin:/bin");
+        assert_eq!(variables(&[], &[]).left_out(&environment), ["GH_TOKEN", "OTHER"]);
+    }
+}

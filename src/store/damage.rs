@@ -1,0 +1,238 @@
+//! What is damaged or gone is made good or told of, never passed over: the index, which is only a cache,
+//! and session files.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::tests::{message, record, write};
+use super::*;
+
+/// A store with three sessions that nobody has open.
+async fn three(dir: &Path) {
+    let store = Store::start(dir);
+    for n in 0..3u64 {
+        let record = record(&format!("ses_0000000{n}"), "/w", 10 + n);
+        store.create(&record).await.unwrap();
+        store.record(&record).await;
+        write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+        store.record(&record).await;
+        store.flush(&record.id).await.unwrap();
+    }
+    let grant = Grant {
+        project: "/w".into(),
+        agent: "build".into(),
+        permission: "bash".into(),
+        pattern: "ls *".into(),
+        given: Timestamp(1),
+    };
+    store.grant(&grant).await.unwrap();
+    store.stop().await;
+}
+
+async fn listed(dir: &Path) -> Vec<Record> {
+    let store = Store::start(dir);
+    let listed = tokio::time::timeout(Duration::from_secs(20), store.list(None, None, 100)).await;
+    let sessions = listed.expect("the list hangs").unwrap().sessions;
+    store.stop().await;
+    sessions
+}
+
+#[tokio::test]
+async fn no_index_hides_a_session() {
+    let pattern = tempfile::tempdir().unwrap();
+    three(pattern.path()).await;
+    let whole = fs::read(pattern.path().join("index.db")).unwrap();
+    let expected = listed(pattern.path()).await;
+    assert_eq!(expected.len(), 3);
+    let mut wrong: Vec<(String, Option<Vec<u8>>)> = vec![
+        ("none".into(), None),
+        ("empty".into(), Some(Vec::new())),
+        ("one byte".into(), Some(b"S".to_vec())),
+        ("noise".into(), Some(vec![0x55; 9_000])),
+    ];
+    for length in (512..whole.len()).step_by(whole.len() / 12) {
+        wrong.push((format!("cut to {length}"), Some(whole[..length].to_vec())));
+    }
+    for at in (0..whole.len()).step_by(whole.len() / 150) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << (at % 8);
+        wrong.push((format!("flipped at {at}"), Some(flipped)));
+    }
+    for (what, bytes) in wrong {
+        for suffix in ["", "-wal", "-shm"] {
+            fs::remove_file(pattern.path().join(format!("index.db{suffix}"))).ok();
+        }
+        if let Some(bytes) = bytes {
+            fs::write(pattern.path().join("index.db"), bytes).unwrap();
+        }
+        // What was about to be made when a process was killed.
+        fs::write(pattern.path().join("index.db-new"), "half").unwrap();
+        match Store::start(pattern.path()).list(None, None, 100).await {
+            // The number of its format is another one: it is left alone, and that is said.
+            Err(Error::NewerIndex { .. }) => continue,
+            listed => assert_eq!(listed.unwrap().sessions, expected, "{what}"),
+        }
+        assert!(!pattern.path().join("index.db-new").exists() || what.starts_with("flipped"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_pipe_in_the_place_of_the_index_keeps_nobody_waiting() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    for name in ["index.db", "index.lock"] {
+        let dir = tempfile::tempdir().unwrap();
+        three(dir.path()).await;
+        fs::remove_file(dir.path().join(name)).unwrap();
+        mknodat(CWD, dir.path().join(name), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert_eq!(listed(dir.path()).await.len(), 3, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_granted_survives_a_damaged_index() {
+    let dir = tempfile::tempdir().unwrap();
+    three(dir.path()).await;
+    let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    db.execute("UPDATE session SET data = replace(data, 'title', 'titel') WHERE id = 'ses_00000001'", []).unwrap();
+    drop(db);
+    let store = Store::start(dir.path());
+    let titles = store.list(None, None, 100).await.unwrap().sessions;
+    assert!(titles.iter().all(|record| record.title.is_some()), "{titles:?}");
+    assert_eq!(store.grants("/w").await.unwrap().len(), 1);
+}
+
+/// Where there can be no index, sessions are kept all the same.
+#[tokio::test]
+async fn sessions_are_kept_without_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
+    drop(newer);
+    let record = record("ses_00000001", "/w", 5);
+    let messages = [message("a", &["one"])];
+    let store = Store::start(dir.path());
+    store.create(&record).await.unwrap();
+    write(&store, &record, &messages).await;
+    store.flush(&record.id).await.unwrap();
+    store.stop().await;
+    let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
+    assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_or_cut_is_told_of_once() {
+    let id = SessionId::new("ses_00000001");
+    type Spoil = fn(&Path);
+    let table: [(&str, Spoil, usize); 3] = [
+        ("empty", |path| fs::write(path, "").unwrap(), 0),
+        ("gone", |path| fs::remove_file(path).unwrap(), 0),
+        ("without its log", |path| fs::remove_file(wal::path(path)).unwrap(), 1),
+    ];
+    for (what, spoil, left) in table {
+        let dir = tempfile::tempdir().unwrap();
+        three(dir.path()).await;
+        let path = session::path(dir.path(), &id);
+        {
+            // A process that was killed leaves a log behind.
+            let store = Store::start(dir.path());
+            let record = store.load(&id).await.unwrap().record;
+            write(&store, &record, &[message("more", &["y"])]).await;
+            store.record(&record).await;
+            store.handed_over(&id).await;
+            let killed = tempfile::tempdir().unwrap();
+            for suffix in ["", "-wal"] {
+                fs::copy(with_suffix(&path, suffix), killed.path().join(format!("db{suffix}"))).unwrap();
+            }
+            store.stop().await;
+            for suffix in ["", "-wal"] {
+                fs::copy(killed.path().join(format!("db{suffix}")), with_suffix(&path, suffix)).unwrap();
+            }
+        }
+        spoil(&path);
+        if what != "without its log" {
+            fs::remove_file(wal::path(&path)).ok();
+        }
+        let store = Store::start(dir.path());
+        let stored = store.load(&id).await.unwrap();
+        assert_eq!((stored.messages.len(), stored.damage.len()), (left, 1), "{what}: {:?}", stored.damage);
+        store.stop().await;
+        let again = Store::start(dir.path()).load(&id).await.unwrap();
+        assert_eq!(again.damage, Vec::<String>::new(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    three(dir.path()).await;
+    let id = SessionId::new("ses_00000001");
+    let store = Store::start(dir.path());
+    let record = store.load(&id).await.unwrap().record;
+    fs::remove_file(session::path(dir.path(), &id)).unwrap();
+    write(&store, &record, &[message("more", &["y"])]).await;
+    let flushed = store.flush(&id).await;
+    assert!(matches!(&flushed, Err(Error::Unwritable(why)) if why.contains("removed")), "{flushed:?}");
+    // What comes from now on is kept.
+    store.flush(&id).await.unwrap();
+    store.stop().await;
+    assert_eq!(Store::start(dir.path()).load(&id).await.unwrap().messages.len(), 1);
+}
+
+#[tokio::test]
+async fn a_removal_that_was_cut_off_leaves_all_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    three(dir.path()).await;
+    let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    db.execute("DELETE FROM session WHERE id IN ('ses_00000000', 'ses_00000001')", []).unwrap();
+    drop(db);
+    // Killed before the file had another name, and after it had.
+    let gone = session::path(dir.path(), &SessionId::new("ses_00000001"));
+    fs::rename(&gone, with_suffix(&gone, session::GONE)).unwrap();
+    let left: Vec<String> = listed(dir.path()).await.into_iter().map(|record| record.id.to_string()).collect();
+    assert_eq!(left, ["ses_00000002", "ses_00000000"]);
+    assert!(!with_suffix(&gone, session::GONE).exists());
+}
+
+#[tokio::test]
+async fn a_session_whose_file_was_only_just_made_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    for loaded in [true, false] {
+        let record = record(if loaded { "ses_00000001" } else { "ses_00000002" }, "/w", 5);
+        let mut store = Store::start(dir.path());
+        store.create(&record).await.unwrap();
+        // Killed, or refused by the disk, between making the file and writing into it.
+        drop(session::File::open(dir.path(), &record.id, true).unwrap());
+        if loaded {
+            store.stop().await;
+            store = Store::start(dir.path());
+            assert_eq!(store.load(&record.id).await.unwrap().record, record);
+        }
+        store.amend(&record.id, Amend::Title("Mine".into())).await;
+        store.flush(&record.id).await.unwrap();
+        store.stop().await;
+        let again = Store::start(dir.path()).load(&record.id).await.unwrap().record;
+        assert_eq!(again.title.as_deref(), Some("Mine"), "loaded before: {loaded}");
+    }
+}
+
+#[tokio::test]
+async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::start(dir.path());
+    let mut record = record("ses_00000001", "/w", 5);
+    store.create(&record).await.unwrap();
+    store.amend(&record.id, Amend::Title("Mine".into())).await;
+    store.amend(&record.id, Amend::Choice { agent: "plan".into(), model: None }).await;
+    record.agent = Some("plan".into());
+    record.title = Some("words of the prompt".into());
+    store.record(&record).await;
+    store.handed_over(&record.id).await;
+    let listed = store.list(None, None, 10).await.unwrap().sessions.remove(0);
+    assert_eq!((listed.title.as_deref(), listed.agent.as_deref()), (Some("Mine"), Some("plan")));
+    assert_eq!(listed.titled, Titled::User);
+    store.close(&record.id).await;
+    // The lock is free when that has returned.
+    let other = Store::start(dir.path());
+    assert_eq!(other.load(&record.id).await.unwrap().record, listed);
+}

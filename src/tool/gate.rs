@@ -1,0 +1,302 @@
+//! The tables of paths, through two doors: the tools that work on files, prepared in a real project,
+//! and `permissions check`. The rules are those agents have by their settings. Both doors must say the
+//! same of every row and every use, and what the table wants of reading and changing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::test::context_in;
+use super::{AnyTool, Context, Failure, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
+use crate::agent::Agents;
+use crate::config;
+use crate::environment::Environment;
+use crate::permission::cases::{Lab, path_lab, records};
+use crate::permission::check::check_line;
+use crate::permission::{Policy, evaluate};
+use crate::worktree::Worktree;
+
+/// What an agent may do in a lab, by the user's settings.
+fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
+    let home = lab.place.home.clone().unwrap();
+    std::fs::create_dir_all(home.join(".config/adjutant")).unwrap();
+    std::fs::write(home.join(".config/adjutant/adjutant.json"), settings.to_string()).unwrap();
+    let vars = BTreeMap::from([
+        ("HOME".to_owned(), home.display().to_string()),
+        ("OPENCODE_TEST_MANAGED_CONFIG_DIR".to_owned(), "/nowhere".to_owned()),
+        ("TMPDIR".to_owned(), home.join("tmp").display().to_string()),
+    ]);
+    let environment = Environment::from_vars(vars);
+    let worktree = Worktree { root: lab.place.root.clone(), git: true, extra: vec![] };
+    let loaded = config::load(&environment, &worktree, &worktree.root);
+    let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
+    let rules = agents.get(agent).unwrap().rules.clone();
+    Policy { rules, place: lab.place.clone(), ..Policy::default() }
+}
+
+fn checked(policy: &Policy, question: &Value) -> String {
+    let answer: Value = serde_json::from_str(&check_line(policy, &question.to_string())).unwrap();
+    answer["verdict"].as_str().unwrap().to_owned()
+}
+
+/// What becomes of a call before it runs: the strictest of its needs, or that it is refused.
+async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &Context) -> String {
+    let needs = match tool.prepare(input, context).await {
+        Ok(prepared) => prepared.needs,
+        Err(Failure::Denied(_)) => return "deny".into(),
+        Err(Failure::Tell(_)) => return "refuse".into(),
+        Err(failure) => panic!("{failure}"),
+    };
+    let Policy { rules, grants, .. } = &*context.policy;
+    let worst = needs.iter().map(|need| evaluate(rules, grants, need).action).max();
+    serde_json::to_value(worst.unwrap()).unwrap().as_str().unwrap().to_owned()
+}
+
+/// What a tool is told to do with a path.
+fn input(tool: &str, path: &str) -> Value {
+    match tool {
+        "write" => json!({"filePath": path, "content": "other\n"}),
+        "edit" => json!({"filePath": path, "oldString": "", "newString": "other\n"}),
+        "multiedit" => json!({"filePath": path, "edits": [{"oldString": "", "newString": "other\n"}]}),
+        "apply_patch" => json!({"patchText": format!("*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch")}),
+        "grep" => json!({"pattern": "x", "path": path}),
+        "glob" => json!({"pattern": "*", "path": path}),
+        "list" => json!({"path": path}),
+        _ => json!({"filePath": path}),
+    }
+}
+
+/// Both doors on one path; the verdict they agree on for reading and for changing, and what they do
+/// not agree on.
+async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
+    let context = context_in(policy.clone());
+    let tools: [(&str, Arc<dyn AnyTool>); 8] = [
+        ("read", erase(read::Read)),
+        ("write", erase(write::Write)),
+        ("edit", erase(edit::Edit)),
+        ("multiedit", erase(multiedit::Multiedit)),
+        ("apply_patch", erase(apply_patch::ApplyPatch)),
+        ("grep", erase(grep::Grep)),
+        ("glob", erase(glob::Glob)),
+        ("list", erase(list::List)),
+    ];
+    // What exists has been read before it is changed, and is changed by its first line.
+    let open = Policy {
+        rules: crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]),
+        ..policy.clone()
+    };
+    let reader = Context { policy: Arc::new(open), seen: context.seen.clone(), ..context.clone() };
+    if let Ok(prepared) = tools[0].1.prepare(input("read", path), &reader).await {
+        (prepared.run)(reader).await.ok();
+    }
+    let mut got = [String::new(), String::new()];
+    for (name, tool) in &tools {
+        if *name == "apply_patch" && path.trim() != path {
+            // A patch has no way to write such a name.
+            continue;
+        }
+        let mut input = input(name, path);
+        let file = crate::permission::paths::locate(path, &policy.place)
+            .ok()
+            .filter(|at| at.found == crate::permission::paths::Found::File)
+            .and_then(|at| std::fs::read(at.path).ok());
+        if let Some(bytes) = file {
+            let old = String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().to_owned();
+            match *name {
+                "edit" => input["oldString"] = old.into(),
+                "multiedit" => input["edits"][0]["oldString"] = old.into(),
+                _ => {}
+            }
+        }
+        let live = prepared(tool, input, &context).await;
+        let pattern = if *name == "grep" { "x" } else { "*" };
+        let check = checked(policy, &json!({"permission": name, "path": path, "pattern": pattern}));
+        if live != check {
+            wrong.push(format!("{name} {path:?}: the tool says {live}, the checker {check}"));
+        }
+        match *name {
+            "read" => got[0] = check,
+            "write" => got[1] = check,
+            _ => {}
+        }
+    }
+    got
+}
+
+/// One row of the tables.
+struct Row {
+    id: String,
+    lab: Lab,
+    inputs: Vec<String>,
+    /// Wanted of reading, of changing, of changing as the planning agent; a tolerated alternative.
+    wanted: [String; 3],
+    also: String,
+}
+
+fn rows() -> Vec<Row> {
+    let mut rows = vec![];
+    for row in records(include_str!("../../editor-tests/data/path_cases.csv")) {
+        let [id, class, input, _, read, edit, plan, also, ..] = row.as_slice() else { panic!("{row:?}") };
+        // Searches and races are run in `rows.rs`, patterns below.
+        if ["multi", "race"].contains(&class.as_str()) && !["P103", "P108"].contains(&id.as_str()) || id == "P67" {
+            continue;
+        }
+        let (lab, mut inputs) = path_lab(id);
+        if inputs.is_empty() {
+            inputs.push(input.replace("/WS", &lab.place.root.display().to_string()));
+        }
+        let mut wanted = [read.clone(), edit.clone(), plan.clone()];
+        if id == "P40" && !Path::new(&inputs[0]).exists() {
+            // This volume tells letters apart, so the other spelling is another place.
+            wanted = ["refuse".into(), "ask".into(), "deny".into()];
+        }
+        rows.push(Row { id: id.clone(), lab, inputs, wanted, also: also.clone() });
+    }
+    for row in records(include_str!("../../editor-tests/data/path_cases_more.csv")) {
+        let [id, class, input, wanted @ .., _] = row.as_slice() else { panic!("{row:?}") };
+        if class == "multi" {
+            continue;
+        }
+        let lab = Lab::with_more();
+        let input: String = serde_json::from_str(input).unwrap();
+        let inputs = vec![input.replace("/WS", &lab.place.root.display().to_string())];
+        let wanted = [wanted[0].clone(), wanted[1].clone(), wanted[2].clone()];
+        rows.push(Row { id: id.clone(), lab, inputs, wanted, also: String::new() });
+    }
+    rows
+}
+
+#[tokio::test]
+async fn tools_and_checker_are_one_gate() {
+    let (mut wrong, mut seen) = (vec![], 0);
+    for Row { id, lab, inputs, wanted, also } in rows() {
+        seen += 1;
+        for (agent, which) in [("build", 0), ("plan", 2)] {
+            let policy = policy(&lab, agent, &json!({}));
+            for path in &inputs {
+                let mut apart = vec![];
+                let got = doors(&policy, path, &mut apart).await;
+                wrong.extend(apart.into_iter().map(|what| format!("{id} {agent} {what}")));
+                let mut expect = |use_of: &str, got: &str, want: &str| {
+                    if want != "—" && got != want && (also.is_empty() || got != also) {
+                        wrong.push(format!("{id} {agent} {use_of} {path:?}: {got}, wanted {want}"));
+                    }
+                };
+                if which == 0 {
+                    expect("read", &got[0], &wanted[0]);
+                    expect("edit", &got[1], &wanted[1]);
+                } else {
+                    expect("edit", &got[1], &wanted[2]);
+                }
+            }
+        }
+    }
+    assert!(seen >= 125, "{seen}");
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Every alternative of a pattern is judged where it leads.
+#[tokio::test]
+async fn patterns_are_judged_where_they_lead() {
+    let mut rows: Vec<(String, String, String)> = vec![];
+    for row in records(include_str!("../../editor-tests/data/path_cases.csv")) {
+        if ["P100", "P101"].contains(&row[0].as_str()) {
+            let pattern = row[2].trim_start_matches("glob ").trim_matches('"').to_owned();
+            rows.push((row[0].clone(), pattern, row[4].clone()));
+        }
+    }
+    for row in records(include_str!("../../editor-tests/data/path_cases_more.csv")) {
+        if row[1] == "multi" {
+            rows.push((row[0].clone(), serde_json::from_str(&row[2]).unwrap(), row[3].clone()));
+        }
+    }
+    assert!(rows.len() >= 9);
+    let lab = Lab::new();
+    let policy = policy(&lab, "build", &json!({}));
+    for (id, pattern, wanted) in rows {
+        let pattern = pattern.replace("/WS", &lab.place.root.display().to_string());
+        let got = prepared(&erase(glob::Glob), json!({"pattern": pattern}), &context_in(policy.clone())).await;
+        assert_eq!(got, wanted, "{id} {pattern}");
+    }
+}
+
+/// One outside path of five: the strictest of all counts, before anything is written.
+#[tokio::test]
+async fn p104_a_patch_is_judged_by_its_strictest_file() {
+    let (lab, inputs) = path_lab("P104");
+    for (agent, wanted) in [("build", "ask"), ("plan", "deny")] {
+        let context = context_in(policy(&lab, agent, &json!({})));
+        let open = Context { policy: Arc::new(policy(&lab, "build", &json!({}))), ..context.clone() };
+        let mut sections = String::new();
+        for path in &inputs {
+            if let Ok(prepared) = erase(read::Read).prepare(json!({"filePath": path}), &open).await {
+                (prepared.run)(open.clone()).await.ok();
+            }
+            sections.push_str(&format!("*** Add File: {path}\n+x\n"));
+        }
+        let patch = json!({"patchText": format!("*** Begin Patch\n{sections}*** End Patch")});
+        assert_eq!(prepared(&erase(apply_patch::ApplyPatch), patch, &context).await, wanted, "{agent}");
+        assert_eq!(std::fs::read(lab.place.root.join("a.txt")).unwrap(), b"alpha\n");
+    }
+}
+
+/// A hard floor under every set of rules, and what opens it: a rule that names a secret does, for
+/// reading; nothing does for what decides what runs.
+#[tokio::test]
+async fn what_opens_a_floor() {
+    let table = [
+        (json!({"*": "allow"}), "read", "id_rsa", "ask"),
+        (json!({"*": "allow"}), "write", ".git/hooks/pre-commit", "ask"),
+        (json!({"read": {"*": "allow", "id_rsa": "allow"}}), "read", "id_rsa", "allow"),
+        (json!({"read": {"*.pem": "deny"}}), "read", "k.pem", "deny"),
+        (json!({"edit": {"*": "allow", ".git/hooks/*": "allow"}}), "write", ".git/hooks/pre-commit", "ask"),
+        (json!({"edit": {".claude/*": "deny"}}), "write", ".claude/settings.json", "deny"),
+        (json!({"edit": {"AGENTS.md": "allow"}}), "apply_patch", "AGENTS.md", "ask"),
+        (json!({"edit": "deny"}), "multiedit", ".vscode/tasks.json", "deny"),
+        (json!({"read": {"a.txt": "deny"}}), "grep", "a.txt", "deny"),
+        (json!({"read": {"a.txt": "ask"}}), "grep", "a.txt", "ask"),
+        (json!({"*": "allow"}), "grep", ".env", "ask"),
+        (json!({"grep": "deny"}), "grep", "a.txt", "deny"),
+    ];
+    for (rules, tool, path, wanted) in table {
+        let lab = Lab::new();
+        let policy = policy(&lab, "build", &json!({"permission": rules}));
+        let mut apart = vec![];
+        doors(&policy, path, &mut apart).await;
+        assert!(apart.is_empty(), "{apart:?}");
+        let got = checked(&policy, &json!({"permission": tool, "path": path, "pattern": "x"}));
+        assert_eq!(got, wanted, "{rules} {tool} {path}");
+    }
+}
+
+/// A link with a telling name is as telling as what it leads to, and a git directory may have any name.
+#[tokio::test]
+async fn links_and_git_directories_of_other_names() {
+    let lab = Lab::new();
+    let root = &lab.place.root;
+    std::os::unix::fs::symlink("../../script.sh", root.join(".git/hooks/post-merge")).unwrap();
+    std::fs::create_dir_all(root.join("meta/objects")).unwrap();
+    std::fs::write(root.join("meta/HEAD"), "ref: refs/heads/main\n").unwrap();
+    std::fs::hard_link(root.join("a.txt"), root.join("src/second")).unwrap();
+    let policy = policy(&lab, "build", &json!({}));
+    let table = [
+        (".git/hooks/post-merge", "ask"),
+        ("script.sh", "allow"),
+        ("meta/config", "ask"),
+        ("meta/hooks/pre-push", "ask"),
+        ("meta/notes", "allow"),
+        ("src/second", "ask"),
+        ("src/a\u{200b}b", "ask"),
+        (".git/modules/m/config", "ask"),
+        (".cursor/rules/x.mdc", "ask"),
+        (".g\u{200c}it/config", "ask"),
+        (".env:x", "ask"),
+    ];
+    for (path, wanted) in table {
+        let mut apart = vec![];
+        let [_, edit] = doors(&policy, path, &mut apart).await;
+        assert_eq!((edit.as_str(), apart), (wanted, vec![]), "{path}");
+    }
+}
