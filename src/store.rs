@@ -299,6 +299,11 @@ pub enum Error {
         /// The limit.
         files: u64,
     },
+    /// Somebody removed the file, or put another in its place, while it was open here.
+    #[error(
+        "the session's file was removed or replaced while it was in use: what was said before is lost with it, and what comes from now on is kept: {0}"
+    )]
+    Removed(String),
     /// It could not be written: a full disk, a read-only directory.
     #[error("the session could not be saved: {0}")]
     Unwritable(String),

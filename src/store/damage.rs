@@ -164,19 +164,36 @@ async fn a_file_that_is_gone_or_cut_is_told_of_once() {
 
 #[tokio::test]
 async fn a_file_that_is_removed_while_it_is_in_use_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    three(dir.path()).await;
-    let id = SessionId::new("ses_00000001");
-    let store = Store::start(dir.path());
-    let record = store.load(&id).await.unwrap().record;
-    fs::remove_file(session::path(dir.path(), &id)).unwrap();
-    write(&store, &record, &[message("more", &["y"])]).await;
-    let flushed = store.flush(&id).await;
-    assert!(matches!(&flushed, Err(Error::Unwritable(why)) if why.contains("removed")), "{flushed:?}");
-    // What comes from now on is kept.
-    store.flush(&id).await.unwrap();
-    store.stop().await;
-    assert_eq!(Store::start(dir.path()).load(&id).await.unwrap().messages.len(), 1);
+    // Whether the flush comes with what is written, after it, or with nothing new since the last one.
+    for (before, apart, after) in [(false, false, true), (false, true, true), (true, false, true), (true, false, false)]
+    {
+        let case = format!("written before: {before}, flushed apart: {apart}, written after: {after}");
+        let dir = tempfile::tempdir().unwrap();
+        three(dir.path()).await;
+        let id = SessionId::new("ses_00000001");
+        let store = Store::start(dir.path());
+        let record = store.load(&id).await.unwrap().record;
+        if before {
+            write(&store, &record, &[message("lost", &["x"])]).await;
+            store.handed_over(&id).await;
+        }
+        fs::remove_file(session::path(dir.path(), &id)).unwrap();
+        if after {
+            write(&store, &record, &[message("more", &["y"])]).await;
+        }
+        if apart {
+            store.handed_over(&id).await;
+        }
+        let flushed = store.flush(&id).await;
+        assert!(matches!(&flushed, Err(Error::Removed(_))), "{case}: {flushed:?}");
+        // Said once; what comes from now on is kept.
+        store.flush(&id).await.unwrap();
+        write(&store, &record, &[message("later", &["z"])]).await;
+        store.flush(&id).await.unwrap();
+        store.stop().await;
+        let kept = Store::start(dir.path()).load(&id).await.unwrap().messages;
+        assert_eq!(kept.len(), 1 + usize::from(after), "{case}");
+    }
 }
 
 #[tokio::test]

@@ -97,12 +97,9 @@ impl File {
         if entries.is_empty() && !(flush && self.unflushed) {
             return Ok(None);
         }
-        if flush && self.identity.is_some() && identity(&self.path) != self.identity {
+        if self.identity.is_some() && identity(&self.path) != self.identity {
             // The system would take everything, and keep it until we close the file.
-            return Err(Error::Unwritable(format!(
-                "its file was removed or replaced while it was in use, and what was said before is lost with it: {}",
-                self.path.display()
-            )));
+            return Err(Error::Removed(self.path.display().to_string()));
         }
         let written = self.transaction(entries, flush);
         let back = if flush { self.db.execute_batch("PRAGMA synchronous = NORMAL") } else { Ok(()) };

@@ -305,7 +305,9 @@ impl Thread {
     fn settle(&mut self, what: What, written: Result<(), Error>) {
         if !what.flushes.is_empty() {
             let failed = match (self.failed.remove(&what.session), written) {
-                // A failure that was made good in the end is none.
+                // What went with a file is not made good by another one.
+                (Some(e @ Error::Removed(_)), _) => Err(e),
+                // Any other failure that was made good in the end is none.
                 (_, Ok(())) | (None, _) => Ok(()),
                 (Some(e), Err(_)) => Err(e),
             };
