@@ -540,7 +540,7 @@ fn orphans() {
         }
         talk.editor.finish();
         // A killed agent can end nothing itself: the system ends the command it started, which takes a
-        // moment. What that had started lives on, as the README says.
+        // moment. What that had started lives on, as SECURITY.md says.
         let left = || {
             let mut left = project.leftovers();
             left.retain(|command| way != "KILL" || command.contains("--noprofile"));

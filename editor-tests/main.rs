@@ -1,4 +1,4 @@
-//! adjutant seen from outside: everything the README promises, through stdin and stdout of the real
+//! adjutant seen from outside: everything its pages promise, through stdin and stdout of the real
 //! binary, with a pretended provider over real HTTP.
 //!
 //! Every page `editor-tests/*/*.md` is one test; so is every group of rows of the wire cases.

@@ -187,6 +187,21 @@ pub fn main() -> ExitCode {
     code
 }
 
+/// Whether this is a command line of ours, as far as it goes; `words` begin with the name of the program.
+///
+/// # Errors
+/// What is wrong with it, in one line.
+#[cfg(test)]
+pub(crate) fn understands(words: &[String]) -> Result<(), String> {
+    use clap::error::ErrorKind::MissingRequiredArgument;
+    match Cli::try_parse_from(words) {
+        Err(e) if e.exit_code() != 0 && e.kind() != MissingRequiredArgument => {
+            Err(e.to_string().lines().next().unwrap_or_default().to_owned())
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
 /// Without `interrupt` a Ctrl-C is somebody else's business.
 async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {

@@ -1,6 +1,8 @@
 //! The rules of this house, as tests. What a reader may rely on everywhere is checked here, so that
 //! nobody has to remember it.
 
+mod pages;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -292,22 +294,4 @@ fn imports_are_read_as_they_are_written() {
     let text = "use crate::{id::{X, Y}, text,\n  event::Z,\n};\n// crate::cli\nlet x = crate::model::Y;\n/// [`crate::session`]\n";
     let names: Vec<_> = named(text).into_iter().map(|(line, name)| format!("{line} {name}")).collect();
     assert_eq!(names, ["1 id", "1 text", "1 event", "5 model"]);
-}
-
-/// The README's table of settings says what the declarations say. `BLESS=1` writes it.
-#[test]
-#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
-fn the_readme_lists_every_setting() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-    let text = fs::read_to_string(readme).unwrap();
-    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
-    let (mark, rest) = rest.split_once("-->\n").unwrap();
-    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
-    let table = crate::config::table();
-    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(readme, wanted).unwrap();
-    } else {
-        assert_eq!(text, wanted, "run again with BLESS=1");
-    }
 }

@@ -177,7 +177,7 @@ pub enum Support {
 }
 
 /// Every method of ACP v1 with its direction (true: the editor calls us) and our support. The
-/// table in the README is written from this list.
+/// table in `protocol/README.md` is written from this list.
 pub const METHODS: &[(&str, bool, Support)] = &[
     ("initialize", true, Support::Served),
     ("authenticate", true, Support::Served),
@@ -215,11 +215,11 @@ pub const METHODS: &[(&str, bool, Support)] = &[
 mod tests {
     use super::*;
 
-    /// The README's table says what the list says. `BLESS=1` writes it.
+    /// The table of this crate's README says what the list says. `BLESS=1` writes it.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
-    fn the_readme_tells_the_truth() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+    fn every_method_is_listed() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
         let text = std::fs::read_to_string(readme).unwrap();
         let (before, rest) = text.split_once("<!-- acp:begin").unwrap();
         let (mark, rest) = rest.split_once("-->\n").unwrap();

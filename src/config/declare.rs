@@ -1,5 +1,5 @@
-//! What `config/file.rs` declares, as data: the JSON Schema for editors, the rows of the README's
-//! table, and the check of a tree against it. A value that does not fit is taken out and told of,
+//! What `config/file.rs` declares, as data: the JSON Schema for editors, the rows of the table in this
+//! folder's README, and the check of a tree against it. A value that does not fit is taken out and told of,
 //! so one wrong key costs that key and no more.
 
 use schemars::generate::SchemaSettings;
@@ -18,7 +18,7 @@ pub fn schema() -> Json {
     schema.to_value()
 }
 
-/// One key of a settings file, for the README.
+/// One key of a settings file, for the table in this folder's README.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The way to it: `compaction.auto`, `agent.<name>.model`.
@@ -37,7 +37,7 @@ pub fn rows() -> Vec<Row> {
     rows
 }
 
-/// The table for the README.
+/// The table in this folder's README.
 pub fn table() -> String {
     let mut table = String::from("| Key | Value | Meaning |\n| --- | --- | --- |\n");
     for row in rows() {

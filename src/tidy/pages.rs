@@ -1,0 +1,237 @@
+//! What the pages at the doors promise: that the first one is short, that every link leads somewhere,
+//! that every command they name exists, and that the table of settings is the one that is declared.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest README, in bytes. What is more belongs to the `README.md` of a folder.
+const LONGEST: usize = 10_000;
+
+/// Folders whose pages are material for tests and models, not pages about adjutant.
+const MATERIAL: &[&str] = &["editor-tests/fixtures", "prompts"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Markdown file of the repository, its path relative to the root.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let short = path.strip_prefix(root()).unwrap().to_owned();
+            if path.is_dir() {
+                let skipped = ["target", ".git", "node_modules", "corpus"].iter().any(|skipped| name == *skipped);
+                if !skipped && !MATERIAL.iter().any(|material| short == Path::new(material)) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push((short, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() > 100, "the pages are not where they should be");
+    found
+}
+
+/// The lines outside fenced blocks, and those inside, with the language of their block.
+fn split(text: &str) -> (Vec<&str>, Vec<(&str, &str)>) {
+    let (mut prose, mut fenced) = (Vec::new(), Vec::new());
+    let mut language = None;
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), language) {
+            (Some(_), Some(_)) => language = None,
+            (Some(name), None) => language = Some(name.trim()),
+            (None, Some(language)) => fenced.push((language, line)),
+            (None, None) => prose.push(line),
+        }
+    }
+    (prose, fenced)
+}
+
+/// The code spans of a line, without their backticks, and the line without them.
+fn spans(line: &str) -> (Vec<&str>, String) {
+    let (mut spans, mut rest, mut plain) = (Vec::new(), line, String::new());
+    while let Some(at) = rest.find('`') {
+        let marks = rest[at..].bytes().take_while(|byte| *byte == b'`').count();
+        let (before, after) = (&rest[..at], &rest[at + marks..]);
+        let Some(end) = after.find(&rest[at..at + marks]) else { break };
+        plain.push_str(before);
+        spans.push(after[..end].trim());
+        rest = &after[end + marks..];
+    }
+    plain.push_str(rest);
+    (spans, plain)
+}
+
+/// What a heading is called in an address, as GitHub does it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+fn has_anchor(text: &str, wanted: &str) -> bool {
+    let (prose, _) = split(text);
+    let headings = prose.iter().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#'));
+    headings.map(anchor).any(|anchor| anchor == wanted)
+}
+
+/// What a link leads to, if it lies in the repository: `](path)`, `](path#heading)`, `](#heading)`.
+fn links(line: &str) -> Vec<String> {
+    let (_, plain) = spans(line);
+    let starts = plain.match_indices("](").map(|(at, mark)| at + mark.len());
+    let targets = starts.filter_map(|at| plain[at..].split_once(')').map(|(target, _)| target.to_owned()));
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
+}
+
+#[test]
+fn the_readme_is_short() {
+    let bytes = fs::read(root().join("README.md")).unwrap().len();
+    assert!(bytes < LONGEST, "README.md has {bytes} bytes; {LONGEST} are allowed");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for (page, text) in pages() {
+        for link in split(&text).0.iter().flat_map(|line| links(line)) {
+            let (path, heading) = link.split_once('#').map_or((link.as_str(), None), |(path, h)| (path, Some(h)));
+            let target = if path.is_empty() { page.clone() } else { page.with_file_name("").join(path) };
+            let target = root().join(target);
+            let found = target.exists()
+                && heading
+                    .is_none_or(|heading| fs::read_to_string(&target).is_ok_and(|text| has_anchor(&text, heading)));
+            if !found {
+                wrong.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}
+
+/// Paragraphs, rows and items of lists, each as one line.
+fn units(text: &str) -> Vec<String> {
+    let mut units: Vec<String> = Vec::new();
+    let mut open = false;
+    for line in split(text).0 {
+        let start = line.trim_start();
+        let item = start.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+        let begins = item || start.starts_with(['|', '-', '#']) || start.starts_with("**");
+        match units.last_mut().filter(|_| open && !begins) {
+            Some(unit) => *unit = format!("{unit} {start}"),
+            None => units.push(start.to_owned()),
+        }
+        open = !start.is_empty();
+    }
+    units
+}
+
+/// A path in backticks exists, and a function (`name()`) is in a source file that the same paragraph names.
+/// `x` stands for a name that is to be chosen.
+#[test]
+fn every_file_and_function_that_is_named_exists() {
+    let (mut wrong, mut paths, mut functions) = (Vec::new(), 0, 0);
+    let ours = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
+    for (page, text) in pages().into_iter().filter(|(page, _)| ours(page) && !page.ends_with("CHANGELOG.md")) {
+        for unit in units(&text) {
+            let (spans, _) = spans(&unit);
+            let folders = ["src/", "protocol/", "prompts/", "editor-tests/", ".ci/", ".github/"];
+            let is_path = |span: &&&str| folders.iter().any(|folder| span.starts_with(folder));
+            let named = spans.iter().filter(is_path).filter(|span| !span.contains(['*', '<', '…', ' ', '{']));
+            let named: Vec<&Path> = named.map(|span| Path::new(*span)).collect();
+            let named = named.into_iter().filter(|path| path.file_stem().is_some_and(|stem| stem != "x"));
+            let mut sources = String::new();
+            for path in named {
+                paths += 1;
+                match root().join(path) {
+                    path if path.is_file() => sources.push_str(&fs::read_to_string(path).unwrap_or_default()),
+                    path if path.is_dir() => {}
+                    _ => wrong.push(format!("{}: {}", page.display(), path.display())),
+                }
+            }
+            for name in spans.iter().filter_map(|span| span.strip_suffix("()")).filter(|_| !sources.is_empty()) {
+                functions += 1;
+                let name = format!("fn {}", name.rsplit("::").next().unwrap_or(name));
+                if !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name}<")) {
+                    wrong.push(format!("{}: {name}() in {unit}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
+    assert!(paths > 100 && functions > 30, "{paths} {functions}");
+}
+
+/// Transcripts run the commands they name; all other pages only name them.
+#[test]
+fn every_command_that_is_named_exists() {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    let told = |page: &Path| !page.starts_with("editor-tests") || page.ends_with("README.md");
+    for (page, text) in pages().into_iter().filter(|(page, _)| told(page)) {
+        let (prose, fenced) = split(&text);
+        let shell = fenced.iter().filter(|(language, _)| *language == "sh").map(|(_, line)| line.trim());
+        let named = prose.iter().flat_map(|line| spans(line).0).chain(shell);
+        for line in named.filter(|line| *line == "adjutant" || line.starts_with("adjutant ")) {
+            count += 1;
+            if let Err(why) = crate::cli::understands(&words(line)) {
+                wrong.push(format!("{}: `{line}`: {why}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "commands that do not exist:\n{}", wrong.join("\n"));
+    assert!(count > 20, "{count}");
+}
+
+/// The words of a command line as a shell would hand them over, as far as pages need it: quotes, and
+/// the `\|` of a table.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split(" #").next().unwrap_or_default().replace("\\|", "|");
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in line.chars() {
+        match (letter, quote) {
+            (letter, Some(mark)) if letter == mark => quote = None,
+            ('"' | '\'', None) => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (' ', None) => words.extend(word.take()),
+            (letter, _) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[test]
+fn pages_are_read_as_they_are_written() {
+    let line = "see `a](b)`, [c](d.md#e-f) and [g](https://h), [i](#j) ``k`l``";
+    assert_eq!(links(line), ["d.md#e-f", "#j"]);
+    assert_eq!(spans(line).0, ["a](b)", "k`l"]);
+    assert_eq!(anchor(" Who may wait for what"), "who-may-wait-for-what");
+    assert!(has_anchor("```\n# no\n```\n## A `b`, c\n", "a-b-c") && !has_anchor("```\n# no\n```\n", "no"));
+    assert_eq!(words("adjutant x 'git log \\| sh' \"a b\"  --c # d"), ["adjutant", "x", "git log | sh", "a b", "--c"]);
+    assert!(crate::cli::understands(&words("adjutant sessions export ID --format html")).is_ok());
+    assert!(crate::cli::understands(&words("adjutant sessions exprot ID")).is_err());
+    assert!(crate::cli::understands(&words("adjutant run --no-such x")).is_err());
+}
+
+/// The table of settings in `src/config/README.md` says what the declarations say. `BLESS=1` writes it.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
+fn every_setting_is_listed() {
+    let page = root().join("src/config/README.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text.split_once("<!-- config:begin").unwrap();
+    let (mark, rest) = rest.split_once("-->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- config:end -->").unwrap();
+    let table = crate::config::table();
+    let wanted = format!("{before}<!-- config:begin{mark}-->\n{table}<!-- config:end -->{after}");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(page, wanted).unwrap();
+    } else {
+        assert_eq!(text, wanted, "run again with BLESS=1");
+    }
+}
