@@ -85,14 +85,14 @@ pub(crate) struct File {
     pub environment: Option<Variables>,
     /// What the web is to the agents.
     pub webfetch: Option<Webfetch>,
-    /// Formatters that run after an edit: true for the usual ones, or by name.
+    /// Formatters to run after an edit: true for the usual ones, or by name. None is run yet.
     pub formatter: Option<Tools<Formatter>>,
-    /// Language servers: true for the usual ones, or by name.
+    /// Language servers: true for the usual ones, or by name. None is started yet.
     pub lsp: Option<Tools<LanguageServer>>,
     /// Paths that a file watcher leaves out.
     #[schemars(extend("x-status" = "no effect: adjutant needs no file watcher"))]
     pub watcher: Option<Watcher>,
-    /// How much is logged. The environment variable `ADJUTANT_LOG` says more exactly what.
+    /// How much is logged. Not read yet: the environment variable `ADJUTANT_LOG` says what.
     #[serde(rename = "logLevel")]
     pub log_level: Option<LogLevel>,
     /// Your name, as OpenCode shows it.
@@ -459,7 +459,7 @@ pub(crate) struct ModelProvider {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Mcp {
-    /// `local` starts a program, `remote` calls an address.
+    /// `local` starts a program; `remote` calls an address, which is not supported yet.
     #[serde(rename = "type")]
     pub kind: Option<McpKind>,
     /// The program and its arguments.
@@ -558,7 +558,7 @@ pub(crate) enum Reference {
 pub(crate) struct ReferenceEntry {
     /// The directory.
     pub path: Option<String>,
-    /// The repository's address.
+    /// The repository's address. It is not fetched yet.
     pub git: Option<String>,
     /// What it is good for; one without a description is not listed in the prompt.
     pub description: Option<String>,
@@ -588,7 +588,7 @@ pub(crate) struct Image {
     /// In pixels.
     #[schemars(extend("x-status" = "later: images are sent as they are"))]
     pub max_height: Option<u32>,
-    /// The largest that is sent.
+    /// The largest that is sent. Not read yet.
     pub max_base64_bytes: Option<u64>,
 }
 
