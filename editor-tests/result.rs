@@ -102,7 +102,7 @@ call structured_output {"result":[80,443]}
     let table = [
         ("text: It is\nfinish length", 3, "shape.json: the model's answer hit the limit of output tokens"),
         ("finish content_filter", 3, "shape.json: the model refused to answer"),
-        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json, because of a no"),
+        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json: something was not permitted"),
     ];
     for (script, code, words) in table {
         let output = run(object, script, &["--deny"]);

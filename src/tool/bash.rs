@@ -499,36 +499,12 @@ mod tests {
         stage.write("sub/f", "");
         let context = stage.context();
         let table = [
-            (
-                json!({"command": "echo a; echo b >&2; echo c"}),
-                "a\nb\nc\n\nExit code: 0",
-                json!(0),
-            ),
-            (
-                json!({"command": "exit 3"}),
-                "(no output)\n\nExit code: 3",
-                json!(3),
-            ),
-            (
-                json!({"command": "kill -9 $$"}),
-                "(no output)\n\nEnded by SIGKILL",
-                json!(null),
-            ),
-            (
-                json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
-                "f\n\nExit code: 0",
-                json!(0),
-            ),
-            (
-                json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}),
-                "cat 0 dumb\n\nExit code: 0",
-                json!(0),
-            ),
-            (
-                json!({"command": "printf '\\xff\\xc3'"}),
-                "\u{fffd}\u{fffd}\n\nExit code: 0",
-                json!(0),
-            ),
+            (json!({"command": "echo a; echo b >&2; echo c"}), "a\nb\nc\n\nExit code: 0", json!(0)),
+            (json!({"command": "exit 3"}), "(no output)\n\nExit code: 3", json!(3)),
+            (json!({"command": "kill -9 $$"}), "(no output)\n\nEnded by SIGKILL", json!(null)),
+            (json!({"command": "ls", "workdir": "sub", "description": "Lists"}), "f\n\nExit code: 0", json!(0)),
+            (json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}), "cat 0 dumb\n\nExit code: 0", json!(0)),
+            (json!({"command": "printf '\\xff\\xc3'"}), "\u{fffd}\u{fffd}\n\nExit code: 0", json!(0)),
             (json!({"command": ": < /dev/tty || echo none"}), "none\n", json!(0)),
         ];
         for (input, text, exit) in table {
@@ -582,9 +558,7 @@ mod tests {
         let input = json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
         let output = bash(&context, input).await.unwrap();
         assert!(
-            said(&output).starts_with(
-                "so far\n\nThe command was terminated after exceeding its timeout of 200 ms."
-            ),
+            said(&output).starts_with("so far\n\nThe command was terminated after exceeding its timeout of 200 ms."),
             "{}",
             said(&output)
         );

@@ -100,7 +100,9 @@ impl Project {
             "bash" => {
                 let command = text("command").ok_or("no command")?;
                 let code = u8::from(command == "false");
-                Ok(format!("ran: {command}\n\n<system-reminder mark=\"abc123\">\nExit code: {code}\n</system-reminder>"))
+                Ok(format!(
+                    "ran: {command}\n\n<system-reminder mark=\"abc123\">\nExit code: {code}\n</system-reminder>"
+                ))
             }
             "todowrite" => Ok(input["todos"].to_string()),
             other => Err(format!("no tool {other}")),
