@@ -229,7 +229,7 @@ fn a_server_and_its_client() -> Task {
 /// A file that is too long for one answer.
 fn a_write_that_was_cut_off() -> Task {
     let whole: String = (0..40).map(|n| format!("line {n}\n")).collect();
-    let (first, second) = whole.split_at(whole.len() / 2);
+    let (first, second) = whole.split_at(whole.find("line 20").unwrap());
     let cut = format!("raw data: {}\nfinish length", {
         let arguments = format!("{{\"filePath\":\"long.txt\",\"content\":\"{}", first.replace('\n', "\\n"));
         let call = json!({"index": 0, "id": "cut-1", "type": "function", "function": {"name": "write", "arguments": arguments}});
