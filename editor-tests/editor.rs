@@ -51,7 +51,9 @@ pub struct Editor {
 impl Editor {
     /// Starts `adjutant acp` in the project.
     pub fn start(project: &Project) -> Self {
-        let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+        // Figures of an earlier build are taken in the same run.
+        let binary = std::env::var_os("ADJUTANT_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_adjutant").into());
+        let mut command = project.command(binary);
         command.arg("acp").current_dir(project.cwd());
         Self::run(command)
     }

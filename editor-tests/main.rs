@@ -18,6 +18,7 @@ mod conversations;
 mod editor;
 mod faults;
 mod files;
+mod hands;
 mod history;
 mod laws;
 mod marathon;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         ("shown/", &shown::ALL),
         ("waits/", &waits::ALL),
     ];
+    trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));
     for (kind, tests) in written {
         trials.extend(tests.iter().map(|(name, run)| test(format!("{kind}{name}"), *run)));
     }

@@ -181,9 +181,13 @@ struct Shared {
     changed: Condvar,
 }
 
+/// What makes an answer of a request.
+type Mind = Box<dyn FnMut(&Value) -> Vec<Answer> + Send>;
+
 #[derive(Default)]
 struct State {
     script: VecDeque<Answer>,
+    mind: Option<Mind>,
     answered: usize,
     /// `messages` and `tools` of every request that was no side call.
     requests: Vec<(Vec<Value>, Value)>,
@@ -224,6 +228,13 @@ impl Model {
             }
         });
         Self { address, shared }
+    }
+
+    /// A provider whose answers are made when it is asked, from the request.
+    pub fn with_a_mind(mind: impl FnMut(&Value) -> Vec<Answer> + Send + 'static) -> Self {
+        let model = Self::start(Vec::new());
+        model.shared.lock().mind = Some(Box::new(mind));
+        model
     }
 
     /// The same, but it does not look at what it is asked: for what is too long to be compared.
@@ -342,6 +353,10 @@ fn serve(shared: &Shared, stream: &TcpStream, came: Instant) -> std::io::Result<
     }
     let (answer, number) = {
         let mut state = shared.lock();
+        if let Some(mut mind) = state.mind.take() {
+            state.script.extend(mind(&body));
+            state.mind = Some(mind);
+        }
         let named = |answer: &Answer| answer.conversation.is_some() && meant(answer);
         let at = state.script.iter().position(named).or_else(|| state.script.iter().position(meant));
         if at.and_then(|at| state.script.get(at)).is_some_and(|answer| answer.anew) {

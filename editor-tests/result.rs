@@ -100,9 +100,13 @@ call structured_output {"result":[80,443]}
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), json!([80, 443]));
     let object = r#"{"type":"object"}"#;
     let table = [
-        ("text: It is\nfinish length", 3, "shape.json: the model's answer hit the limit of output tokens"),
+        (
+            "text: It is\nfinish length\n---\ntext: on\nfinish length\n---\ntext: and on\nfinish length",
+            3,
+            "shape.json: the model's answers were cut off at its output limit",
+        ),
         ("finish content_filter", 3, "shape.json: the model refused to answer"),
-        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json, because of a no"),
+        (r#"call read {"filePath":"/etc/hostname"}"#, 5, "shape.json: something was not permitted"),
     ];
     for (script, code, words) in table {
         let output = run(object, script, &["--deny"]);

@@ -104,6 +104,7 @@ pub fn reminder(name: &str) -> &'static str {
         "mention" => include_str!("../prompts/reminder/mention.md"),
         "subtask" => include_str!("../prompts/reminder/subtask.md"),
         "structured" => include_str!("../prompts/reminder/structured.md"),
+        "cut-off" => include_str!("../prompts/reminder/cut-off.md"),
         "summary" => include_str!("../prompts/reminder/summary.md"),
         "todos" => include_str!("../prompts/reminder/todos.md"),
         "background" => include_str!("../prompts/reminder/background.md"),

@@ -35,6 +35,7 @@ use crate::channel::Sender;
 use crate::environment::Timestamp;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::message::{FileChange, Message, ModelRef, Part, Todo};
+use crate::text::mark::Mark;
 
 pub use copy::{forked, renamed};
 pub use lock::Holder;
@@ -60,6 +61,9 @@ pub struct Record {
     pub created: Timestamp,
     /// When it was last used.
     pub updated: Timestamp,
+    /// What adjutant's notes to its models carry.
+    #[serde(default)]
+    pub mark: Mark,
     /// The session that delegated to it.
     #[serde(default)]
     pub parent: Option<SessionId>,
@@ -136,6 +140,7 @@ impl Record {
             titled: Titled::default(),
             created: now,
             updated: now,
+            mark: Mark::default(),
             parent: None,
             depth: 0,
             denied: Vec::new(),

@@ -74,6 +74,7 @@ use crate::event::{CallUpdate, Errands, Event, Facts, Kind, Location, Outlet, Re
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File};
 use crate::permission::{Need, Policy};
+use crate::text::mark::Mark;
 use crate::worktree::Worktree;
 
 /// What one tool looks like, typed.
@@ -123,6 +124,8 @@ pub struct Description {
 pub struct Context {
     /// The session.
     pub session: SessionId,
+    /// What notes to the model carry.
+    pub mark: Mark,
     /// The call.
     pub call: CallId,
     /// What becomes known of it while it runs.
@@ -175,8 +178,12 @@ pub struct Files {
 pub struct Output {
     /// For people; empty keeps the one from `describe`.
     pub title: String,
-    /// For the model. Cut by `truncate.rs` unless `cut` says that it is short already.
+    /// For the model: data, whoever it comes from. Cut by `truncate.rs` unless `cut` says that it is short
+    /// already.
     pub text: String,
+    /// What adjutant itself has to say about it to the model, as an exit code: `truncate.rs` puts it below
+    /// the text as a note, which nothing in the text can pretend to be.
+    pub note: String,
     /// For people, where it should differ from `text` (no line numbers, no tags).
     pub display: Option<String>,
     /// The tool has cut its output itself.

@@ -52,6 +52,7 @@ use crate::permission::grants::Grants;
 use crate::skill::Skills;
 use crate::snapshot::Tracker;
 use crate::system::Surroundings;
+use crate::text::mark::Mark;
 use crate::tool;
 use crate::worktree::Worktree;
 
@@ -117,6 +118,8 @@ pub struct Background {
 pub struct Scope {
     /// The session.
     pub session: SessionId,
+    /// What the notes to its model carry.
+    pub mark: Mark,
     /// The process's surroundings.
     pub environment: Environment,
     /// The session's directory.

@@ -60,12 +60,6 @@ pub(super) struct Args {
     format: Format,
 }
 
-impl Args {
-    fn schema_name(&self) -> String {
-        self.schema.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
-    }
-}
-
 /// The largest prompt and the largest schema, in bytes.
 const LARGEST: u64 = 16 << 20;
 
@@ -191,28 +185,31 @@ async fn converse(
         }
     };
     let response = response.map_err(said)?;
-    if args.schema.is_some() {
-        match of_ours(response.meta.as_ref(), STRUCTURED) {
-            Some(result) if args.format == Format::Text => {
-                client.finish();
-                terminal::json(&format!("{result:#}"));
-                return Ok(0);
-            }
-            Some(_) => return Ok(0),
-            None => {
-                let why = match response.stop_reason {
-                    v1::StopReason::EndTurn if client.rejected.load(Ordering::Relaxed) => ", because of a no",
-                    v1::StopReason::EndTurn => "",
-                    v1::StopReason::MaxTokens => ": the model's answer hit the limit of output tokens",
-                    v1::StopReason::Refusal => ": the model refused to answer",
-                    v1::StopReason::Cancelled => ": it was interrupted",
-                    _ => ": it has reached a limit of its turn",
-                };
-                let none = anyhow!("the run ended without a result that fits {}{why}", args.schema_name());
-                if response.stop_reason == v1::StopReason::EndTurn && why.is_empty() {
-                    return Err(none);
-                }
-                client.screen.aside(&format!("adjutant: {none}"));
+    // Why it ended without the answer that was wanted; none where the model was done.
+    let why = match response.stop_reason {
+        v1::StopReason::EndTurn if client.rejected.load(Ordering::Relaxed) => Some("something was not permitted"),
+        v1::StopReason::EndTurn => None,
+        v1::StopReason::MaxTokens => Some("the model's answers were cut off at its output limit"),
+        v1::StopReason::Refusal => Some("the model refused to answer"),
+        v1::StopReason::Cancelled => Some("it was interrupted"),
+        _ => Some("it has reached a limit of its turn"),
+    };
+    let result = of_ours(response.meta.as_ref(), STRUCTURED);
+    match (result, &args.schema) {
+        (Some(result), Some(_)) if args.format == Format::Text => {
+            client.finish();
+            terminal::json(&format!("{result:#}"));
+            return Ok(0);
+        }
+        (Some(_), Some(_)) => return Ok(0),
+        (None, Some(schema)) => {
+            let none = format!("the run ended without a result that fits {}", schema.display());
+            let Some(why) = why else { return Err(anyhow!(none)) };
+            client.screen.aside(&format!("adjutant: {none}: {why}"));
+        }
+        (_, None) => {
+            if let Some(why) = why.filter(|_| response.stop_reason == v1::StopReason::MaxTokens) {
+                client.screen.aside(&format!("adjutant: the answer is not complete: {why}"));
             }
         }
     }

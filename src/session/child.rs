@@ -154,6 +154,7 @@ impl Task<'_> {
             watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()), steer: false });
         let scope = Scope {
             session: id.clone(),
+            mark: record.mark.clone(),
             choice,
             seen: std::sync::Arc::default(),
             todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),

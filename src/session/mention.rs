@@ -4,6 +4,7 @@
 use crate::agent::Agents;
 use crate::message::{Content, Text};
 use crate::prompts;
+use crate::text::mark::tagged;
 
 /// Adds the subagents that a prompt names, and a note for the model that tells it to use them.
 pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
@@ -27,8 +28,7 @@ pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
     }
     let text = prompts::reminder("mention").replace("{agents}", &names.join(", "));
     content.extend(names.into_iter().map(|name| Content::Agent { name }));
-    let text = format!("<system-reminder>\n{}\n</system-reminder>", text.trim());
-    content.push(Content::Text(Text { text, synthetic: true, ..Text::default() }));
+    content.push(Content::Text(Text { text: tagged(&text), synthetic: true, ..Text::default() }));
     content
 }
 

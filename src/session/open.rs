@@ -391,6 +391,7 @@ impl Shared {
         servers.lay(&base.settings.mcp);
         let scope = Scope {
             session: record.id.clone(),
+            mark: record.mark.clone(),
             environment: environment.clone(),
             cwd: place.cwd,
             roots: place.extra.into(),

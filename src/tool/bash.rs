@@ -311,11 +311,9 @@ fn left(id: &str, words: String, so_far: Option<String>, path: Option<PathBuf>, 
     ];
     let before = so_far.filter(|text| !text.trim().is_empty());
     let before = before.map(|text| format!("{}\n\n", text.trim_end_matches('\n'))).unwrap_or_default();
-    let text = format!(
-        "{before}<shell_metadata>\n{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it.\n</shell_metadata>"
-    );
     Output {
-        text,
+        text: before.clone(),
+        note: format!("{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it."),
         display: Some(format!("{before}{words}")),
         cut: true,
         keep: Keep::Tail,
@@ -354,11 +352,8 @@ fn output(
     sandbox: Option<String>,
 ) -> Output {
     let display = taken.text.clone();
-    let mut text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
-    if let Some(hint) = taken.hint {
-        text = format!("{}\n\n{hint}", text.trim_end_matches('\n'));
-    }
-    let mut notes = Vec::new();
+    let text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
+    let mut notes: Vec<String> = taken.hint.into_iter().collect();
     match (end, exit.code, &exit.signal) {
         (End::Timeout, ..) => notes.push(format!(
             "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout.",
@@ -378,7 +373,8 @@ fn output(
     let path = taken.path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string())));
     let sandbox = sandbox.map(|words| ("sandbox".to_owned(), Value::String(words)));
     Output {
-        text: format!("{}\n\n<shell_metadata>\n{}\n</shell_metadata>", text.trim_end_matches('\n'), notes.join("\n")),
+        text,
+        note: notes.join("\n"),
         display: Some(display),
         cut: true,
         keep: Keep::Tail,
@@ -492,47 +488,28 @@ mod tests {
         (text, pieces, exit)
     }
 
+    /// What the model reads, without the tags of the note.
+    fn said(output: &Output) -> String {
+        format!("{}\n\n{}", output.text.trim_end_matches('\n'), output.note)
+    }
+
     #[tokio::test]
     async fn commands_run() {
         let stage = Stage::new();
         stage.write("sub/f", "");
         let context = stage.context();
         let table = [
-            (
-                json!({"command": "echo a; echo b >&2; echo c"}),
-                "a\nb\nc\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
-                json!(0),
-            ),
-            (
-                json!({"command": "exit 3"}),
-                "(no output)\n\n<shell_metadata>\nExit code: 3\n</shell_metadata>",
-                json!(3),
-            ),
-            (
-                json!({"command": "kill -9 $$"}),
-                "(no output)\n\n<shell_metadata>\nEnded by SIGKILL\n</shell_metadata>",
-                json!(null),
-            ),
-            (
-                json!({"command": "ls", "workdir": "sub", "description": "Lists"}),
-                "f\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
-                json!(0),
-            ),
-            (
-                json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}),
-                "cat 0 dumb\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
-                json!(0),
-            ),
-            (
-                json!({"command": "printf '\\xff\\xc3'"}),
-                "\u{fffd}\u{fffd}\n\n<shell_metadata>\nExit code: 0\n</shell_metadata>",
-                json!(0),
-            ),
+            (json!({"command": "echo a; echo b >&2; echo c"}), "a\nb\nc\n\nExit code: 0", json!(0)),
+            (json!({"command": "exit 3"}), "(no output)\n\nExit code: 3", json!(3)),
+            (json!({"command": "kill -9 $$"}), "(no output)\n\nEnded by SIGKILL", json!(null)),
+            (json!({"command": "ls", "workdir": "sub", "description": "Lists"}), "f\n\nExit code: 0", json!(0)),
+            (json!({"command": "cat; echo $PAGER $GIT_TERMINAL_PROMPT $TERM"}), "cat 0 dumb\n\nExit code: 0", json!(0)),
+            (json!({"command": "printf '\\xff\\xc3'"}), "\u{fffd}\u{fffd}\n\nExit code: 0", json!(0)),
             (json!({"command": ": < /dev/tty || echo none"}), "none\n", json!(0)),
         ];
         for (input, text, exit) in table {
             let output = bash(&context, input.clone()).await.unwrap();
-            assert!(output.text.ends_with(text) || output.text.contains(text), "{input}: {}", output.text);
+            assert!(said(&output).contains(text), "{input}: {}", said(&output));
             assert_eq!(output.metadata["exit"], exit, "{input}");
         }
         for (input, why) in [
@@ -581,11 +558,9 @@ mod tests {
         let input = json!({"command": "trap '' TERM; echo so far; sleep 70 & sleep 71", "timeout": 200});
         let output = bash(&context, input).await.unwrap();
         assert!(
-            output.text.starts_with(
-                "so far\n\n<shell_metadata>\nThe command was terminated after exceeding its timeout of 200 ms."
-            ),
+            said(&output).starts_with("so far\n\nThe command was terminated after exceeding its timeout of 200 ms."),
             "{}",
-            output.text
+            said(&output)
         );
         assert_eq!(output.metadata["exit"], Value::Null);
         assert!(began.elapsed() < Duration::from_millis(3_200), "{:?}", began.elapsed());
@@ -618,13 +593,13 @@ mod tests {
         let output = bash(&context, json!({"command": "sleep 20 & echo done"})).await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert!(
-            output.text.contains("done\n") && output.text.contains("still running in the background"),
+            output.text.contains("done\n") && output.note.contains("still running in the background"),
             "{}",
             output.text
         );
         let began = Instant::now();
         let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"})).await.unwrap();
-        assert!(output.text.starts_with("x\n") && !output.text.contains("background"), "{}", output.text);
+        assert!(output.text.starts_with("x\n") && !output.note.contains("background"), "{}", output.text);
         assert!(began.elapsed() < Duration::from_secs(2));
     }
 

@@ -78,7 +78,8 @@ fn output(id: String, reading: Reading, limits: Limits) -> Output {
         ("exit".to_owned(), code.map_or(Value::Null, Value::from)),
     ]);
     Output {
-        text: format!("{before}{}\n\n<shell_metadata>\n{told}\n</shell_metadata>", shown.trim_end_matches('\n')),
+        text: format!("{before}{shown}"),
+        note: told,
         display: Some(shown),
         cut: true,
         keep: Keep::Tail,

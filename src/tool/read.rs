@@ -138,7 +138,7 @@ async fn instructed(output: &mut Output, place: &Resolved, context: &Context) {
         return;
     }
     let blocks: Vec<String> = found.entries.iter().map(instruction::Entry::block).collect();
-    output.text.push_str(&format!("\n\n<system-reminder>\n{}\n</system-reminder>", blocks.join("\n\n")));
+    output.note = blocks.join("\n\n");
     let paths: Vec<Value> = found.entries.into_iter().map(|entry| entry.source.into()).collect();
     output.metadata.insert(Claims::LOADED.into(), paths.into());
 }

@@ -155,6 +155,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
     let (outlet, up) = Outlet::new();
     let context = Context {
         session: SessionId::new("ses_test"),
+        mark: crate::text::mark::Mark::default(),
         call: CallId::new(format!("call_{}", policy.place.cwd.display())),
         cwd: policy.place.cwd.clone(),
         roots: Arc::new([]),

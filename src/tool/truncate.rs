@@ -118,32 +118,50 @@ pub fn finish(mut output: Output, context: &Context) -> Output {
             (Some(missing), Keep::Tail) => format!("{missing}\n{}", cut.shown),
         });
     }
-    if output.cut {
-        return output;
-    }
-    let cut = cut(&output.text, context.limits, output.keep);
-    let Some(missing) = cut.missing else {
-        return output;
-    };
-    let hint = match keep(&output.text, context) {
-        Ok(path) => {
-            output.metadata.insert("outputPath".into(), Value::String(path.display().to_string()));
-            hint(&path)
-        }
-        Err(e) => format!("The rest could not be kept: {e}."),
-    };
-    output.metadata.insert("truncated".into(), Value::Bool(true));
-    output.text = match output.keep {
-        Keep::Head => format!("{}\n\n{missing}\n\n{hint}", cut.shown.trim_end_matches('\n')),
-        Keep::Tail => format!("{missing}\n\n{}\n\n{hint}", cut.shown.trim_end_matches('\n')),
+    let text = std::mem::take(&mut output.text);
+    output.text = match output.cut {
+        true => text,
+        false => shorten(text, output.keep, context, |hint, path| {
+            if let Some(path) = path {
+                output.metadata.insert("outputPath".into(), Value::String(path.display().to_string()));
+            }
+            output.metadata.insert("truncated".into(), Value::Bool(true));
+            output.note = if output.note.is_empty() { hint } else { format!("{hint}\n{}", output.note) };
+        }),
     };
     output.cut = true;
+    output.text = context.mark.data(output.text);
+    if !output.note.is_empty() {
+        let data = output.text.trim_end_matches('\n');
+        let between = if data.is_empty() { "" } else { "\n\n" };
+        let noted = format!("{data}{between}{}", context.mark.note(&output.note));
+        let plain = || format!("{data}{between}{}", output.note);
+        output.display = Some(output.display.take().unwrap_or_else(plain));
+        output.text = noted;
+    }
     output
+}
+
+/// A text that fits the limits. What is left out is kept in a file, and `told` in a sentence where that is.
+fn shorten(text: String, keep: Keep, context: &Context, told: impl FnOnce(String, Option<PathBuf>)) -> String {
+    let cut = cut(&text, context.limits, keep);
+    let Some(missing) = cut.missing else { return text };
+    match self::keep(&text, context) {
+        Ok(path) => told(hint(&path), Some(path)),
+        Err(e) => told(format!("The rest could not be kept: {e}."), None),
+    }
+    match keep {
+        Keep::Head => format!("{}\n\n{missing}", cut.shown.trim_end_matches('\n')),
+        Keep::Tail => format!("{missing}\n\n{}", cut.shown.trim_end_matches('\n')),
+    }
 }
 
 /// Why a call failed, cut like a result: what a server or a program has to say may be long.
 pub fn failure(why: String, context: &Context) -> String {
-    finish(Output::text(why), context).text
+    let mut told = None;
+    let shown = shorten(why, Keep::Head, context, |hint, _| told = Some(hint));
+    let shown = context.mark.data(shown);
+    told.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
 
 /// Says where the whole text is.
@@ -293,7 +311,7 @@ mod tests {
         let output = finish(Output { title: "a\nb".into(), ..Output::text(whole.clone()) }, &context);
         assert_eq!(output.title, "a\\nb");
         assert!(output.text.starts_with("line 0\n"));
-        assert!(output.text.contains("line 1999\n\n...1000 lines truncated...\n\nThe full output is in "));
+        assert!(output.text.contains("line 1999\n\n...1000 lines truncated...\n\n<system-reminder mark="));
         let path = PathBuf::from(output.metadata["outputPath"].as_str().unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
         use std::os::unix::fs::PermissionsExt;

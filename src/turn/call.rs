@@ -478,6 +478,7 @@ fn policy(scope: &Scope, agent: &Agent) -> Policy {
 pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
     Context {
         session: scope.session.clone(),
+        mark: scope.mark.clone(),
         call: call.clone(),
         facts: Facts::default(),
         cwd: scope.cwd.clone(),

@@ -9,6 +9,7 @@ use crate::agent::Agent;
 use crate::message::{Fault, FaultKind, Message, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
+use crate::text::mark::Mark;
 use crate::tool::question::Question;
 use crate::tool::skill::Skill;
 use crate::tool::structured_output::StructuredOutput;
@@ -28,6 +29,8 @@ pub struct Frame {
     pub tools: Vec<Arc<dyn AnyTool>>,
     /// The system prompt in blocks.
     pub system: Vec<String>,
+    /// What notes to the model carry.
+    pub mark: Mark,
 }
 
 impl Frame {
@@ -131,6 +134,7 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
         model: &model,
         tools: &names,
         surroundings: &scope.background.surroundings,
+        mark: &scope.mark,
         references: &scope.background.references,
         instructions: &scope.background.instructions,
         servers: &scope.servers.words(&names),
@@ -139,5 +143,5 @@ pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Faul
     });
     // The last step offers no tools; its system prompt stays as it was, for the provider's cache.
     let tools = if last { Vec::new() } else { tools };
-    Ok(Frame { agent, model, provider, tools, system })
+    Ok(Frame { agent, model, provider, tools, system, mark: scope.mark.clone() })
 }

@@ -22,6 +22,8 @@ pub enum Next {
     Subtask,
     /// Ask the model for the result it owes, and go on.
     Insist,
+    /// Ask the model to go on with words that were cut off at the output limit.
+    Resume,
     /// Make room first.
     Compact(Why),
     /// Stop.
@@ -100,6 +102,7 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         return step();
     }
     Next::Finish(match assistant.finish {
+        Some(Finish::Length) if cut_off(history) < CUT_OFF_AT_MOST => return Next::Resume,
         Some(Finish::Length) => Outcome::MaxTokens,
         Some(Finish::Refusal) => Outcome::Refused,
         _ if owes => return Next::Insist,
@@ -113,7 +116,7 @@ pub fn steps(history: &History) -> String {
     format!("The turn has made the {} it may.", crate::text::count(made, "step"))
 }
 
-/// How many answers in a row may be cut off inside their calls before the turn ends.
+/// How many answers in a row may be cut off before the turn ends.
 const CUT_OFF_AT_MOST: usize = 3;
 
 /// How many of the turn's last answers were cut off, in a row.
@@ -337,6 +340,7 @@ pub(super) mod tests {
         if let Role::Assistant(a) = &mut faulty.role {
             a.fault = Some(fault.clone());
         }
+        let cut = || assistant(Some(Finish::Length), vec![]);
         let table = [
             (vec![], None, Next::Finish(Outcome::Ended)),
             (vec![user("hi", false)], None, Next::Step { made: 0, last: false }),
@@ -351,7 +355,15 @@ pub(super) mod tests {
                 None,
                 Next::Step { made: 1, last: false },
             ),
-            (vec![user("hi", false), assistant(Some(Finish::Length), vec![])], None, Next::Finish(Outcome::MaxTokens)),
+            (vec![user("hi", false), cut()], None, Next::Resume),
+            (vec![user("hi", false), cut(), user("go on", true), cut()], None, Next::Resume),
+            (
+                vec![user("hi", false), cut(), user("go on", true), cut(), user("go on", true), cut()],
+                None,
+                Next::Finish(Outcome::MaxTokens),
+            ),
+            (vec![user("hi", false), cut(), user("go on", true)], Some(1), Next::Finish(Outcome::StepLimit)),
+            (vec![user("hi", false), cut(), user("go on", true), called(), cut()], None, Next::Resume),
             (vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])], None, Next::Finish(Outcome::Refused)),
             (
                 vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(json!({"rejected": true}))])],

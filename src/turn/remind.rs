@@ -4,6 +4,7 @@
 use super::{History, next};
 use crate::message::{Call, CallState, Content, FaultKind, Finish, Kind, Message, Role, Text};
 use crate::prompts;
+use crate::text::mark::tagged;
 use crate::tool::Tool;
 use crate::tool::task::Task;
 
@@ -122,10 +123,6 @@ pub fn note(text: &str) -> Content {
 /// What stands in the place of the messages that were summarised.
 pub fn summary(text: &str) -> String {
     tagged(&format!("{}\n\n<summary>\n{}\n</summary>", prompts::reminder("summary").trim(), text.trim()))
-}
-
-fn tagged(text: &str) -> String {
-    format!("<system-reminder>\n{}\n</system-reminder>", text.trim())
 }
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
     let mut out = Vec::new();
     let mut bare = 0;
     if let Some((compaction, summary)) = view.summary {
-        let mut inputs = vec![Input::Text(remind::summary(&summary.visible_text()))];
+        let summary = remind::summary(&summary.visible_text());
+        let mut inputs = vec![Input::Text(frame.mark.kept(&summary).unwrap_or(summary))];
         inputs.extend(self::inputs(compaction, frame, false));
         out.push(Message::User(inputs));
         bare = if compaction.compaction().is_some_and(|c| c.overflow) { view.kept } else { 0 };
@@ -81,7 +82,11 @@ fn messages(history: &History, frame: &Frame) -> Vec<Message> {
 /// What a user message says; `bare` leaves out what is attached.
 fn inputs(message: &Stored, frame: &Frame, bare: bool) -> Vec<Input> {
     let one = |content: &Content| match content {
-        Content::Text(text) if !text.ignored && !text.text.trim().is_empty() => Some(Input::Text(text.text.clone())),
+        Content::Text(text) if text.ignored || text.text.trim().is_empty() => None,
+        Content::Text(text) => {
+            let note = text.synthetic.then(|| frame.mark.kept(&text.text)).flatten();
+            Some(Input::Text(note.unwrap_or_else(|| frame.mark.data(text.text.clone()))))
+        }
         Content::File(file) if bare && file.data.is_some() => Some(Input::Text(left_out(file))),
         Content::File(file) => Some(attached(file, frame)),
         Content::Subtask { agent, description, .. } => {

@@ -85,9 +85,10 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             // What the user said meanwhile comes with the turn it belongs to.
             Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
             Next::Step { made, last } => (made, last),
-            Next::Insist => {
+            reminded @ (Next::Insist | Next::Resume) => {
+                let words = prompts::reminder(if reminded == Next::Insist { "structured" } else { "cut-off" });
                 match frame::freeze(scope, false, &next::named(history)) {
-                    Ok(frame) => add(history, scope, &frame, remind::note(prompts::reminder("structured"))).await,
+                    Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
                     Err(fault) => return Outcome::Failed(fault),
                 }
                 continue;

@@ -29,6 +29,7 @@ use crate::permission::{Action, Denial, Rules};
 use crate::snapshot::Tracker;
 use crate::store::{Record, Store, Stored};
 use crate::system::Surroundings;
+use crate::text::mark::Mark;
 use crate::tool;
 use crate::worktree::Worktree;
 
@@ -184,6 +185,7 @@ impl Stage {
         let (outlet, events) = Outlet::narrow();
         let scope = Scope {
             session: session.clone(),
+            mark: Mark::default(),
             cwd: cwd.clone(),
             roots: Arc::new([]),
             settings: settings.clone(),

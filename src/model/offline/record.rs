@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::path::looks_like_path;
 use super::sentence::clip;
-use super::view::without_reminders;
 use crate::model::Request;
 use crate::model::request::{Input, Message, Output};
+use crate::text::mark::without_notes;
 
 /// What a request without tools is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(super) fn side(request: &Request) -> Option<Side> {
 
 fn user_text(request: &Request) -> Vec<String> {
     let words = |input: &Input| match input {
-        Input::Text(text) => Some(without_reminders(text)),
+        Input::Text(text) => Some(without_notes(text)),
         Input::File(_) => None,
     };
     let texts = request.messages.iter().filter_map(|message| match message {
@@ -102,7 +102,7 @@ pub fn title(prompt: &str) -> String {
         "now ",
         "so ",
     ];
-    let prompt = without_reminders(prompt);
+    let prompt = without_notes(prompt);
     let mut fence = false;
     let mut line = "";
     for candidate in prompt.lines() {
@@ -215,7 +215,7 @@ impl Kept {
                 Message::User(blocks) => {
                     for block in blocks {
                         if let Input::Text(text) = block {
-                            kept.transcript(&without_reminders(text));
+                            kept.transcript(&without_notes(text));
                         }
                     }
                 }

@@ -100,7 +100,9 @@ impl Project {
             "bash" => {
                 let command = text("command").ok_or("no command")?;
                 let code = u8::from(command == "false");
-                Ok(format!("ran: {command}\n\n<shell_metadata>\nExit code: {code}\n</shell_metadata>"))
+                Ok(format!(
+                    "ran: {command}\n\n<system-reminder mark=\"abc123\">\nExit code: {code}\n</system-reminder>"
+                ))
             }
             "todowrite" => Ok(input["todos"].to_string()),
             other => Err(format!("no tool {other}")),
@@ -607,7 +609,7 @@ fn a_failing_command_stops_the_orders() {
     let played = play(&mut project, "run `false` and then read a.md");
     assert_eq!(played.names(), "bash");
     assert!(played.answer.contains("`false` did not succeed (Exit code: 1)"), "{}", played.answer);
-    assert!(!played.answer.contains("shell_metadata"), "{}", played.answer);
+    assert!(!played.answer.contains("system-reminder"), "{}", played.answer);
 }
 
 #[test]

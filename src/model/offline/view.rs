@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::places::Window;
 use crate::model::Request;
 use crate::model::request::{Input, Message, Output};
+use crate::text::mark::without_notes;
 
 /// A request, read.
 #[derive(Debug, Default)]
@@ -136,7 +137,7 @@ fn read_user(blocks: &[Input], cwd: Option<&str>) -> Said {
     let mut glue = "\n";
     for block in blocks {
         let Input::Text(text) = block else { continue };
-        let text = without_reminders(text);
+        let text = without_notes(text);
         let text = text.trim();
         if text.is_empty() || is_notice(text) {
             continue;
@@ -261,36 +262,9 @@ fn spoken_meanwhile(message: &Message) -> Vec<String> {
     blocks.iter().filter_map(spoken).collect()
 }
 
-/// A text without what the program said in the user's place.
-pub(super) fn without_reminders(text: &str) -> String {
-    const OPEN: &str = "<system-reminder>";
-    const CLOSE: &str = "</system-reminder>";
-    let mut kept = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(OPEN) {
-        kept.push_str(before);
-        rest = after.split_once(CLOSE).map_or("", |(_, after)| after);
-    }
-    kept.push_str(rest);
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reminders_are_not_the_users_words() {
-        let table = [
-            ("a <system-reminder>b</system-reminder> c", "a  c"),
-            ("<system-reminder>b", ""),
-            ("no tags", "no tags"),
-            ("</system-reminder> stays", "</system-reminder> stays"),
-        ];
-        for (text, expected) in table {
-            assert_eq!(without_reminders(text), expected, "{text}");
-        }
-    }
 
     #[test]
     fn attachments_are_told_from_words() {

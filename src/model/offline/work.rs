@@ -201,8 +201,8 @@ fn run(desk: &mut Desk<'_>, command: &str) -> Waits<Report> {
     if result.failed {
         return Ok(undone(not_done(&format!("running {shown}"), &result)));
     }
-    let (output, exit) = match result.text.split_once("<shell_metadata>") {
-        Some((output, notes)) => (output, Some(notes.split("</shell_metadata>").next().unwrap_or(notes).trim())),
+    let (output, exit) = match noted(&result.text) {
+        Some((output, note)) => (output, Some(note)),
         None => (result.text.as_str(), None),
     };
     let output = output.trim();
@@ -220,6 +220,13 @@ fn run(desk: &mut Desk<'_>, command: &str) -> Waits<Report> {
         format!("{head}. What it printed:\n\n{}", fenced("", &clip_lines(output, PREVIEW)))
     };
     Ok(Report { text, done: trouble.is_none() })
+}
+
+/// What a command printed, and the note below it.
+fn noted(result: &str) -> Option<(&str, &str)> {
+    let (output, note) = result.rsplit_once("<system-reminder mark=")?;
+    let (_, note) = note.split_once('>')?;
+    Some((output, note.split("</system-reminder>").next()?.trim()))
 }
 
 fn replace(desk: &mut Desk<'_>, old: &str, new: &str, path: &str, once: bool) -> Waits<Report> {

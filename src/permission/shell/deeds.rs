@@ -236,6 +236,7 @@ impl Walk<'_> {
                 if (candidate.contains('/') && !candidate.contains("://"))
                     || candidate == ".."
                     || protected::secret_name(name)
+                    || protected::control(std::path::Path::new(&candidate))
                 {
                     let start = candidate.find(['/', '.']).filter(|_| candidate.starts_with('-')).unwrap_or(0);
                     self.touch_guess(&candidate[start..], unit, state);

@@ -212,6 +212,8 @@ impl Repository {
             ("diff", "submodule") if value == "diff" => helper(Cause::Contents),
             ("filter", "clean" | "smudge" | "process") if set => helper(Cause::Contents),
             ("gpg", "program" | "defaultkeycommand") if set => helper(Cause::Signature),
+            // Merging again starts what `merge.*.driver` names.
+            ("log", "diffmerges") if !is_plain_merge_diff(value) => helper(Cause::Contents),
             ("tar", "command") if set => helper(Cause::Archive),
             ("merge", "driver") if value != "true" => helper(Cause::Change),
             ("submodule", "update") if value.starts_with('!') => helper(Cause::Change),
@@ -283,6 +285,13 @@ fn is_plain(address: &str) -> bool {
     let known = ["https://", "http://", "ssh://", "git://"].iter().any(|scheme| address.starts_with(scheme));
     let short = || address.split_once(':').is_some_and(|(host, _)| !host.is_empty() && !host.contains('/'));
     !address.contains("::") && !address.starts_with('-') && (known || short())
+}
+
+/// A value of `log.diffMerges` with which nothing is merged again.
+fn is_plain_merge_diff(value: &str) -> bool {
+    const PLAIN: [&str; 13] =
+        ["", "off", "none", "on", "m", "first-parent", "1", "separate", "combined", "c", "dense-combined", "cc", "dd"];
+    PLAIN.contains(&value)
 }
 
 fn is_switch(value: &str) -> bool {

@@ -36,8 +36,8 @@ const LOOKS: [(&[&str], &[Cause]); 10] = [
     (&["show", "whatchanged", "range-diff"], &[Object, Signature, Contents]),
     (&["cat-file"], &[Object, Contents]),
     (&["check-ignore", "check-attr", "sparse-checkout"], &[Index, Object]),
-    (&["ls-files", "grep", "blame", "annotate", "diff-index", "diff-files", "diff-tree"], &[Index, Object, Contents]),
-    (&["status", "diff", "describe", "clean"], &[Index, Refresh, Object, Contents]),
+    (&["ls-files", "grep", "blame", "annotate", "diff-tree"], &[Index, Object, Contents]),
+    (&["status", "diff", "diff-index", "diff-files", "describe", "clean"], &[Index, Refresh, Object, Contents]),
     (&["archive"], &[Object, Contents, Archive]),
 ];
 
@@ -172,6 +172,10 @@ impl Walk<'_> {
                 .any(|arg| !matches!(arg.text(), Some("--submodule=log" | "--submodule=short")));
         if others && looks {
             unit.opaque("it shows other repositories in this one, and their settings are not known");
+        }
+        if meanings.is_empty() && !is_built_in(name) {
+            // Whoever allowed `git *` did not know it either: a rule has to name it.
+            unit.danger(name);
         }
         for (meaning, top) in meanings {
             let mut inner = state.clone();

@@ -156,7 +156,9 @@ fn secret_in(program: &str) -> Option<String> {
 
 /// The first name in a program of a file that decides what runs.
 fn control_in(program: &str) -> Option<String> {
-    names(program).find(|path| control(Path::new(path.trim_start_matches("./")))).map(str::to_owned)
+    // `>file`, `+<file`: how a file is opened stands before its name.
+    let bare = |path: &&str| path.trim_start_matches(['>', '<', '+']).trim_start_matches("./").to_owned();
+    names(program).find(|path| control(Path::new(&bare(path)))).map(str::to_owned)
 }
 
 /// The programs and the files of programs, and the words that are left.

@@ -98,12 +98,33 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
     match program.special {
         "rg" => {
             // What a glob names is searched though it is hidden.
-            let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
-            for glob in globs.filter_map(|given| given.value.as_ref()) {
+            for glob in globs_of(reading) {
                 let text = glob.text().or(glob.pattern()).unwrap_or_default();
                 if !text.starts_with('!') && text.rsplit('/').next().is_some_and(|name| name.starts_with('.')) {
                     let reason = format!("it reads hidden files named {text}, which may hold keys or passwords");
                     judge.add(Deed::Secret(text.to_owned(), reason));
+                }
+            }
+            if !reading.has(&["--hidden", "-u", "--no-ignore", "--unrestricted", "-."]) {
+                // Hidden files are left out, keys and passwords in others are not.
+                let globs: Vec<Arg> =
+                    globs_of(reading).filter(|glob| !glob.prefix().starts_with('!')).cloned().collect();
+                let without = reading.has(&["-e", "--regexp", "-f", "--file", "--files", "--type-list"]);
+                let mut paths: Vec<Arg> = operands.iter().skip(usize::from(!without)).cloned().collect();
+                if paths.is_empty() && judge.view.input == Input::Nothing {
+                    paths.push(Arg::exact("."));
+                }
+                for path in paths {
+                    judge.add(Deed::Below(path, Picks { only: globs.clone(), not: vec![Arg::exact(".*")] }));
+                }
+            }
+        }
+        "curl" if reading.has(&["-O", "--remote-name", "--remote-name-all"]) => {
+            // The file is called like the end of the address.
+            for name in operands.iter().filter_map(Arg::text).filter_map(|address| address.rsplit('/').next()) {
+                let name = name.split(['?', '#']).next().unwrap_or(name);
+                if !name.is_empty() {
+                    judge.uses(Access::Edit, &Arg::exact(name));
                 }
             }
         }
@@ -200,6 +221,12 @@ pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
         && !secret_name(pattern)
 }
 
+/// What ripgrep is to look at, and with `!` not to.
+fn globs_of<'r>(reading: &'r Reading) -> impl Iterator<Item = &'r Arg> {
+    let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
+    globs.filter_map(|given| given.value.as_ref())
+}
+
 /// A format of git: one that shows signatures asks a program about them, and a name of the settings
 /// may stand for such a one.
 pub(super) fn formats(judge: &mut Judge<'_>, given: &Given) {
@@ -222,12 +249,14 @@ pub(super) fn formats(judge: &mut Judge<'_>, given: &Given) {
 
 /// `git -c key=value`: settings that start nothing.
 pub(super) fn settings(judge: &mut Judge<'_>, given: &Given) {
-    const QUIET: [&str; 10] = [
+    const QUIET: [&str; 12] = [
         "color.",
         "user.name",
         "user.email",
         "advice.",
-        "log.",
+        "log.date",
+        "log.decorate",
+        "log.abbrevcommit",
         "column.",
         "status.",
         "i18n.",
@@ -245,28 +274,40 @@ pub(super) fn settings(judge: &mut Judge<'_>, given: &Given) {
     }
 }
 
-/// `ssh -o Key=value`.
+/// `ssh -o Key=value`: settings that start nothing and write nothing. The key ends where ssh ends it, at
+/// a blank or `=`.
 pub(super) fn ssh_option(judge: &mut Judge<'_>, given: &Given) {
-    const RUNS: [&str; 9] = [
-        "proxycommand",
-        "localcommand",
-        "knownhostscommand",
-        "permitlocalcommand",
-        "match",
-        "include",
-        "pkcs11provider",
-        "securitykeyprovider",
-        "xauthlocation",
+    #[rustfmt::skip]
+    const QUIET: [&str; 56] = [
+        "addkeystoagent", "addressfamily", "batchmode", "bindaddress", "bindinterface", "canonicaldomains",
+        "canonicalizefallbacklocal", "canonicalizehostname", "canonicalizemaxdots", "casignaturealgorithms",
+        "checkhostip", "ciphers", "clearallforwardings", "compression", "connectionattempts", "connecttimeout",
+        "escapechar", "exitonforwardfailure", "fingerprinthash", "forwardagent", "forwardx11", "gatewayports",
+        "gssapiauthentication", "gssapidelegatecredentials", "hashknownhosts", "hostbasedauthentication",
+        "hostkeyalgorithms", "hostkeyalias", "hostname", "identitiesonly", "ipqos", "kbdinteractiveauthentication",
+        "kexalgorithms", "localforward", "loglevel", "macs", "nohostauthenticationforlocalhost",
+        "numberofpasswordprompts", "passwordauthentication", "port", "preferredauthentications", "proxyjump",
+        "pubkeyauthentication", "rekeylimit", "remoteforward", "requesttty", "sendenv", "serveralivecountmax",
+        "serveraliveinterval", "sessiontype", "stricthostkeychecking", "tcpkeepalive", "updatehostkeys", "user",
+        "verifyhostkeydns", "visualhostkey",
     ];
+    const WRITES: [&str; 3] = ["userknownhostsfile", "controlpath", "globalknownhostsfile"];
     let Some(value) = &given.value else { return };
     let text = value.prefix();
-    let split = text.find(['=', ' ']).unwrap_or(text.len());
-    let key = text[..split].to_ascii_lowercase();
-    if RUNS.contains(&key.as_str()) {
-        judge.danger("-o");
-        judge.add(Deed::Text(value.after(split + 1), true));
-    } else if key.is_empty() || !value.known() {
+    let start = text.len() - text.trim_start().len();
+    let end = text[start..].find(|c: char| c == '=' || c.is_whitespace()).map_or(text.len(), |at| at + start);
+    let key = text[start..end].to_ascii_lowercase();
+    let rest = value.after((end + 1).min(text.len()));
+    if key.is_empty() || !value.known() {
         judge.opaque("its settings are computed");
+    } else if WRITES.contains(&key.as_str()) {
+        judge.danger("-o");
+        judge.uses(Access::Edit, &rest);
+    } else if key == "identityfile" {
+        judge.uses(Access::Read, &rest);
+    } else if !QUIET.contains(&key.as_str()) {
+        judge.danger("-o");
+        judge.add(Deed::Text(rest, true));
     }
 }
 
@@ -503,7 +544,7 @@ fn git(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading) -> b
     }
     self::command(judge, program, name, &rest);
     // Of these, the files they name get another content.
-    if matches!(command, "checkout" | "restore" | "mv" | "checkout-index") {
+    if matches!(command, "checkout" | "restore" | "mv" | "rm" | "checkout-index") {
         let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
         rest.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
     }
@@ -536,6 +577,8 @@ fn archive(judge: &mut Judge<'_>, program: &Program, reading: &Reading) {
     }
     if program.special == "unpack" {
         judge.uses(Access::Edit, &Arg::exact("."));
+        let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
+        reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
         judge.add(Deed::Link(Arg::unknown(".")));
     }
 }
