@@ -360,7 +360,7 @@ impl Run {
         let server = Server::start(wire, cases.clone());
         let project = Project::new();
         let (npm, base) = wire.settings(&server.base);
-        let options = json!({ "baseURL": base, "apiKey": "a-key", "headerTimeout": 20_000, "chunkTimeout": 1_000 });
+        let options = json!({ "baseURL": base, "apiKey": "a-key", "headerTimeout": 3_000, "chunkTimeout": 1_000 });
         let models = json!({ "m": { "name": "M", "limit": { "context": 100_000, "output": 8_000 } } });
         project.settings(&json!({ "model": "own/m", "permission": { "bash": "allow", "edit": "allow" },
             "provider": { "own": { "npm": npm, "options": options, "models": models } } }));

@@ -78,6 +78,8 @@ struct Soak {
     waiting: BTreeMap<u64, (String, String)>,
     open: BTreeSet<String>,
     known: BTreeSet<String>,
+    /// All that may be open, though it was to be deleted or closed: that may have been refused.
+    opened: BTreeSet<String>,
     /// Questions that were not answered.
     questions: Vec<(Value, Value)>,
     wrong: Vec<String>,
@@ -97,7 +99,7 @@ impl Soak {
             "provider": { "bench": { "npm": "@ai-sdk/openai-compatible", "options": options,
                 "models": { "one": limit, "two": limit } } } }));
         project.write("a.txt", &"a line of the file\n".repeat(300));
-        let (laws, waiting, open, known, questions, wrong) = Default::default();
+        let (laws, waiting, open, known, opened, questions, wrong) = Default::default();
         let random = Rng::with_seed(seed);
         Self {
             random,
@@ -110,6 +112,7 @@ impl Soak {
             waiting,
             open,
             known,
+            opened,
             questions,
             wrong,
         }
@@ -172,6 +175,7 @@ impl Soak {
         self.waiting.clear();
         self.questions.clear();
         self.open.clear();
+        self.opened.clear();
     }
 
     fn look(&self) -> Look {
@@ -199,7 +203,7 @@ impl Soak {
     fn quiet(&mut self, end: End) {
         let start = Instant::now();
         let mut cancelled = Instant::now();
-        for session in self.open.clone() {
+        for session in self.opened.clone() {
             self.cancel(&session);
         }
         while !self.waiting.is_empty() {
@@ -211,12 +215,13 @@ impl Soak {
             // What was opened meanwhile, or began to wait after the cancel before.
             if cancelled.elapsed() > Duration::from_secs(1) {
                 cancelled = Instant::now();
-                for session in self.open.clone() {
+                for session in self.opened.clone() {
                     self.cancel(&session);
                 }
             }
         }
-        for session in std::mem::take(&mut self.open) {
+        self.open.clear();
+        for session in std::mem::take(&mut self.opened) {
             self.ask("session/close", &session, json!({ "sessionId": session }));
         }
         while !self.waiting.is_empty() {
@@ -235,6 +240,7 @@ impl Soak {
     fn load(&mut self, session: &str) {
         let cwd = self.project.cwd();
         let params = json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] });
+        self.opened.insert(session.to_owned());
         self.ask("session/load", session, params);
     }
 
@@ -374,11 +380,17 @@ impl Soak {
         match (method.as_str(), message.get("result")) {
             ("session/new" | "session/fork", Some(result)) => {
                 if let Some(session) = result["sessionId"].as_str() {
+                    self.opened.insert(session.to_owned());
                     self.open.insert(session.to_owned());
                     self.known.insert(session.to_owned());
                 }
             }
-            ("session/load", Some(_)) if self.known.contains(&session) => drop(self.open.insert(session)),
+            ("session/load", Some(_)) => {
+                self.opened.insert(session.clone());
+                if self.known.contains(&session) {
+                    self.open.insert(session);
+                }
+            }
             _ => {}
         }
     }
