@@ -86,12 +86,12 @@ async fn a_large_index_hides_no_session_for_long() {
     let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
     db.execute_batch("CREATE TABLE filling (x); INSERT INTO filling VALUES (randomblob(5000000));").unwrap();
     // The order by time leads to where there is nothing: every row is as it was written, and none is found.
-    db.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE nothing (x); CREATE INDEX empty ON nothing (x);")
+    db.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE bare (x); CREATE INDEX bare_by_x ON bare (x);")
         .unwrap();
     db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
     db.execute_batch(
         "PRAGMA writable_schema = ON;
-         UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'empty')
+         UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'bare_by_x')
              WHERE name IN ('session_by_time', 'session_by_cwd');
          PRAGMA writable_schema = OFF;",
     )

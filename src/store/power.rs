@@ -36,10 +36,10 @@ fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
     look(TRACES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default())
 }
 
-/// What it made of the files would be lost by a power cut at any of 20 times 100 moments.
+/// What it made of the files would be lost by a power cut at any of 20 times 50 moments.
 #[test]
 fn fd04_completed_turns_survive_a_power_cut() {
-    let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
     let [fixed, _] = faults::seeds();
     faults::both(|half| {
         for workload in (half..WORKLOADS).step_by(2) {
