@@ -10,7 +10,8 @@
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
 //! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
-//! | FD02, FD04, FD08, FD09, FD11, FD12, FD15 | prefixes, power cuts, damage, foreign files, networks, clocks, readers | `src/store/faults.rs` |
+//! | FD04 | power cuts | `src/store/power.rs` |
+//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |
@@ -24,6 +25,8 @@ mod edits;
 mod ends;
 mod files;
 mod large;
+mod offsets;
+mod soak;
 mod storm;
 
 use std::collections::BTreeMap;
@@ -51,7 +54,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 23] = [
+pub const ALL: [(&str, fn()); 25] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -73,6 +76,8 @@ pub const ALL: [(&str, fn()); 23] = [
     ("FC03 nobody reads any more", ends::closed_outputs),
     ("FM05 nothing is left running", orphans),
     ("a kill storm", storm::storm),
+    ("a provider fails at any byte", offsets::offsets),
+    ("a random editor and a random model", soak::soak),
     ("few files may be open", files::few),
     ("the limit on open files is raised, for us alone", files::raised),
 ];

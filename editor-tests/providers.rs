@@ -106,7 +106,8 @@ impl Drop for Server {
     }
 }
 
-fn hear(stream: &TcpStream) -> Option<Heard> {
+/// Reads a request.
+pub fn hear(stream: &TcpStream) -> Option<Heard> {
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();

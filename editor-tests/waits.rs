@@ -49,9 +49,13 @@ enum Activity {
     Mode,
     List,
     New,
+    /// A session is closed in the middle of its words.
+    Close,
+    /// A long session is forked, and the fork deleted.
+    Fork,
 }
 
-const ACTIVITIES: [Activity; 11] = [
+const ACTIVITIES: [Activity; 13] = [
     Activity::Load,
     Activity::Words,
     Activity::Read,
@@ -63,6 +67,8 @@ const ACTIVITIES: [Activity; 11] = [
     Activity::Mode,
     Activity::List,
     Activity::New,
+    Activity::Close,
+    Activity::Fork,
 ];
 
 /// How the editor reads and speaks.
@@ -77,9 +83,14 @@ enum Manner {
     Pause,
     /// What it says comes in small pieces.
     SlowSpeech,
+    /// What it says comes in small pieces, and it reads 1 MB a second.
+    SlowBoth,
+    /// It neither reads nor speaks for a while, in turns of random lengths.
+    Fits,
 }
 
-const MANNERS: [Manner; 5] = [Manner::Full, Manner::Slow, Manner::Trickle, Manner::Pause, Manner::SlowSpeech];
+const MANNERS: [Manner; 7] =
+    [Manner::Full, Manner::Slow, Manner::Trickle, Manner::Pause, Manner::SlowSpeech, Manner::SlowBoth, Manner::Fits];
 
 fn pairs() {
     let whole: usize = std::env::var("ADJUTANT_WAITS").ok().and_then(|times| times.parse().ok()).unwrap_or(0);
@@ -140,8 +151,10 @@ fn roomy(rules: Value) -> Value {
 
 /// Does two things at once. What is wrong, if anything is.
 fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
-    // What is too much for the pipe and what waits for it, several times over; a trickle takes its time.
-    let scale = if manner == Manner::Trickle { 1 } else { 6 };
+    // What is too much for the pipe and what waits for it, several times over; a trickle takes its time. In many
+    // rounds the work is of any size, so that waits meet at other places each time.
+    let much = if std::env::var_os("ADJUTANT_WAITS").is_some() { fastrand::usize(1..=6) } else { 6 };
+    let scale = if manner == Manner::Trickle { 1 } else { much };
     let words = ["Begin with one.", "Begin with the other."];
     let script: String = both.iter().zip(words).map(|(activity, words)| activity.script(words, scale)).collect();
     let model = Model::unwatched(model::script(&script).unwrap());
@@ -150,7 +163,7 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
         "read": { "*": "allow", "*.asked": "ask" } });
     project.provider(&model.base(), &roomy(rules));
     let data = project.path("~/.local/share/adjutant");
-    for (at, _) in both.iter().enumerate().filter(|(_, activity)| **activity == Activity::Load) {
+    for (at, _) in both.iter().enumerate().filter(|(_, activity)| matches!(activity, Activity::Load | Activity::Fork)) {
         crate::history::long(&data, &project.cwd(), &loaded(at), 200 * scale, 8_000);
     }
     for file in 0..10 {
@@ -186,7 +199,7 @@ impl Activity {
         let piece = format!("text: {}\n", "word ".repeat(3_000));
         match self {
             Self::Words => answer(piece.repeat(15 * scale)),
-            Self::Cancel => answer(piece.repeat(15 * scale) + "hang"),
+            Self::Cancel | Self::Close => answer(piece.repeat(15 * scale) + "hang"),
             // Calls of one answer that are made side by side: some of them wait for the editor, others have ended
             // and are told of meanwhile.
             Self::Read | Self::Permission => {
@@ -220,7 +233,7 @@ impl Activity {
                 answer(format!("call bash {}", json!({ "command": format!("seq -f %060.0f {lines}") })));
                 answer("text: Done.".into());
             }
-            Self::Load | Self::Mode | Self::List | Self::New => {}
+            Self::Load | Self::Mode | Self::List | Self::New | Self::Fork => {}
         }
         script.truncate(script.rfind("---").unwrap_or_default());
         if script.is_empty() { script } else { script + "---\n" }
@@ -237,14 +250,16 @@ struct Stage<'a> {
     asked: BTreeMap<String, usize>,
     /// Sessions of which the turn is to be cancelled when its first words come.
     to_cancel: BTreeSet<String>,
+    /// The same, for sessions that are to be closed.
+    to_close: BTreeSet<String>,
     slow_speech: bool,
 }
 
 impl<'a> Stage<'a> {
     fn new(project: &'a Project) -> Self {
-        let (waiting, asked, to_cancel) = Default::default();
+        let (waiting, asked, to_cancel, to_close) = Default::default();
         let editor = Editor::start(project);
-        let mut stage = Self { project, editor, next: 0, waiting, asked, to_cancel, slow_speech: false };
+        let mut stage = Self { project, editor, next: 0, waiting, asked, to_cancel, to_close, slow_speech: false };
         let can = json!({ "fs": { "readTextFile": true, "writeTextFile": true }, "elicitation": { "form": {} },
             "_meta": { "terminal_output": true } });
         stage.request("initialize", &json!({ "protocolVersion": 1, "clientCapabilities": can }));
@@ -269,9 +284,10 @@ impl<'a> Stage<'a> {
     }
 
     fn manner(&mut self, manner: Manner) {
-        self.slow_speech = manner == Manner::SlowSpeech;
+        self.slow_speech = matches!(manner, Manner::SlowSpeech | Manner::SlowBoth);
         self.editor.hearing(match manner {
-            Manner::Full | Manner::SlowSpeech | Manner::Pause => Hearing::All,
+            Manner::Full | Manner::SlowSpeech | Manner::Pause | Manner::Fits => Hearing::All,
+            Manner::SlowBoth => Hearing::Rate(1 << 20),
             Manner::Slow => Hearing::Rate(4 << 20),
             Manner::Trickle => Hearing::Rate(64 << 10),
         });
@@ -299,8 +315,15 @@ impl<'a> Stage<'a> {
                     self.open_later();
                 }
             }
+            Activity::Fork => {
+                self.request("session/fork", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
+            }
             Activity::Cancel => {
                 self.to_cancel.insert(session.to_owned());
+                self.prompt(session, words);
+            }
+            Activity::Close => {
+                self.to_close.insert(session.to_owned());
                 self.prompt(session, words);
             }
             _ => self.prompt(session, words),
@@ -350,12 +373,22 @@ impl<'a> Stage<'a> {
                 std::thread::sleep(Duration::from_millis(500)); // it does something else
                 self.editor.hearing(Hearing::All);
             }
+            if manner == Manner::Fits && heard < 2_000 && fastrand::u32(..60) == 0 {
+                self.slow_speech = fastrand::bool();
+                let rate = [Hearing::Nothing, Hearing::Rate(16 << 10), Hearing::Rate(2 << 20)][fastrand::usize(..3)];
+                self.editor.hearing(rate);
+                std::thread::sleep(Duration::from_millis(fastrand::u64(..150))); // it does something else
+                self.editor.hearing(Hearing::All);
+            }
             if message.get("method").is_none()
                 && let Some(id) = message["id"].as_u64()
             {
                 let method = self.waiting.remove(&id).ok_or_else(|| format!("not asked for: {message}"))?;
                 if message.get("result").is_none() {
                     return Err(format!("{method}: {message}"));
+                }
+                if method == "session/fork" {
+                    self.request("session/delete", &json!({ "sessionId": message["result"]["sessionId"] }));
                 }
             }
         }
@@ -367,8 +400,13 @@ impl<'a> Stage<'a> {
         let line = self.editor.hear(SILENCE)?;
         let message: Value = serde_json::from_str(&line).unwrap();
         let session = message["params"]["sessionId"].as_str().unwrap_or_default();
-        if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" && self.to_cancel.remove(session) {
-            self.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+        if message["params"]["update"]["sessionUpdate"] == "agent_message_chunk" {
+            if self.to_cancel.remove(session) {
+                self.say(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": session } }));
+            }
+            if self.to_close.remove(session) {
+                self.request("session/close", &json!({ "sessionId": session }));
+            }
         }
         let (Some(method), Some(id)) = (message["method"].as_str(), message.get("id")) else { return Some(message) };
         *self.asked.entry(method.to_owned()).or_default() += 1;

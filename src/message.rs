@@ -563,9 +563,11 @@ impl Message {
         &self.parts[failed.map_or(0, |at| at + 1)..]
     }
 
-    /// Its tool calls, without those of failed attempts.
+    /// The model's tool calls, without those of failed attempts. What a command of the user's ran stands in
+    /// the prompt, and is none.
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.answer().iter().filter_map(|part| match &part.content {
+        let answer = if self.user().is_some() { &[] } else { self.answer() };
+        answer.iter().filter_map(|part| match &part.content {
             Content::Tool(call) => Some(call),
             _ => None,
         })

@@ -79,6 +79,9 @@ pub struct Record {
     /// The chosen model and effort.
     #[serde(default)]
     pub model: Option<ModelRef>,
+    /// Whether what the user says while a turn runs is heard in it, as chosen; none: as the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steer: Option<bool>,
     /// The plan.
     #[serde(default)]
     pub todos: Vec<Todo>,
@@ -146,6 +149,7 @@ impl Record {
             denied: Vec::new(),
             agent: None,
             model: None,
+            steer: None,
             todos: Vec::new(),
             cost: None,
             changed: None,
@@ -223,6 +227,8 @@ pub enum Amend {
         agent: String,
         /// The model and effort; none leaves it to the agent.
         model: Option<ModelRef>,
+        /// Whether it hears what is said while it works; none leaves it to the settings.
+        steer: Option<bool>,
     },
 }
 
@@ -234,9 +240,10 @@ impl Amend {
                 record.title = Some(title);
                 record.titled = Titled::User;
             }
-            Self::Choice { agent, model } => {
+            Self::Choice { agent, model, steer } => {
                 record.agent = Some(agent);
                 record.model = model;
+                record.steer = steer;
             }
         }
     }
@@ -606,5 +613,7 @@ impl Store {
 mod damage;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod power;
 #[cfg(test)]
 mod tests;

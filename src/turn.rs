@@ -51,6 +51,7 @@ use crate::permission::Rules;
 use crate::permission::grants::Grants;
 use crate::skill::Skills;
 use crate::snapshot::Tracker;
+use crate::store::Amend;
 use crate::system::Surroundings;
 use crate::text::mark::Mark;
 use crate::tool;
@@ -84,8 +85,22 @@ pub struct Choice {
     /// The model it speaks with; none: the agent's, else the default.
     pub model: Option<ModelRef>,
     /// Whether what the user says while a turn runs reaches the model between two steps, instead of
-    /// after the turn.
-    pub steer: bool,
+    /// after the turn; none: as the settings say.
+    pub steer: Option<bool>,
+    /// What the settings say about that.
+    pub steers: bool,
+}
+
+impl Choice {
+    /// Whether what the user says while a turn runs reaches the model between two steps.
+    pub fn steers(&self) -> bool {
+        self.steer.unwrap_or(self.steers)
+    }
+
+    /// What is kept of it.
+    pub fn kept(&self) -> Amend {
+        Amend::Choice { agent: self.agent.clone(), model: self.model.clone(), steer: self.steer }
+    }
 }
 
 /// A session's messages, oldest first.

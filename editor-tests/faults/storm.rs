@@ -1,6 +1,6 @@
 //! A kill storm: random activity in several sessions, a kill -9 at a random moment, and again. What the
 //! editor was told or answered by then must be there when the sessions are loaded: calls, with the state
-//! they were told to have, titles, modes and options; what was deleted is gone, what was not is whole.
+//! they were told to have, those of commands too, titles, modes, options and plans; what was deleted is gone, what was not is whole.
 //!
 //! `ADJUTANT_STORM=n` kills n times; `ADJUTANT_STORM_SEED` begins with another seed.
 
@@ -73,6 +73,9 @@ struct Known {
     own_title: bool,
     mode: Chosen,
     model: Chosen,
+    steer: Chosen,
+    /// The number of the last plan.
+    plan: usize,
     /// State by id.
     calls: BTreeMap<String, String>,
     /// Prompts that were answered in words.
@@ -88,6 +91,7 @@ enum Asked {
     Title(String, String),
     Mode(String, String),
     Model(String, String),
+    Steer(String, String),
     Delete(String),
     Other,
 }
@@ -100,6 +104,7 @@ struct Storm {
     known: BTreeMap<String, Known>,
     gone: BTreeSet<String>,
     made: usize,
+    plans: usize,
     editor: Option<Editor>,
     next: u64,
     waiting: BTreeMap<u64, Asked>,
@@ -114,7 +119,11 @@ impl Storm {
         let limit = json!({ "limit": { "context": 10_000_000, "output": 8_000 } });
         let models = json!({ "bench-model": limit, "other-model": limit });
         let rules = json!({ "bash": "allow", "edit": "allow", "doom_loop": "allow" });
-        project.provider(&model.base(), &json!({ "permission": rules, "provider": { "bench": { "models": models } } }));
+        let command = json!({ "look": { "template": "Look: !`echo looked` and @a.txt" } });
+        project.provider(
+            &model.base(),
+            &json!({ "permission": rules, "command": command, "provider": { "bench": { "models": models } } }),
+        );
         project.write("a.txt", "a\n");
         Self {
             seed,
@@ -124,6 +133,7 @@ impl Storm {
             known: BTreeMap::new(),
             gone: BTreeSet::new(),
             made: 0,
+            plans: 0,
             editor: None,
             next: 0,
             waiting: BTreeMap::new(),
@@ -226,6 +236,7 @@ impl Storm {
                     known.title.told = Some(title.to_owned());
                 }
             }
+            Some("plan") => known.plan = known.plan.max(plan(update)),
             Some("current_mode_update") => {
                 if let Some(mode) = update["currentModeId"].as_str() {
                     known.mode.told = Some(mode.to_owned());
@@ -264,6 +275,11 @@ impl Storm {
                     known.model.answered(&model);
                 }
             }
+            Asked::Steer(session, steer) => {
+                if let Some(known) = self.known.get_mut(&session) {
+                    known.steer.answered(&steer);
+                }
+            }
             Asked::Delete(session) => {
                 self.known.remove(&session);
                 self.gone.insert(session);
@@ -296,14 +312,19 @@ impl Storm {
         let mut script = String::new();
         for step in 0..8 {
             script += &format!("in: {words}\n");
-            script += &match self.random.usize(..6) {
+            script += &match self.random.usize(..7) {
                 0 => "text: Fine.\n".to_owned(),
                 1 => format!("text: {}\n", "many words ".repeat(self.random.usize(1..4_000))),
                 2 => {
                     (0..self.random.usize(1..6)).map(|n| format!("call bash {{\"command\":\"echo {n}\"}}\n")).collect()
                 }
                 3 => "text: Let me see.\ncall read {\"filePath\":\"a.txt\"}\n".to_owned(),
-                4 => format!("call write {{\"filePath\":\"w{step}.txt\",\"content\":\"{step}\\n\"}}\n"),
+                4 => {
+                    self.plans += 1;
+                    let todos = json!([{ "content": format!("plan {}", self.plans), "status": "pending" }]);
+                    format!("call todowrite {}\n", json!({ "todos": todos }))
+                }
+                5 => format!("call write {{\"filePath\":\"w{step}.txt\",\"content\":\"{step}\\n\"}}\n"),
                 _ => "call list {}\ncall bash {\"command\":\"sleep 0.05\"}\n".to_owned(),
             };
             script += "---\n";
@@ -347,6 +368,15 @@ impl Storm {
                 self.known.get_mut(&session).unwrap().model.asked.push(model.clone());
                 let params = json!({ "sessionId": session, "configId": "model", "value": model });
                 self.ask(Asked::Model(session.clone(), model), "session/set_config_option", &params);
+            }
+            12 => {
+                let steer = self.random.choice(["on", "off"]).unwrap_or_default().to_owned();
+                self.known.get_mut(&session).unwrap().steer.asked.push(steer.clone());
+                let params = json!({ "sessionId": session, "configId": "steer", "value": steer });
+                self.ask(Asked::Steer(session.clone(), steer), "session/set_config_option", &params);
+            }
+            13 if self.known[&session].answered > 0 => {
+                self.ask(Asked::Prompt(session.clone(), true), "session/prompt", &text("/look"));
             }
             _ => {
                 let words = self.known[&session].words.clone();
@@ -408,13 +438,23 @@ impl Storm {
         if !before.mode.allows(mode) {
             self.wrong(format!("{session} has the mode {mode:?}: {:?}", before.mode));
         }
-        let options = result["configOptions"].as_array().into_iter().flatten();
-        let model = options.filter(|option| option["id"] == "model").find_map(|option| option["currentValue"].as_str());
+        let option = |id: &str| {
+            let options = result["configOptions"].as_array().into_iter().flatten();
+            options.filter(|option| option["id"] == id).find_map(|option| option["currentValue"].as_str())
+        };
+        let (model, steer) = (option("model"), option("steer"));
+        if !before.steer.allows(steer) {
+            self.wrong(format!("{session} steers: {steer:?}: {:?}", before.steer));
+        }
         if !before.model.allows(model) {
             self.wrong(format!("{session} has the model {model:?}: {:?}", before.model));
         }
         let updates: Vec<&Value> =
             updates.iter().filter(|params| params["sessionId"] == session).map(|params| &params["update"]).collect();
+        let planned = updates.iter().map(|update| plan(update)).max().unwrap_or_default();
+        if planned < before.plan {
+            self.wrong(format!("{session} has plan {planned}, and plan {} was told", before.plan));
+        }
         let mut prompts = BTreeSet::new();
         let mut calls: BTreeMap<&str, &str> = BTreeMap::new();
         for update in &updates {
@@ -440,7 +480,14 @@ impl Storm {
             known.title.settle(title);
             known.mode.settle(mode);
             known.model.settle(model);
+            known.steer.settle(steer);
             known.delete_asked = false;
         }
     }
+}
+
+/// The number of the plan that an update tells; 0 where it tells none.
+fn plan(update: &Value) -> usize {
+    let first = update["entries"][0]["content"].as_str().and_then(|text| text.strip_prefix("plan "));
+    first.and_then(|number| number.parse().ok()).unwrap_or_default()
 }

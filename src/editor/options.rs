@@ -64,7 +64,7 @@ fn options_with(
     let one = |(word, name, what): (&str, &str, &str)| {
         v1::SessionConfigSelectOption::new(word.to_owned(), name).description(what.to_owned())
     };
-    let now = if steer.unwrap_or(choice.steer) { STEERS[0].0 } else { STEERS[1].0 };
+    let now = if steer.unwrap_or(choice.steers()) { STEERS[0].0 } else { STEERS[1].0 };
     out.push(plain(STEER, "A message meanwhile", now, STEERS.map(one).to_vec()));
     out
 }
@@ -176,9 +176,9 @@ pub fn set_config_option(
                 let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
                     return Err(Refusal::Invalid("there is on and off".into()));
                 };
-                session.choose_steer(*word == "on")?;
+                let written = session.choose_steer(*word == "on")?;
                 steer = Some(*word == "on");
-                None
+                Some(written)
             }
             _ => {
                 return Err(Refusal::Invalid(format!(

@@ -130,6 +130,9 @@ impl Parser {
         } else if let Some(value) = field(line, b"event") {
             self.name.clear();
             self.name.extend_from_slice(value);
+        } else if std::str::from_utf8(line).is_err() {
+            // Who damaged this line may have damaged the name of a field, and its words would be missing.
+            return Err(BadEvent::NotText.into());
         }
         Ok(Flow::More)
     }

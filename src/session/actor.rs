@@ -15,9 +15,10 @@ use super::order::{self, Desk};
 use super::recent::Recent;
 use super::{changes, child, diff, mention, revert, title};
 use crate::event::{Event, Outlet, Severity};
-use crate::message::{Content, FileChange, Message, ModelRef, Role, User};
+use crate::message::{FileChange, Message, ModelRef, Role, User};
 use crate::store::{Amend, Record, Titled, visible};
 use crate::turn::frame;
+use crate::turn::insert::Draft;
 use crate::turn::{Choice, History, Outcome, Scope};
 use crate::turn::{jobs, next, release, remind};
 
@@ -182,7 +183,9 @@ impl Actor {
                     Work::Say(content) => {
                         present.refresh(&mut scope, choice).await;
                         scope.servers.greet(&scope.settings.mcp, &scope.outlet, &scope.cancelled).await;
-                        let (content, once) = present.commands().typed(content, &mut scope).await;
+                        revert::settle(&mut history, &mut record, &scope.record).await;
+                        let mut draft = Draft::new(say(&scope), &record);
+                        let (content, once) = present.commands().typed(content, &mut draft, &mut scope).await;
                         let mut content = match scope.depth < scope.settings.subagent_depth {
                             true => mention::named(content, &scope.agents),
                             false => content,
@@ -190,8 +193,8 @@ impl Actor {
                         if steered {
                             remind::spoken_meanwhile(&mut content);
                         }
-                        revert::settle(&mut history, &mut record, &scope.record).await;
-                        let message = say(&scope, content);
+                        let Message { role, .. } = say(&scope);
+                        let message = Message { role, ..draft.end(&scope, content) };
                         record.updated = message.created;
                         // At once: the turn may take an hour, and the session is in the list.
                         let title = title::words(&message).filter(|_| record.title.is_none());
@@ -249,7 +252,8 @@ impl Actor {
                         }
                         Some(mail) => {
                             if let Some(written) = choose(&self.choice, mail) {
-                                shared.store.amend(&self.record.id, chosen(&self.choice)).await;
+                                let kept = self.choice.borrow().kept();
+                                shared.store.amend(&self.record.id, kept).await;
                                 tell_written(written);
                                 chose = true;
                             }
@@ -275,7 +279,7 @@ impl Actor {
         let changed = record != self.record;
         self.record = record;
         if chose {
-            chosen(&self.choice).apply(&mut self.record);
+            self.choice.borrow().kept().apply(&mut self.record);
         }
         if self.taken.is_cancelled() {
             let title = "Another adjutant process has taken this session over.".into();
@@ -352,10 +356,8 @@ impl Actor {
     /// What is to be done after a turn: the title after the first one, the record.
     async fn close_turn(&mut self, outlet: &Outlet) {
         self.remember().await;
-        let choice = self.choice.borrow().clone();
+        self.choice.borrow().kept().apply(&mut self.record);
         self.record.updated = self.scope.now();
-        self.record.agent = Some(choice.agent);
-        self.record.model = choice.model;
         self.record.todos = self.scope.todos.get();
         self.record.cost = self.history.cost();
         let fresh = match self.record.title {
@@ -422,7 +424,7 @@ impl Actor {
 
     async fn choose(&mut self, mail: Mail) {
         let Some(written) = choose(&self.choice, mail) else { return };
-        chosen(&self.choice).apply(&mut self.record);
+        self.choice.borrow().kept().apply(&mut self.record);
         self.shared.store.record(&self.record).await;
         tell_written(written);
         self.remember().await;
@@ -433,7 +435,7 @@ impl Actor {
 /// it has ended, and so does what was said after the order.
 fn tell(spoken: &watch::Sender<bool>, choice: &watch::Sender<Choice>, waiting: &VecDeque<Prompt>) {
     let says = waiting.front().is_some_and(|next| matches!(next.work, Work::Say(_)));
-    spoken.send_replace(says && choice.borrow().steer);
+    spoken.send_replace(says && choice.borrow().steers());
 }
 
 /// Takes over what was chosen. Gives back who is to hear when it is written down, if it is.
@@ -447,18 +449,12 @@ fn choose(choice: &watch::Sender<Choice>, mail: Mail) -> Option<oneshot::Sender<
             choice.send_modify(|choice| choice.model = Some(model));
             Some(written)
         }
-        Mail::Steer(steer) => {
-            choice.send_modify(|choice| choice.steer = steer);
-            None
+        Mail::Steer(steer, written) => {
+            choice.send_modify(|choice| choice.steer = Some(steer));
+            Some(written)
         }
         Mail::Prompt(_) | Mail::Title(..) | Mail::Close(_) => None,
     }
-}
-
-/// What is chosen now, for the record.
-pub(super) fn chosen(choice: &watch::Sender<Choice>) -> Amend {
-    let Choice { agent, model, .. } = choice.borrow().clone();
-    Amend::Choice { agent, model }
 }
 
 /// Whoever asked may have gone since.
@@ -466,8 +462,8 @@ fn tell_written(written: oneshot::Sender<()>) {
     written.send(()).ok();
 }
 
-/// The message that a prompt becomes.
-fn say(scope: &Scope, content: Vec<Content>) -> Message {
+/// The head of the message that a prompt becomes.
+fn say(scope: &Scope) -> Message {
     let chosen = scope.choice.borrow().agent.clone();
     let model = match scope.agents.get(&chosen) {
         Some(agent) => frame::model(scope, &agent),
@@ -477,7 +473,7 @@ fn say(scope: &Scope, content: Vec<Content>) -> Message {
         id: scope.message_id(),
         created: scope.now(),
         role: Role::User(User { agent: chosen, model, system: None }),
-        parts: content.into_iter().map(|content| scope.part(content)).collect(),
+        parts: Vec::new(),
     }
 }
 

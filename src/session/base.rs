@@ -336,7 +336,7 @@ impl Present {
         }
         if old.settings.steer != read.settings.steer {
             // What was chosen in the editor holds until the file says something else.
-            choice.send_modify(|choice| choice.steer = read.settings.steer);
+            choice.send_modify(|choice| (choice.steer, choice.steers) = (None, read.settings.steer));
             outlet.event(Event::Options).await;
         }
         for text in read.notices.iter().filter(|text| !self.told.contains(*text)) {

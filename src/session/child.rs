@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::news::News;
 use super::open::{Claim, Shared};
-use super::{actor, interrupted, revert};
+use super::{interrupted, revert};
 use crate::agent::Agent;
 use crate::event::{About, CallUpdate, Errand, Event, Facts, Outlet, Report, ReportEnd, Spawn, Switch};
 use crate::id::{CallId, SessionId};
@@ -80,7 +80,8 @@ async fn answer(shared: &Shared, choices: Choices<'_>, scope: &Scope, switch: Sw
         agent.name.clone()
     });
     if let Some(choice) = choices[0].filter(|_| speaker.is_some()) {
-        shared.store.amend(&scope.session, actor::chosen(choice)).await;
+        let kept = choice.borrow().kept();
+        shared.store.amend(&scope.session, kept).await;
     }
     if let Some(speaker) = &speaker {
         scope.outlet.event(Event::Mode(speaker.clone())).await;
@@ -95,7 +96,7 @@ async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
         let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
             Some(_) => frame::meant(
-                &Choice { agent: agent.name.clone(), model: None, steer: false },
+                &Choice { agent: agent.name.clone(), model: None, steer: None, steers: false },
                 Some(&agent),
                 &parent.models,
             ),
@@ -150,8 +151,12 @@ impl Task<'_> {
         let cancelled = self.parent.cancelled.child_token();
         let _working = self.shared.works(&id, &cancelled);
         let (outlet, events) = Outlet::new();
-        let (_choice, choice) =
-            watch::channel(Choice { agent: self.agent.name.clone(), model: Some(model.clone()), steer: false });
+        let (_choice, choice) = watch::channel(Choice {
+            agent: self.agent.name.clone(),
+            model: Some(model.clone()),
+            steer: None,
+            steers: false,
+        });
         let scope = Scope {
             session: id.clone(),
             mark: record.mark.clone(),

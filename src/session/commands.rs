@@ -15,7 +15,8 @@ use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
 use crate::text;
-use crate::turn::{Choice, Scope, insert};
+use crate::turn::insert::{self, Draft};
+use crate::turn::{Choice, Scope};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
@@ -77,10 +78,11 @@ impl Commands {
     /// delegate.
     ///
     /// With the content comes, where the command names who answers, the way to let somebody else answer
-    /// from the next step on.
+    /// from the next step on. The draft gets the calls that were made for it.
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
+        draft: &mut Draft,
         scope: &mut Scope,
     ) -> (Vec<Content>, Option<watch::Sender<Choice>>) {
         let Some(Content::Text(typed)) = content.first_mut() else { return (content, None) };
@@ -97,6 +99,8 @@ impl Commands {
         }
         let Some((command, expanded)) = self.expand(&typed.text) else { return (content, None) };
         typed.ignored = true;
+        draft.begin(scope, &content[..1]);
+        let Some(Content::Text(typed)) = content.first() else { return (content, None) };
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
         let speaker = scope.agents.get(&chosen.agent);
@@ -140,7 +144,7 @@ impl Commands {
         for insert in &expanded.inserts {
             outputs.push(match &agent {
                 _ if command.untrusted => Err("this project is not trusted".to_owned()),
-                Some(agent) => insert::run(scope, agent, &insert.command).await,
+                Some(agent) => insert::run(draft, scope, agent, &insert.command).await,
                 None => Err("there is nobody to run it for".to_owned()),
             });
         }
@@ -148,7 +152,7 @@ impl Commands {
         let mut attachments = Vec::new();
         for path in files(&expanded.text, scope).into_iter().take(MOST) {
             let Some(agent) = &agent else { break };
-            let text = match insert::read(scope, agent, &path).await {
+            let text = match insert::read(draft, scope, agent, &path).await {
                 Ok(output) => {
                     attachments.extend(output.attachments.into_iter().map(Content::File));
                     output.text
@@ -215,7 +219,7 @@ fn chosen_by(command: &settings::Command, agents: &Agents, chosen: &Choice) -> O
         (None, own) => Some(Choice { model: own, ..chosen.clone() }),
         (Some(agent), own) => {
             let theirs = || if agent.model.is_some() { None } else { chosen.model.clone() };
-            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs), steer: chosen.steer })
+            Some(Choice { agent: agent.name.clone(), model: own.or_else(theirs), ..chosen.clone() })
         }
     }
 }

@@ -58,7 +58,7 @@ pub enum Mail {
     /// Be called this from now on.
     Title(String, oneshot::Sender<()>),
     /// Whether words that come while a turn runs are heard in it.
-    Steer(bool),
+    Steer(bool, oneshot::Sender<()>),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
@@ -218,8 +218,9 @@ impl Handle {
     ///
     /// # Errors
     /// [`Busy`].
-    pub fn choose_steer(&self, steer: bool) -> Result<(), Busy> {
-        self.send(Mail::Steer(steer))
+    pub fn choose_steer(&self, steer: bool) -> Result<Written, Busy> {
+        let (written, done) = oneshot::channel();
+        self.send(Mail::Steer(steer, written)).map(|()| done)
     }
 
     /// Cancels what runs, lets go of the store, ends the session's task.

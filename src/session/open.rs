@@ -358,7 +358,8 @@ impl Shared {
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
         let chosen_before = model.clone();
-        let (choice, chosen) = watch::channel(Choice { agent: agent.clone(), model, steer: read.settings.steer });
+        let (choice, chosen) =
+            watch::channel(Choice { agent: agent.clone(), model, steer: record.steer, steers: read.settings.steer });
         let (mailbox, mail) = mpsc::channel(handle::WAITING);
         let (spoken, heard) = watch::channel(false);
         // Unbounded, but only as long as the editor's cancels during one turn.

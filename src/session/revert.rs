@@ -25,7 +25,7 @@ use crate::store::{Record, Undone, visible};
 use crate::text;
 use crate::tool::{self, disk, seen::Print};
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, release, sum};
+use crate::turn::{History, cost, release, remind, sum};
 use crate::worktree::Worktree;
 
 /// How the ways on are called where the report is read.
@@ -285,10 +285,16 @@ async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, hand
     }
 }
 
-/// The plan as the messages' last call left it; none where no call made one.
+/// The plan as the messages' last call left it; none where no call made one. One that was cut off while it
+/// ran had told the plan, or was about to.
 pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
-    let mut plans = calls.filter(|call| call.tool == "todowrite" && matches!(call.state, CallState::Completed(_)));
+    let made = |state: &CallState| match state {
+        CallState::Completed(_) | CallState::Running { .. } => true,
+        CallState::Failed { metadata, .. } => metadata.contains_key(remind::INTERRUPTED),
+        CallState::Pending => false,
+    };
+    let mut plans = calls.filter(|call| call.tool == "todowrite" && made(&call.state));
     plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 

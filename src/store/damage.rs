@@ -77,6 +77,35 @@ async fn no_index_hides_a_session() {
     }
 }
 
+/// One that is too large to be looked through first is looked through meanwhile: what hides sessions is found.
+#[tokio::test]
+async fn a_large_index_hides_no_session_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    three(dir.path()).await;
+    let expected = listed(dir.path()).await;
+    let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+    db.execute_batch("CREATE TABLE filling (x); INSERT INTO filling VALUES (randomblob(5000000));").unwrap();
+    // The order by time leads to where there is nothing: every row is as it was written, and none is found.
+    db.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE bare (x); CREATE INDEX bare_by_x ON bare (x);")
+        .unwrap();
+    db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
+    db.execute_batch(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'bare_by_x')
+             WHERE name IN ('session_by_time', 'session_by_cwd');
+         PRAGMA writable_schema = OFF;",
+    )
+    .unwrap();
+    drop(db);
+    let store = Store::start(dir.path());
+    let begun = std::time::Instant::now();
+    let found = || dir.path().join("index.damaged-1.db").exists();
+    while store.list(None, None, 100).await.unwrap().sessions != expected || !found() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "found: {}", found());
+    }
+    store.stop().await;
+}
+
 #[tokio::test]
 async fn a_pipe_in_the_place_of_the_index_keeps_nobody_waiting() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -240,7 +269,7 @@ async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
     let mut record = record("ses_00000001", "/w", 5);
     store.create(&record).await.unwrap();
     store.amend(&record.id, Amend::Title("Mine".into())).await;
-    store.amend(&record.id, Amend::Choice { agent: "plan".into(), model: None }).await;
+    store.amend(&record.id, Amend::Choice { agent: "plan".into(), model: None, steer: Some(false) }).await;
     record.agent = Some("plan".into());
     record.title = Some("words of the prompt".into());
     store.record(&record).await;

@@ -6,9 +6,10 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
 use super::{Cursor, Error, Grant, Page, Record, migrate, peek, session};
 use crate::environment::Timestamp;
@@ -18,6 +19,8 @@ pub(super) struct Index {
     db: Connection,
     /// It has been looked through, and has taken in what it did not know.
     complete: Cell<bool>,
+    /// What was found out about a large one, once that is known: the damage, if there is any.
+    verdict: Arc<OnceLock<Option<String>>>,
 }
 
 fn unwritable(e: rusqlite::Error) -> Error {
@@ -78,7 +81,8 @@ fn aside(dir: &Path) -> PathBuf {
     (1..).map(name).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| name(0))
 }
 
-/// Up to this size, in bytes, the whole index is checked: it takes a few milliseconds.
+/// Up to this size, in bytes, the whole index is checked before it is first asked what there is: it takes a few
+/// milliseconds. A larger one is checked meanwhile.
 const CHECKED: u64 = 4 << 20;
 
 /// A row of the table of sessions, as it stands there.
@@ -110,6 +114,12 @@ const UNCHECKED: i64 = -1;
 
 fn crc(id: &str, cwd: &str, parent: Option<&str>, updated: i64, data: &str, messages: i64) -> i64 {
     session::crc(&[id, cwd, parent.unwrap_or_default(), &updated.to_string(), data, &messages.to_string()])
+}
+
+/// What of a database is not as it should be, if anything is.
+fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
+    let check = db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0))?;
+    Ok((check != "ok").then_some(check))
 }
 
 /// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`.
@@ -152,7 +162,10 @@ impl Index {
     /// [`Error::DamagedIndex`].
     pub(super) fn complete(&self, dir: &Path) -> Result<(), Error> {
         if self.complete.get() {
-            return Ok(());
+            return match self.verdict.get() {
+                Some(Some(damage)) => Err(Error::DamagedIndex(damage.clone())),
+                _ => Ok(()),
+            };
         }
         self.check(dir)?;
         match self.reconcile(dir) {
@@ -195,7 +208,7 @@ impl Index {
         let index = Self::connect(&new, true, false).map_err(Error::from)?;
         // Damaged as it is.
         let old = old.filter(|path| path.is_file()).and_then(|path| Connection::open(path).ok());
-        let old = old.map(|db| Self { db, complete: Cell::new(false) });
+        let old = old.map(|db| Self { db, complete: Cell::new(false), verdict: Arc::default() });
         for grant in old.map(|old| old.grants(None).unwrap_or_default()).unwrap_or_default() {
             index.grant(&grant)?;
         }
@@ -236,18 +249,32 @@ impl Index {
                 e => Unreadable::Other(e.to_string()),
             })?;
         }
-        Ok(Self { db, complete: Cell::new(false) })
+        Ok(Self { db, complete: Cell::new(false), verdict: Arc::default() })
     }
 
-    /// Looks whether all of it can be read, where it is not too large for that.
+    /// Looks whether all of it can be read; where it is too large for somebody to wait for that, beside those
+    /// who ask.
     fn check(&self, dir: &Path) -> Result<(), Error> {
-        let size = std::fs::metadata(dir.join("index.db")).map_or(0, |meta| meta.len());
-        if size <= CHECKED {
-            let check = self.db.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
-            let check = check.map_err(unwritable)?;
-            if check != "ok" {
-                return Err(Error::DamagedIndex(check));
+        let path = dir.join("index.db");
+        if std::fs::metadata(&path).map_or(0, |meta| meta.len()) <= CHECKED {
+            return damage(&self.db).map_err(unwritable)?.map_or(Ok(()), |damage| Err(Error::DamagedIndex(damage)));
+        }
+        let verdict = self.verdict.clone();
+        let look = move || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let found = Connection::open_with_flags(&path, flags).and_then(|db| damage(&db));
+            let found = found.or_else(|e| match Unreadable::from(e) {
+                Unreadable::Damaged(reason) => Ok(Some(reason)),
+                other => Err(Error::from(other)),
+            });
+            match found {
+                // Whoever asks next hears of it.
+                Ok(found) => drop(verdict.set(found)),
+                Err(e) => tracing::warn!("the session index could not be checked: {e}"),
             }
+        };
+        if let Err(e) = std::thread::Builder::new().name("index check".into()).spawn(look) {
+            tracing::warn!("the session index is not checked: {e}");
         }
         Ok(())
     }

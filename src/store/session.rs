@@ -49,6 +49,12 @@ impl File {
 
     /// Opens a file. On a network's file system there is no write-ahead log.
     pub(super) fn open_at(path: PathBuf, id: &SessionId, network: bool) -> Result<Self, Error> {
+        Self::open_through(path, id, network, None)
+    }
+
+    /// The same through another file system than SQLite's usual one, which a test gives: its log is brought into the
+    /// database after little.
+    pub(super) fn open_through(path: PathBuf, id: &SessionId, network: bool, vfs: Option<&str>) -> Result<Self, Error> {
         match std::fs::symlink_metadata(&path) {
             // SQLite takes a single byte for nothing at all.
             Ok(meta) if meta.is_file() && meta.len() == 1 => {
@@ -63,7 +69,11 @@ impl File {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let explain = |e: rusqlite::Error| explain(id, &path, &e);
-        let mut db = Connection::open_with_flags(&path, flags).map_err(explain)?;
+        let opened = match vfs {
+            None => Connection::open_with_flags(&path, flags),
+            Some(vfs) => Connection::open_with_flags_and_vfs(&path, flags, vfs),
+        };
+        let mut db = opened.map_err(explain)?;
         // The order matters: the time-out first, then the lock, then the journal (which needs it).
         db.busy_timeout(Duration::from_millis(200)).map_err(explain)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(explain)?;
@@ -81,6 +91,9 @@ impl File {
         let _mode: String = db.query_row(mode, [], |row| row.get(0)).map_err(explain)?;
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA cache_size = -256; PRAGMA temp_store = MEMORY;")
             .map_err(explain)?;
+        if vfs.is_some() {
+            db.pragma_update(None, "wal_autocheckpoint", 60).map_err(explain)?;
+        }
         migrate::SESSION.to_latest(&mut db).map_err(|e| match e {
             rusqlite_migration::Error::RusqliteError { err, .. } => explain(err),
             e => damaged(id, &path, e.to_string()),

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::Choice;
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, Part};
-use crate::store::{Amend, Error, Record, Store, Stored};
+use crate::store::{Error, Record, Store, Stored};
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -61,8 +61,7 @@ impl Recorder {
     pub async fn session(&self, record: &Record) {
         let mut record = record.clone();
         if let Some(choice) = &self.choice {
-            let Choice { agent, model, .. } = choice.borrow().clone();
-            Amend::Choice { agent, model }.apply(&mut record);
+            choice.borrow().kept().apply(&mut record);
         }
         self.store.record(&record).await;
     }

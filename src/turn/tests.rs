@@ -201,7 +201,7 @@ impl Stage {
                 instructions: vec![],
                 skills: Arc::default(),
             }),
-            choice: watch::channel(Choice { agent: "build".into(), model: None, steer: true }).1,
+            choice: watch::channel(Choice { agent: "build".into(), model: None, steer: None, steers: true }).1,
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(vec![])),
             jobs: Arc::default(),
