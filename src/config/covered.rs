@@ -10,6 +10,17 @@ const WORDS: usize = 256;
 const FILES: usize = 500;
 const BYTES: u64 = 32 << 20;
 
+/// Files whose own words are looked at, the bytes of one, and how many of them.
+const FOLLOWED: usize = 100;
+const FOLLOWED_BYTES: u64 = 64 << 10;
+const FOLLOWED_WORDS: usize = 500;
+
+/// How files end that are run; others are data.
+const CODE: [&str; 18] = [
+    "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl", "lua", "php", "mk",
+    "mak",
+];
+
 /// Programs, and the files of the directory they start in that say what they run.
 const DECIDING: [(&[&str], &[&str]); 11] = [
     (&["npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx"], &["package.json", ".npmrc", ".yarnrc.yml"]),
@@ -90,6 +101,7 @@ pub(crate) fn covered(words: &[&str], bases: &[PathBuf], root: &Path) -> Covered
             }
         }
     }
+    covered.follow(bases, &root);
     for (at, name) in named.iter().enumerate() {
         if FETCHING.contains(name) {
             let package = pieces[at + 1..].iter().find(|word| !word.starts_with('-')).unwrap_or(&"a package");
@@ -160,6 +172,44 @@ impl Covered {
         }
     }
 
+    /// Takes in the code that the files so far name, and what that names in turn.
+    fn follow(&mut self, bases: &[PathBuf], root: &Path) {
+        let mut at = 0;
+        while let Some(file) = self.files.get(at).cloned() {
+            if at >= FOLLOWED {
+                self.besides("what these files name in turn".to_owned());
+                return;
+            }
+            at += 1;
+            let Some(text) = start_of(&file) else { continue };
+            let inside = |c: char| c.is_alphanumeric() || "_./-@+".contains(c);
+            let named = |word: &&str| word.contains(['.', '/']) && word.contains(char::is_alphanumeric);
+            let words = text.split(|c| !inside(c)).filter(|word| named(word) && word.len() <= 256);
+            let words: std::collections::BTreeSet<&str> = words.take(FOLLOWED_WORDS).collect();
+            for base in file.parent().into_iter().chain(bases.iter().map(PathBuf::as_path)) {
+                for word in &words {
+                    let path = base.join(word);
+                    self.code(&path, root);
+                    // A module is named without its ending.
+                    if path.extension().is_none() {
+                        for ending in ["js", "mjs", "cjs", "ts"] {
+                            self.code(&path.with_extension(ending), root);
+                            self.code(&path.join("index").with_extension(ending), root);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn code(&mut self, path: &Path, root: &Path) {
+        let Ok(real) = std::fs::canonicalize(path) else { return };
+        let code = real.extension().is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+        if real.starts_with(root) && real.is_file() && (code || is_executable(&real)) {
+            self.file(&real, root);
+        }
+    }
+
     fn file(&mut self, path: &Path, root: &Path) {
         if self.files.iter().any(|file| file == path) {
             return;
@@ -173,6 +223,24 @@ impl Covered {
             None => self.besides(format!("{name}, which is too large or cannot be read")),
         }
     }
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|data| data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &Path) -> bool {
+    false
+}
+
+/// How a file begins, if it is text.
+fn start_of(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(FOLLOWED_BYTES).read_to_end(&mut bytes).ok()?;
+    (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// All files below a directory, in order, without those of version control and of dependencies. False
@@ -245,16 +313,26 @@ mod tests {
             "conf.js",
             "index.js",
             "big/x",
+            "chain.sh",
+            "lib.sh",
+            "out.log",
+            "npm/package.json",
         ];
         for file in files {
             std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
             std::fs::write(root.join(file), file).unwrap();
         }
+        std::fs::write(root.join("chain.sh"), ". ./lib.sh\nnode tools/lib/a").unwrap();
+        std::fs::write(root.join("lib.sh"), "python3 pkg/deep/b.py /etc/hostname >out.log; ./chain.sh").unwrap();
+        std::fs::write(root.join("npm/package.json"), r#"{"scripts": {"prestart": "node ../tools/server.js"}}"#)
+            .unwrap();
         std::fs::write(root.join("big/x"), vec![0; (BYTES + 1) as usize]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", root.join("out")).unwrap();
         // The words, where they start, the files, what is told besides.
         type Row = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
-        let table: [Row; 20] = [
+        let table: [Row; 22] = [
+            (&["./chain.sh"], "", &["chain.sh", "lib.sh", "pkg/deep/b.py", "tools/lib/a.js"], ""),
+            (&["/usr/bin/npm", "start"], "npm", &["npm/package.json", "tools/server.js"], ""),
             (&["./run.sh"], "", &["run.sh"], ""),
             (&["sh", "run.sh"], "", &["run.sh"], "sh, wherever it is found"),
             (&["/bin/sh", "-c", "cd x && ./run.sh >out.txt"], "", &["run.sh"], ""),

@@ -352,36 +352,58 @@ impl<'a> Review<'a> {
 /// Whether people could take an agent for another one that they know.
 fn alike(new: &Seat, old: &Seat) -> bool {
     let names = [&old.name, &old.label].map(|name| looks(name));
-    let same = |one: &[Look], other: &[Look]| one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.is(b));
     new.name != old.name
-        && [&new.name, &new.label].into_iter().any(|name| names.iter().any(|other| same(&looks(name), other)))
+        && [&new.name, &new.label].into_iter().any(|name| names.iter().any(|other| same_looks(&looks(name), other)))
 }
 
 /// What a letter looks like.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Letter(char),
     /// Like some other letter, perhaps.
     Any,
+    /// A sign: like a letter, perhaps, or like nothing.
+    Sign,
 }
 
-impl Look {
-    fn is(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Any, _) | (_, Self::Any))
-            || matches!((self, other), (Self::Letter(a), Self::Letter(b)) if a == b)
+/// Whether one row of letters may look like another.
+fn same_looks(one: &[Look], other: &[Look]) -> bool {
+    // Which beginnings of the other one the letters so far may look like.
+    let skip = |reach: &mut Vec<bool>| {
+        for at in 0..other.len() {
+            reach[at + 1] |= reach[at] && other[at] == Look::Sign;
+        }
+    };
+    let mut reach = vec![false; other.len() + 1];
+    reach[0] = true;
+    skip(&mut reach);
+    for look in one {
+        let fits = |theirs: Look| *look == theirs || !matches!((look, theirs), (Look::Letter(_), Look::Letter(_)));
+        let mut next: Vec<bool> = reach.iter().map(|here| *here && *look == Look::Sign).collect();
+        for at in 0..other.len() {
+            next[at + 1] |= reach[at] && fits(other[at]);
+        }
+        skip(&mut next);
+        reach = next;
     }
+    reach[other.len()]
 }
 
 /// A name by its looks: case, separators and what cannot be seen left out. A letter of another alphabet
-/// may look like any other, except where an alphabet has nothing in common with the Latin one.
+/// may look like any other, except where an alphabet has nothing in common with the Latin one; an accent
+/// that is written apart may be overlooked.
 fn looks(name: &str) -> Vec<Look> {
-    let seen = name.chars().filter(|c| !crate::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii()));
+    let seen = name
+        .chars()
+        .filter(|c| !crate::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c)));
     let look = |c: char| match c.to_ascii_lowercase() {
-        'i' | 'l' | '1' => Look::Letter('l'),
+        'i' | 'l' | '1' | '|' | '!' => Look::Letter('l'),
         'o' | '0' => Look::Letter('o'),
         c if c.is_ascii() || ('\u{2e80}'..'\u{a000}').contains(&c) || ('\u{ac00}'..'\u{d7b0}').contains(&c) => {
             Look::Letter(c)
         }
-        _ => Look::Any,
+        c if c.is_alphanumeric() => Look::Any,
+        _ => Look::Sign,
     };
     seen.map(look).collect()
 }

@@ -6,6 +6,25 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+/// Options that decide where a provider's requests go, and as whom they are made.
+pub const WHERE: &[&str] = &[
+    "apiKey",
+    "baseURL",
+    "headers",
+    "enterpriseUrl",
+    "endpoint",
+    "resourceName",
+    "region",
+    "location",
+    "project",
+    "organization",
+    "profile",
+    "accessKeyId",
+    "secretAccessKey",
+    "sessionToken",
+    "googleAuthOptions",
+];
+
 /// What is said about a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Provider {

@@ -1,5 +1,7 @@
 //! Settings as they lie on disk: layers, bad input, trust, old spellings, three realistic set-ups.
 
+mod keys;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@
 //! A decision belongs to a project's path and to a digest of exactly these things, so a change of
 //! any of them asks again and a change of anything else does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ use super::covered::{self, Covered};
 use super::disk::Use;
 use super::layers::Told;
 use super::loosen::{self, Piece};
-use super::node::{Node, Place, Value};
+use super::node::{Entry as Said, Node, Place, Value};
 use super::problem::Problem;
+use super::provider::WHERE;
 use crate::environment::{Environment, Timestamp, private_dir};
 use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
@@ -156,8 +157,9 @@ pub(crate) fn review(
     cwd: &Path,
 ) -> Vec<Item> {
     let mut found = Vec::new();
+    let known = programs_known(told);
     for told in told.iter().filter(|told| told.origin.project) {
-        needs(&told.node, worktree, cwd, &mut |item| found.push(item));
+        needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
     }
     for piece in loosen::loosening(told, environment, worktree) {
         let Piece { key, detail, place, .. } = piece;
@@ -175,12 +177,34 @@ pub(crate) fn review(
     found
 }
 
-fn needs(node: &Node, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+/// Programs that the user's own settings speak of: `mcp.db`. What a project says about one that it
+/// leaves off may run all the same, because theirs may switch it on.
+fn programs_known(told: &[Told]) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for told in told.iter().filter(|told| !told.origin.project) {
+        for key in ["mcp", "formatter", "lsp"] {
+            let entries = told.node.get(key).map(Node::entries).unwrap_or_default();
+            known.extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
+        }
+    }
+    known
+}
+
+/// Whether an entry for a program does nothing but leave it off.
+fn is_off(key: &str, entry: &Said, known: &BTreeSet<String>) -> bool {
+    let off = match key {
+        "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),
+        _ => entry.node.get("disabled").and_then(Node::as_bool) == Some(true),
+    };
+    off && (entry.node.entries().len() == 1 || !known.contains(&format!("{key}.{}", entry.key)))
+}
+
+fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
     let mut push = |kind: Kind, key: String, detail: String, place: &Place, covered: Covered| {
         found(Item { kind, key, detail, place: place.clone(), covered });
     };
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
-        if !is_only_off(&entry.node) {
+        if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
             let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
             let detail = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
@@ -194,7 +218,7 @@ fn needs(node: &Node, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Ite
             push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Covered::default());
         }
         for entry in tools.entries() {
-            if entry.node.get("disabled").and_then(Node::as_bool) != Some(true) {
+            if !is_off(key, entry, known) {
                 let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
                 let covered = runs(&entry.node, worktree, cwd);
                 push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
@@ -225,7 +249,9 @@ fn needs(node: &Node, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Ite
         for way in provider_ways(&provider.node) {
             let way: Vec<&str> = way.iter().map(String::as_str).collect();
             let Some(value) = provider.node.at(&way) else { continue };
-            let secret = matches!(way.last(), Some(&"apiKey"));
+            let secret = way
+                .last()
+                .is_some_and(|key| ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key));
             let detail = if secret { "a key".to_owned() } else { value.to_json().to_string() };
             push(
                 Kind::Provider,
@@ -265,24 +291,25 @@ fn needs(node: &Node, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Ite
 /// Takes out of the project's layers whatever `review` names. What loosens is found again once all
 /// else is gone, so that nothing relies on what went.
 pub(crate) fn strip(told: &mut [Told], uses: &[Use], environment: &Environment, worktree: &Worktree) {
+    let known = programs_known(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
-        strip_layer(&mut told.node, uses, worktree);
+        strip_layer(&mut told.node, &known, uses, worktree);
     }
     let pieces = loosen::loosening(told, environment, worktree);
     loosen::remove(told, &pieces);
 }
 
-fn strip_layer(node: &mut Node, uses: &[Use], worktree: &Worktree) {
+fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[Use], worktree: &Worktree) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
-        mcp.retain(|entry| is_only_off(&entry.node));
+        mcp.retain(|entry| is_off("mcp", entry, known));
     }
     for key in ["formatter", "lsp"] {
         let Some(tools) = node.get_mut(key) else { continue };
         if tools.as_bool() == Some(true) {
             node.take(key);
         } else if let Some(entries) = tools.entries_mut() {
-            entries.retain(|entry| entry.node.get("disabled").and_then(Node::as_bool) == Some(true));
+            entries.retain(|entry| is_off(key, entry, known));
             // An empty object would still switch the usual ones on.
             if entries.is_empty() {
                 node.take(key);
@@ -341,10 +368,6 @@ fn drop_uses(node: &mut Node, uses: &[Use]) {
         }
         _ => {}
     }
-}
-
-fn is_only_off(server: &Node) -> bool {
-    server.get("enabled").and_then(Node::as_bool) == Some(false)
 }
 
 fn command_line(node: &Node, key: &str) -> Option<String> {
@@ -406,8 +429,8 @@ pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
 /// The parts of a provider that decide where requests go and with which key.
 fn provider_ways(provider: &Node) -> Vec<Vec<String>> {
     let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
-    let mut ways: Vec<Vec<String>> = [&["api"][..], &["env"], &["login"], &["npm"]].into_iter().map(way).collect();
-    for key in ["apiKey", "baseURL", "enterpriseUrl", "headers"] {
+    let mut ways: Vec<Vec<String>> = ["api", "env", "id", "login", "npm"].into_iter().map(|key| way(&[key])).collect();
+    for key in WHERE {
         ways.push(way(&["options", key]));
     }
     for model in provider.get("models").map(Node::entries).unwrap_or_default() {

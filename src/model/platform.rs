@@ -12,6 +12,7 @@ use super::gemini::Gemini;
 use super::responses::Responses;
 use super::wire::{Secret, Target, Wire};
 use super::{Error, Model};
+use crate::config::provider::WHERE;
 use crate::config::settings as said;
 use crate::environment::Environment;
 
@@ -262,32 +263,17 @@ pub fn sign(npm: Option<&str>, settings: &said::Provider, environment: &Environm
 
 /// The options that go into bodies: without those that say where and how to ask.
 pub fn body_options(options: &Map<String, Value>) -> Map<String, Value> {
-    const ELSEWHERE: &[&str] = &[
-        "resourceName",
+    const HOW: &[&str] = &[
         "apiVersion",
         "useCompletionUrls",
         "useDeploymentBasedUrls",
-        "region",
-        "profile",
-        "endpoint",
-        "accessKeyId",
-        "secretAccessKey",
-        "sessionToken",
-        "project",
-        "location",
-        "enterpriseUrl",
         "setCacheKey",
-        "apiKey",
-        "baseURL",
-        "headers",
         "timeout",
         "headerTimeout",
         "chunkTimeout",
         "compatibility",
-        "organization",
-        "googleAuthOptions",
     ];
-    let kept = options.iter().filter(|(name, _)| !ELSEWHERE.contains(&name.as_str()));
+    let kept = options.iter().filter(|(name, _)| !WHERE.contains(&name.as_str()) && !HOW.contains(&name.as_str()));
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 

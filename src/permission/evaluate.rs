@@ -320,15 +320,22 @@ impl<'r> Bash<'r> {
 
     /// Whether a rule that denies or asks speaks about a unit, under any of its spellings.
     fn speaks(rule: &Rule, unit: &Unit) -> bool {
-        let fits = |text: &str| match rule.action {
-            Action::Deny => wildcard::matches_folded(&rule.pattern, text),
-            _ => wildcard::matches(&rule.pattern, text),
-        };
         // A computed name begins with nothing that could be compared.
         let named = unit.program.is_some() || unit.opaque.is_none();
-        (named && (fits(&unit.normal) || fits(&unit.text)))
-            || unit.names.iter().any(|name| fits(name))
-            || unread::begins_at(rule, &unit.tails, &fits).is_some()
+        (named && (Self::fits(rule, &unit.normal) || Self::fits(rule, &unit.text)))
+            || unit.names.iter().any(|name| Self::fits(rule, name))
+    }
+
+    /// Whether it speaks about a program that the unit may start, nobody knows which.
+    fn may_mean(rule: &Rule, unit: &Unit) -> bool {
+        unread::begins_at(rule, &unit.tails, &|text| Self::fits(rule, text)).is_some()
+    }
+
+    fn fits(rule: &Rule, text: &str) -> bool {
+        match rule.action {
+            Action::Deny => wildcard::matches_folded(&rule.pattern, text),
+            _ => wildcard::matches(&rule.pattern, text),
+        }
     }
 
     /// Whether it could speak about it once its unknown words are known.
@@ -357,6 +364,10 @@ impl<'r> Bash<'r> {
         let mut matching: Vec<&Rule> = vec![];
         let mut refused: Option<String> = None;
         let mut own = false;
+        // A question about what may be started, perhaps, is no exception from anything.
+        let mut may_ask = None;
+        // A deny of that is lifted by a rule that allows the whole, not by one that asks about it.
+        let mut may_deny: Vec<(usize, &Rule)> = vec![];
         for (at, rule) in self.about.iter().enumerate() {
             let speaks = if rule.pattern == "*" {
                 true
@@ -371,15 +382,35 @@ impl<'r> Bash<'r> {
                     }
                     None => names,
                 }
+            } else if Self::speaks(rule, unit) {
+                true
             } else {
-                Self::speaks(rule, unit)
+                let may = Self::may_mean(rule, unit);
+                if may && rule.action == Action::Ask {
+                    may_ask = Some(*rule);
+                }
+                if may && rule.action == Action::Deny {
+                    may_deny.push((matching.len(), rule));
+                }
+                may && rule.action == Action::Deny
             };
             if speaks {
+                may_ask = None;
                 matching.push(rule);
                 own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
             }
         }
         let (mut action, mut rule) = decide(&matching);
+        let lifts = |deny: &Rule, rule: &&Rule| rule.action == Action::Allow && !rule.broader_than(deny);
+        if action < Action::Deny
+            && let Some((_, deny)) =
+                may_deny.iter().rev().find(|(at, deny)| !matching[*at + 1..].iter().any(|rule| lifts(deny, rule)))
+        {
+            (action, rule) = (Action::Deny, Some(*deny));
+        }
+        if action < Action::Deny && may_ask.is_some() {
+            (action, rule) = (Action::Ask, may_ask);
+        }
         let mut reason = None;
         if self.posture.is_some() && !own && action != Action::Deny {
             (action, reason) = posture_of(unit);

@@ -88,7 +88,9 @@ impl Machine {
         for place in state {
             match self.symbols[*place] {
                 Symbol::Letter(own) => letters.push(own),
-                Symbol::FoldedLetter(own) => letters.extend([own].into_iter().chain(own.to_uppercase())),
+                Symbol::FoldedLetter(own) => {
+                    letters.extend([own].into_iter().chain(own.to_uppercase()).chain(third(own)))
+                }
                 _ => {}
             }
         }
@@ -109,6 +111,25 @@ impl Machine {
         matched.dedup();
         matched
     }
+}
+
+/// A letter that folds to another one and is not its capital, where there is one.
+fn third(letter: char) -> Option<char> {
+    Some(match letter {
+        'i' => '\u{130}',
+        'k' => '\u{212a}',
+        'å' => '\u{212b}',
+        'ω' => '\u{2126}',
+        'θ' => '\u{3f4}',
+        'ß' => '\u{1e9e}',
+        'ǆ' => '\u{1c5}',
+        'ǉ' => '\u{1c8}',
+        'ǌ' => '\u{1cb}',
+        'ǳ' => '\u{1f2}',
+        'ᾀ'..='ᾇ' | 'ᾐ'..='ᾗ' | 'ᾠ'..='ᾧ' => char::from_u32(u32::from(letter) + 8)?,
+        'ᾳ' | 'ῃ' | 'ῳ' => char::from_u32(u32::from(letter) + 9)?,
+        _ => return None,
+    })
 }
 
 /// A letter that is in none of the patterns, in either case; one that needs no quoting, if there is.
@@ -198,6 +219,16 @@ mod tests {
         let patterns: Vec<String> = ('a'..='p').map(|c| format!("*{c}{c}{c}*")).collect();
         let patterns: Vec<Pattern> = patterns.into_iter().map(|pattern| (pattern, false)).collect();
         assert!(of(&patterns).is_none());
+    }
+
+    #[test]
+    fn every_letter_that_folds_is_tried() {
+        let tried = |c: char| {
+            let machine = Machine::new(&[(fold(c).to_string(), true)]);
+            machine.letters(&machine.start).contains(&c)
+        };
+        let missed: Vec<char> = ('\0'..=char::MAX).filter(|c| fold(*c) != *c && *c != '\\' && !tried(*c)).collect();
+        assert!(missed.is_empty(), "{missed:?}");
     }
 
     /// Whatever a random text matches, an example matches the same.

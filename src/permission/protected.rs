@@ -31,7 +31,7 @@ pub(super) fn folded(name: &str) -> String {
 
 /// Whether a file of this name holds secrets.
 pub(super) fn secret_name(name: &str) -> bool {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 32] = [
         ".envrc",
         ".netrc",
         "_netrc",
@@ -54,11 +54,26 @@ pub(super) fn secret_name(name: &str) -> bool {
         "secrets.yml",
         "secrets.yaml",
         "auth.json",
+        ".boto",
+        ".s3cfg",
+        ".dockercfg",
+        ".dockerconfigjson",
+        ".terraformrc",
+        "credentials.tfrc.json",
+        "terraform.tfstate",
+        "rclone.conf",
+        "kubeconfig",
+        "wallet.dat",
     ];
     const ENDS: [&str; 8] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"];
-    // An editor's copy holds the same as the file.
-    let name = folded(name.trim_end_matches('~').trim_matches('#'));
-    env_name(&name) || NAMES.contains(&name.as_str()) || ENDS.iter().any(|end| name.ends_with(end))
+    // An editor's or somebody's copy holds the same as the file.
+    let whole = folded(name.trim_end_matches('~').trim_matches('#'));
+    let mut name = whole.as_str();
+    while let Some((start, "bak" | "old" | "orig" | "save" | "backup" | "swp" | "swo")) = name.rsplit_once('.') {
+        name = start;
+    }
+    let swapped = name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
+    swapped || env_name(name) || NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// `.env`, `x.env`, `.env.local`; not the examples that are meant to be read. `name` is folded.
@@ -70,7 +85,7 @@ fn env_name(name: &str) -> bool {
 /// Whether a path holds secrets: the floor of reading, and of changing. By name alone, nothing is
 /// looked up; `path` is absolute, or relative to anything.
 pub fn secret(path: &Path) -> bool {
-    const TAILS: [&[&str]; 8] = [
+    const TAILS: [&[&str]; 15] = [
         &[".aws", "credentials"],
         &[".aws", "config"],
         &[".kube", "config"],
@@ -79,6 +94,13 @@ pub fn secret(path: &Path) -> bool {
         &[".config", "gcloud", "*"],
         &[".gnupg", "*"],
         &[".azure", "*"],
+        &[".cargo", "credentials"],
+        &[".cargo", "credentials.toml"],
+        &[".config", "git", "credentials"],
+        &[".gem", "credentials"],
+        &[".m2", "settings.xml"],
+        &[".gradle", "gradle.properties"],
+        &[".password-store", "*"],
     ];
     let Some(name) = path.file_name() else { return false };
     if secret_name(&name.to_string_lossy()) {
@@ -87,7 +109,20 @@ pub fn secret(path: &Path) -> bool {
     // Most paths go through no folder of that kind, and need not be taken apart.
     let within = |part: &std::ffi::OsStr| {
         let part = part.as_encoded_bytes();
-        let heads: [&[u8]; 7] = [b".aws", b".kube", b".docker", b".config", b".gnupg", b".azure", b".ssh"];
+        let heads: [&[u8]; 12] = [
+            b".aws",
+            b".kube",
+            b".docker",
+            b".config",
+            b".gnupg",
+            b".azure",
+            b".ssh",
+            b".cargo",
+            b".gem",
+            b".m2",
+            b".gradle",
+            b".password-store",
+        ];
         heads.iter().any(|head| part.len() >= head.len() && part[..head.len()].eq_ignore_ascii_case(head))
     };
     if !path.iter().any(within) {
@@ -109,7 +144,7 @@ pub fn secret(path: &Path) -> bool {
 }
 
 /// Folders in which everything decides what runs on this machine or what an agent may do.
-const FOLDERS: [&str; 21] = [
+const FOLDERS: [&str; 27] = [
     ".git",
     ".husky",
     ".opencode",
@@ -131,10 +166,16 @@ const FOLDERS: [&str; 21] = [
     ".ssh",
     ".githooks",
     ".direnv",
+    ".amazonq",
+    ".augment",
+    ".junie",
+    ".qwen",
+    ".trae",
+    ".aider",
 ];
 
 /// Files that do, wherever they lie.
-const FILES: [&str; 36] = [
+const FILES: [&str; 53] = [
     ".gitattributes",
     ".gitmodules",
     ".gitconfig",
@@ -171,6 +212,23 @@ const FILES: [&str; 36] = [
     ".zlogin",
     ".npmrc",
     ".yarnrc.yml",
+    ".bash_aliases",
+    ".bash_logout",
+    ".zlogout",
+    ".inputrc",
+    ".xprofile",
+    ".xinitrc",
+    ".xsessionrc",
+    ".exrc",
+    ".vimrc",
+    ".nvimrc",
+    ".nvim.lua",
+    ".gdbinit",
+    ".lldbinit",
+    ".dir-locals.el",
+    ".Rprofile",
+    ".aider.conf.yml",
+    ".goosehints",
 ];
 
 /// What decides what git starts, below a git directory. The first is a folder.
@@ -189,9 +247,13 @@ pub fn control(path: &Path) -> bool {
     parts.iter().any(|part| any(&FOLDERS, part) || part.starts_with("git~"))
         || any(&FILES, name)
         || parts.windows(2).any(|pair| pair[0] == ".cargo" && pair[1].starts_with("config"))
-        || parts
-            .windows(2)
-            .any(|pair| pair[0] == ".config" && ["opencode", "adjutant", "git", "fish"].contains(&&*pair[1]))
+        || parts.windows(2).any(|pair| match pair[0].as_str() {
+            ".config" => {
+                ["opencode", "adjutant", "git", "fish", "nvim", "autostart", "systemd"].contains(&pair[1].as_str())
+            }
+            ".github" => ["instructions", "prompts", "chatmodes", "agents"].contains(&pair[1].as_str()),
+            _ => false,
+        })
 }
 
 /// Whether a path decides what git starts in a git directory of any name. Looks at the disk, for the
@@ -256,6 +318,15 @@ mod tests {
             "tls.key",
             "deploy/secrets.yml",
             ".npmrc",
+            "id_rsa.bak",
+            "server.pem.old",
+            ".netrc.orig",
+            ".id_ed25519.swp",
+            ".env.bak",
+            "/h/.cargo/credentials.toml",
+            "/h/.password-store/mail/x.gpg",
+            "/h/.config/git/credentials",
+            "terraform.tfstate.backup",
         ];
         let no = [
             "a/credentials",
@@ -267,6 +338,10 @@ mod tests {
             "/h/.ssh/work.pub",
             "config.json",
             "kube/config",
+            "notes.bak",
+            ".env.example.bak",
+            "Cargo.toml",
+            "settings.xml",
         ];
         for path in yes {
             assert!(secret(Path::new(path)), "{path:?}");
@@ -317,8 +392,20 @@ mod tests {
             ".g\u{200c}it/config",
             "GIT~1/config",
             "agent\u{17f}.md",
+            ".github/instructions/x.instructions.md",
+            ".nvim.lua",
+            "sub/.gdbinit",
+            ".Rprofile",
+            "/h/.config/systemd/user/x.service",
         ];
-        let no = [".opencode/plans/x.md", ".gitignore", "src/git/x.rs", "agents/x.md", ".github/x.yml"];
+        let no = [
+            ".opencode/plans/x.md",
+            ".gitignore",
+            "src/git/x.rs",
+            "agents/x.md",
+            ".github/x.yml",
+            ".github/workflows/x.yml",
+        ];
         for path in yes {
             assert!(control(Path::new(path)), "{path:?}");
         }

@@ -1,0 +1,285 @@
+//! Every key that a project's file may have, and what an untrusted one gets by it.
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::config::declare;
+
+/// What an untrusted project's word for a key is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    /// It holds.
+    Holds,
+    /// It holds once the user has agreed.
+    Withheld,
+    /// It never holds.
+    Ignored,
+    /// What stands in it decides: its parts have rows of their own, or it is an old spelling.
+    Parts,
+}
+
+use Worth::{Holds, Ignored, Parts, Withheld};
+
+/// The key, a value, and what that is worth. `<name>` is `build` where it is an agent, `n` elsewhere.
+fn table() -> Vec<(&'static str, Json, Worth)> {
+    let text = || json!("x");
+    let laxer = || json!({"doom_loop": "allow"});
+    let mut table = vec![
+        ("$schema", json!("https://opencode.ai/config.json"), Holds),
+        ("model", json!("a/b"), Holds),
+        ("small_model", json!("a/b"), Holds),
+        ("default_agent", json!("build"), Withheld),
+        ("agent", json!({"new": {"mode": "primary"}}), Withheld),
+        ("agent.<name>.name", json!("PIan"), Withheld),
+        ("agent.<name>.description", text(), Holds),
+        ("agent.<name>.mode", json!("subagent"), Holds),
+        ("agent.<name>.hidden", json!(true), Holds),
+        ("agent.<name>.disable", json!(true), Holds),
+        ("agent.<name>.model", json!("a/b"), Holds),
+        ("agent.<name>.variant", text(), Holds),
+        ("agent.<name>.prompt", text(), Holds),
+        ("agent.<name>.temperature", json!(0.5), Holds),
+        ("agent.<name>.top_p", json!(0.5), Holds),
+        ("agent.<name>.color", json!("#ff0000"), Holds),
+        ("agent.<name>.steps", json!(3), Holds),
+        ("agent.<name>.options", json!({"a": 1}), Holds),
+        ("agent.<name>.permission", laxer(), Withheld),
+        ("agent.<name>.maxSteps", json!(3), Parts),
+        ("agent.<name>.tools", json!({"doom_loop": true}), Withheld),
+        ("permission", json!("allow"), Withheld),
+        ("permission.$examples", json!({}), Parts),
+        ("permission.$examples.allow", json!(["bash ls"]), Parts),
+        ("permission.$examples.ask", json!(["bash ls"]), Parts),
+        ("permission.$examples.deny", json!(["bash ls"]), Parts),
+        ("provider", json!({"n": {"options": {"region": "evil.example/"}}}), Withheld),
+        ("provider.<name>.name", text(), Holds),
+        ("provider.<name>.id", text(), Withheld),
+        ("provider.<name>.npm", text(), Withheld),
+        ("provider.<name>.api", json!("https://evil.example"), Withheld),
+        ("provider.<name>.env", json!(["X"]), Withheld),
+        ("provider.<name>.login", json!({"clientId": "x", "tokenUrl": "https://evil.example"}), Withheld),
+        ("provider.<name>.login.clientId", Json::Null, Parts),
+        ("provider.<name>.login.authorizeUrl", Json::Null, Parts),
+        ("provider.<name>.login.tokenUrl", Json::Null, Parts),
+        ("provider.<name>.login.deviceUrl", Json::Null, Parts),
+        ("provider.<name>.login.scopes", Json::Null, Parts),
+        ("provider.<name>.whitelist", json!(["m"]), Holds),
+        ("provider.<name>.blacklist", json!(["m"]), Holds),
+        ("provider.<name>.options", json!({"resourceName": "evil.example/"}), Withheld),
+        ("provider.<name>.options.apiKey", text(), Withheld),
+        ("provider.<name>.options.baseURL", json!("https://evil.example"), Withheld),
+        ("provider.<name>.options.enterpriseUrl", json!("https://evil.example"), Withheld),
+        ("provider.<name>.options.setCacheKey", json!(true), Holds),
+        ("provider.<name>.options.headers", json!({"a": "b"}), Withheld),
+        ("provider.<name>.options.timeout", json!(1000), Holds),
+        ("provider.<name>.options.headerTimeout", json!(1000), Holds),
+        ("provider.<name>.options.chunkTimeout", json!(1000), Holds),
+        ("provider.<name>.models", json!({"m": {"headers": {"a": "b"}}}), Withheld),
+        ("provider.<name>.models.<name>.id", text(), Holds),
+        ("provider.<name>.models.<name>.name", text(), Holds),
+        ("provider.<name>.models.<name>.family", text(), Holds),
+        ("provider.<name>.models.<name>.release_date", text(), Holds),
+        ("provider.<name>.models.<name>.attachment", json!(true), Holds),
+        ("provider.<name>.models.<name>.reasoning", json!(true), Holds),
+        ("provider.<name>.models.<name>.temperature", json!(true), Holds),
+        ("provider.<name>.models.<name>.tool_call", json!(true), Holds),
+        ("provider.<name>.models.<name>.interleaved", json!(true), Holds),
+        ("provider.<name>.models.<name>.cost", json!({}), Parts),
+        ("provider.<name>.models.<name>.cost.input", json!(1), Holds),
+        ("provider.<name>.models.<name>.cost.output", json!(1), Holds),
+        ("provider.<name>.models.<name>.cost.cache_read", json!(1), Holds),
+        ("provider.<name>.models.<name>.cost.cache_write", json!(1), Holds),
+        ("provider.<name>.models.<name>.limit", json!({}), Parts),
+        ("provider.<name>.models.<name>.limit.context", json!(1000), Holds),
+        ("provider.<name>.models.<name>.limit.input", json!(1000), Holds),
+        ("provider.<name>.models.<name>.limit.output", json!(1000), Holds),
+        ("provider.<name>.models.<name>.modalities", json!({}), Parts),
+        ("provider.<name>.models.<name>.modalities.input", json!(["text"]), Holds),
+        ("provider.<name>.models.<name>.modalities.output", json!(["text"]), Holds),
+        ("provider.<name>.models.<name>.status", json!("beta"), Holds),
+        ("provider.<name>.models.<name>.provider", json!({"npm": "x"}), Withheld),
+        ("provider.<name>.models.<name>.provider.npm", text(), Withheld),
+        ("provider.<name>.models.<name>.provider.api", text(), Withheld),
+        ("provider.<name>.models.<name>.options", json!({"a": 1}), Holds),
+        ("provider.<name>.models.<name>.headers", json!({"a": "b"}), Withheld),
+        ("provider.<name>.models.<name>.variants", json!({"high": {"a": 1}}), Holds),
+        ("disabled_providers", json!(["a"]), Holds),
+        ("enabled_providers", json!(["a"]), Holds),
+        ("mcp", json!({"n": {"enabled": true}}), Withheld),
+        ("mcp.<name>.enabled", json!(false), Holds),
+        ("instructions", json!(["../x.md"]), Withheld),
+        ("command", json!({}), Parts),
+        // A shell insert is withheld when the command is used.
+        ("command.<name>.template", text(), Holds),
+        ("command.<name>.description", text(), Holds),
+        ("command.<name>.agent", json!("build"), Withheld),
+        ("command.<name>.model", json!("a/b"), Holds),
+        ("command.<name>.variant", text(), Holds),
+        ("command.<name>.subtask", json!(true), Holds),
+        ("skills", json!({}), Parts),
+        ("skills.paths", json!(["~/x"]), Withheld),
+        ("skills.urls", json!(["https://evil.example"]), Withheld),
+        ("references", json!({"n": "/etc"}), Withheld),
+        ("references.<name>.path", json!("/etc"), Withheld),
+        ("references.<name>.git", json!("https://evil.example"), Withheld),
+        ("references.<name>.description", text(), Withheld),
+        ("shell", json!("/bin/zsh"), Withheld),
+        ("tool_output", json!({}), Parts),
+        ("tool_output.max_lines", json!(10), Holds),
+        ("tool_output.max_bytes", json!(1000), Holds),
+        ("attachment", json!({}), Parts),
+        ("attachment.image", json!({}), Parts),
+        ("attachment.image.auto_resize", json!(true), Holds),
+        ("attachment.image.max_width", json!(10), Holds),
+        ("attachment.image.max_height", json!(10), Holds),
+        ("attachment.image.max_base64_bytes", json!(10), Holds),
+        // Asked where no project speaks: see `session::prune`.
+        ("sessions", json!({}), Parts),
+        ("sessions.keep_days", json!(1), Holds),
+        ("compaction", json!({}), Parts),
+        ("compaction.auto", json!(true), Holds),
+        ("compaction.prune", json!(true), Holds),
+        ("compaction.tail_turns", json!(1), Holds),
+        ("compaction.preserve_recent_tokens", json!(1), Holds),
+        ("compaction.reserved", json!(1), Holds),
+        ("budget", json!({"steps": 9}), Ignored),
+        ("budget.steps", json!(9), Ignored),
+        ("budget.cost", json!(9), Ignored),
+        ("snapshot", json!(false), Holds),
+        ("subagent_depth", json!(2), Holds),
+        ("steer", json!(true), Holds),
+        ("trust", json!("all"), Ignored),
+        ("sandbox", json!("off"), Withheld),
+        ("sandbox.mode", json!("auto"), Withheld),
+        ("sandbox.writable", json!(["/"]), Withheld),
+        ("sandbox.network", json!(true), Withheld),
+        ("sandbox.unattended", json!(true), Withheld),
+        ("environment", json!({"pass": ["X"]}), Ignored),
+        ("environment.pass", json!(["X"]), Ignored),
+        ("environment.drop", json!(["X"]), Ignored),
+        ("webfetch", json!({"private": ["localhost"]}), Withheld),
+        ("webfetch.private", json!(["localhost"]), Withheld),
+        ("formatter", json!(true), Withheld),
+        ("formatter.<name>.disabled", json!(true), Holds),
+        ("lsp", json!(true), Withheld),
+        ("lsp.<name>.disabled", json!(true), Holds),
+        ("lsp.<name>.initialization", json!({}), Withheld),
+        ("watcher", json!({}), Parts),
+        ("watcher.ignore", json!(["x"]), Holds),
+        ("logLevel", json!("DEBUG"), Holds),
+        ("username", text(), Holds),
+        ("experimental", json!({}), Parts),
+        ("experimental.continue_loop_on_deny", json!(true), Holds),
+        ("experimental.mcp_timeout", json!(1000), Holds),
+        ("experimental.primary_tools", json!(["x"]), Holds),
+        ("experimental.batch_tool", json!(true), Holds),
+        ("experimental.disable_paste_summary", json!(true), Holds),
+        ("experimental.openTelemetry", json!(true), Holds),
+        ("experimental.policies", json!([]), Holds),
+        ("plugin", json!(["x"]), Holds),
+        ("server", json!({}), Parts),
+        ("server.port", json!(1), Holds),
+        ("server.hostname", text(), Holds),
+        ("server.mdns", json!(true), Holds),
+        ("server.mdnsDomain", text(), Holds),
+        ("server.cors", json!(["x"]), Holds),
+        ("share", json!("auto"), Holds),
+        ("autoupdate", json!(true), Holds),
+        ("enterprise", json!({}), Parts),
+        ("enterprise.url", text(), Holds),
+        ("theme", text(), Holds),
+        ("keybinds", json!({}), Holds),
+        ("tui", json!({}), Holds),
+        ("layout", text(), Holds),
+        ("mode", json!({"plan": {"permission": {"edit": "allow"}}}), Withheld),
+        ("tools", json!({"doom_loop": true}), Withheld),
+        ("autoshare", json!(true), Parts),
+        ("reference", json!({"n": "/etc"}), Withheld),
+    ];
+    let whole = ["type", "command", "cwd", "environment", "url", "headers", "oauth", "timeout"];
+    let value = |key: &str| match key {
+        "type" => json!("local"),
+        "command" | "extensions" => json!(["x"]),
+        "environment" | "headers" | "env" => json!({"A": "b"}),
+        "oauth" => json!({}),
+        "timeout" => json!(1000),
+        _ => json!("x"),
+    };
+    let keys = |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, Worth)> {
+        let rows = keys.iter().map(|key| (&*format!("{kind}.<name>.{key}").leak(), value(key), Withheld));
+        rows.collect()
+    };
+    table.extend(keys("mcp", &whole));
+    table.extend(keys("formatter", &["command", "environment", "extensions"]));
+    table.extend(keys("lsp", &["command", "env", "extensions"]));
+    for key in ["clientId", "clientSecret", "scope", "callbackPort", "redirectUri"] {
+        table.push((format!("mcp.<name>.oauth.{key}").leak(), Json::Null, Parts));
+    }
+    table
+}
+
+/// An object with a value at the end of a way.
+fn at(way: &[&str], value: &Json) -> Json {
+    way.iter().rev().fold(value.clone(), |value, key| json!({ *key: value }))
+}
+
+#[test]
+fn every_key_of_a_project_is_harmless_or_withheld() {
+    let table = table();
+    // The keys of rules are judged, whichever they are.
+    let rows = declare::rows()
+        .into_iter()
+        .filter(|row| !row.key.starts_with("permission.") || row.key.starts_with("permission.$"));
+    let missing: Vec<String> =
+        rows.map(|row| row.key).filter(|key| !table.iter().any(|(known, ..)| known == key)).collect();
+    assert!(missing.is_empty(), "nobody has said what these are worth in a project's file: {missing:?}");
+    let known: Vec<String> = declare::rows().into_iter().map(|row| row.key).collect();
+    let mut place = Place::new();
+    let vars = place.vars.clone();
+    let mut wrong = Vec::new();
+    for (key, value, worth) in &table {
+        assert!(known.iter().any(|known| known == key), "there is no {key}");
+        if *worth == Parts {
+            continue;
+        }
+        place.clear(&vars);
+        place.write("home/.config/adjutant/adjutant.json", r#"{"default_agent": "plan"}"#);
+        let name = if key.starts_with("agent.") { "build" } else { "n" };
+        let way: Vec<&str> = key.split('.').map(|part| if part == "<name>" { name } else { part }).collect();
+        let said = at(&way, value);
+        place.write("work/repo/opencode.json", said.to_string());
+        let loaded = place.load();
+        let found = loaded.tree().at(&way).map(|node| node.to_json());
+        let there = if *worth == Holds { found.is_some() } else { found.as_ref() == Some(value) };
+        let asked = !loaded.trust.items.is_empty();
+        if (asked, there) != (*worth == Withheld, *worth == Holds) {
+            wrong.push(format!("{said}: {worth:?}, but {:?}, {found:?}, {:?}", loaded.trust.items, told(&loaded)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a project says about a program that it leaves off does not run where the user's word, which
+/// comes later, switches it on.
+#[test]
+fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
+    let mut place = Place::new();
+    let files = [
+        r#"{"mcp": {"db": {"enabled": false, "type": "local", "command": ["./evil"]}}}"#,
+        r#"{"lsp": {"db": {"disabled": true, "command": ["./evil"], "extensions": [".x"]}}}"#,
+        r#"{"formatter": {"db": {"disabled": true, "command": ["./evil"], "extensions": [".x"]}}}"#,
+    ];
+    for text in files {
+        place.write("work/repo/opencode.json", text);
+        place.vars.remove("ADJUTANT_CONFIG_CONTENT");
+        assert!(place.load().trust.items.is_empty(), "{text}");
+        place.var(
+            "ADJUTANT_CONFIG_CONTENT",
+            r#"{"mcp": {"db": {"enabled": true}}, "lsp": {"db": {"disabled": false}}, "formatter": {"db": {"disabled": false}}}"#,
+        );
+        let loaded = place.load();
+        assert!(!loaded.trust.items.is_empty(), "{text}");
+        let tree = loaded.tree().to_json().to_string();
+        assert!(!tree.contains("evil"), "{tree}");
+    }
+}

@@ -1,0 +1,243 @@
+//! Commands that rules know by other names than the words they are written in: a program without its
+//! path, a command without the options before its first word, `git-push` and `python3.12`, and what a
+//! program that runs others may start. A rule that asks or denies speaks about all of them, one that
+//! allows about the words, and the program without its path.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::shell::{Effect, Line, Unit};
+use super::super::wildcard::{fold, slash};
+use super::super::{Action, Need, Rule};
+use super::{Changed, distinct, need, said};
+
+/// In a pattern: any run of letters that holds no blank.
+const PATH: char = '\u{1}';
+
+/// One for every two rules, of which the first may let through what the second stops, though no words
+/// match both; and for every rule that is gone, under the names it went by.
+pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: bool) -> Vec<Need> {
+    let mut found = Found { posture, fresh: fresh(rules), needs: Vec::new() };
+    let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
+    let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
+    let stops = rules.iter().filter(stops).map(|rule| (said(rule), (*rule, Names::of(&rule.pattern))));
+    let stops: BTreeMap<_, (&Rule, Names)> = stops.collect();
+    for (pattern, action) in distinct(rules.iter().filter(opens).map(|rule| (&rule.pattern, rule.action))) {
+        let opens = (action, Names::of(pattern));
+        for (rule, names) in stops.values() {
+            if changed.is_none_or(|changed| changed.lifts(pattern, rule)) {
+                found.pair(&opens.1, opens.0, names);
+            }
+        }
+        let new = changed.is_none_or(|changed| changed.added.iter().any(|rule| rule.pattern == *pattern));
+        if new && action == Action::Ask && posture {
+            // One that asks is also an exception from the read-only posture.
+            found.alone(&opens.1);
+        }
+    }
+    for (rule, names) in stops.values() {
+        if changed.is_none_or(|changed| changed.gone.iter().any(|gone| said(gone) == said(rule))) {
+            found.alone(names);
+            found.perhaps(&format!("{} {}", found.fresh, plain(&names.pattern, found.fresh)));
+        }
+    }
+    found.needs
+}
+
+/// The names under which a rule knows commands.
+struct Names {
+    pattern: String,
+    /// Patterns of commands of which one name fits.
+    written: Vec<String>,
+    /// The pattern for the names of those that fit, where a name of a program has others.
+    other: Option<String>,
+}
+
+impl Names {
+    fn of(pattern: &str) -> Self {
+        let first = pattern.find(' ').unwrap_or(pattern.len());
+        let mut written = vec![];
+        // A question mark may be the blank as well.
+        for (at, _) in pattern.match_indices([' ', '?']).filter(|(at, _)| *at > 0 && *at <= first) {
+            written.push(format!("{} -* {}", &pattern[..at], &pattern[at + 1..]));
+        }
+        if first == pattern.len() {
+            written.push(format!("{pattern} -*"));
+        }
+        let below = [pattern.to_owned()].into_iter().chain(written.clone());
+        written.extend(below.map(|written| format!("{PATH}/{written}")).collect::<Vec<_>>());
+        let (program, rest) = pattern.split_at(first);
+        let program = program.rsplit('/').next().unwrap_or(program);
+        let family = program.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '?' | '*'));
+        let (version, run) = (&program[family.len()..], if program.ends_with('*') { "*" } else { "" });
+        let other = match program.strip_prefix("git-") {
+            Some(command) => Some(format!("git {command}{rest}")),
+            None if version.trim_matches('*').is_empty() || family.is_empty() => None,
+            None => Some(format!("{family}{run}{rest}")),
+        };
+        Self { pattern: pattern.to_owned(), written, other }
+    }
+}
+
+struct Found {
+    posture: bool,
+    /// A letter that is in no rule.
+    fresh: char,
+    needs: Vec<Need>,
+}
+
+impl Found {
+    /// Commands of which both rules speak, not both by their words.
+    fn pair(&mut self, opens: &Names, action: Action, stops: &Names) {
+        let path = format!("{PATH}/{}", opens.pattern);
+        let spoken: Vec<&str> = match action {
+            Action::Ask => opens.written.iter().map(String::as_str).collect(),
+            _ => vec![&path],
+        };
+        let words = |names: &Names| plain(&names.pattern, self.fresh);
+        let (ours, theirs) = (words(opens), words(stops));
+        let mut found: Vec<(String, Vec<String>)> = Vec::new();
+        for written in &stops.written {
+            found.extend(self.meet(&opens.pattern, written).map(|text| (text, vec![theirs.clone()])));
+        }
+        for spoken in &spoken {
+            found.extend(self.meet(spoken, &stops.pattern).map(|text| (text, vec![ours.clone()])));
+            for written in stops.written.iter().filter(|_| action == Action::Ask) {
+                found.extend(self.meet(spoken, written).map(|text| (text, vec![ours.clone(), theirs.clone()])));
+            }
+        }
+        if let Some(name) = opens.other.as_ref().and_then(|other| self.meet(other, &stops.pattern)) {
+            found.push((ours.clone(), vec![name]));
+        }
+        if let Some(name) = stops.other.as_ref().and_then(|other| self.meet(other, &opens.pattern))
+            && action == Action::Ask
+        {
+            found.push((theirs.clone(), vec![name]));
+        }
+        for (text, names) in found {
+            self.named(&text, names);
+        }
+        // What a program may start comes after its name, and after what the rule says about it.
+        let within = format!("* {}", stops.pattern);
+        for spoken in [opens.pattern.as_str()].into_iter().chain(spoken) {
+            if let Some(text) = self.meet(spoken, &within) {
+                self.perhaps(&text);
+                break;
+            }
+        }
+    }
+
+    /// A command that a rule knows by another name than its words.
+    fn alone(&mut self, names: &Names) {
+        let name = plain(&names.pattern, self.fresh);
+        let by = format!("{} {name}", self.fresh);
+        self.named(&by, vec![name]);
+    }
+
+    fn named(&mut self, text: &str, names: Vec<String>) {
+        for effect in [Effect::Reads, Effect::Unproven, Effect::Writes] {
+            let mut unit = written(text, effect);
+            unit.names.extend(names.iter().cloned());
+            self.push(unit);
+        }
+    }
+
+    /// One of whose words some may begin a program.
+    fn perhaps(&mut self, text: &str) {
+        let unit = written(text, Effect::Unproven);
+        let tails = text.split(' ').skip(1).map(str::to_owned).collect();
+        self.push(Unit { tails, ..unit });
+        self.needs.push(need(Line { unread: vec![text.to_owned()], ..Line::default() }));
+    }
+
+    fn push(&mut self, unit: Unit) {
+        let need = need(Line { text: unit.text.clone(), units: vec![unit], ..Line::default() });
+        if self.posture {
+            self.needs.push(Need { kept: true, ..need.clone() });
+        }
+        self.needs.push(need);
+    }
+
+    fn meet(&self, one: &str, other: &str) -> Option<String> {
+        // Only the program has a path, and it is one word.
+        let program =
+            |pattern: &str| pattern.split(' ').next().is_some_and(|word| word.contains(['/', '\\', '*', '?', PATH]));
+        if (other.starts_with(PATH) && !program(one)) || (one.starts_with(PATH) && !program(other)) {
+            return None;
+        }
+        meet(one, other, self.fresh)
+    }
+}
+
+/// A command of these words; its program is also known without its path.
+pub(super) fn written(text: &str, effect: Effect) -> Unit {
+    let (program, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
+    let base = program.rsplit_once('/').map(|(_, base)| format!("{base}{rest}"));
+    Unit {
+        text: text.to_owned(),
+        normal: text.to_owned(),
+        program: (!program.is_empty()).then(|| program.to_owned()),
+        names: base.into_iter().collect(),
+        effect,
+        ..Unit::default()
+    }
+}
+
+/// The shortest text that matches a pattern.
+fn plain(pattern: &str, fresh: char) -> String {
+    pattern.chars().filter(|c| *c != '*').map(|c| if c == '?' { fresh } else { slash(c) }).collect()
+}
+
+/// A letter that is in none of the rules.
+fn fresh(rules: &[&Rule]) -> char {
+    let letters = ('a'..='z').rev().chain('0'..='9');
+    letters
+        .into_iter()
+        .find(|c| !rules.iter().any(|rule| rule.pattern.to_lowercase().contains(*c)))
+        .unwrap_or('\u{e000}')
+}
+
+/// A text that matches both patterns, letters compared without regard to case, as the first writes them.
+fn meet(one: &str, other: &str, fresh: char) -> Option<String> {
+    let [one, other] = [one, other].map(|pattern| pattern.chars().map(slash).collect::<Vec<char>>());
+    // A blank and a star at the end also match nothing at all.
+    let ends =
+        |pattern: &[char], at: usize| at == pattern.len() || (at + 2 == pattern.len() && pattern[at..] == [' ', '*']);
+    let wide = other.len() + 1;
+    let mut from: Vec<Option<(usize, Option<char>)>> = vec![None; (one.len() + 1) * wide];
+    let mut ahead = VecDeque::from([(0, 0)]);
+    while let Some((a, b)) = ahead.pop_front() {
+        if ends(&one, a) && ends(&other, b) {
+            let (mut text, mut at) = (Vec::new(), a * wide + b);
+            while let Some((before, letter)) = from[at].filter(|_| at > 0) {
+                text.extend(letter);
+                at = before;
+            }
+            return Some(text.into_iter().rev().collect());
+        }
+        let mut go = |x: usize, y: usize, letter: Option<char>| {
+            let place = &mut from[x * wide + y];
+            if place.is_none() && (x, y) != (0, 0) {
+                *place = Some((a * wide + b, letter));
+                ahead.push_back((x, y));
+            }
+        };
+        let (ours, theirs) = (one.get(a).copied(), other.get(b).copied());
+        let run = |c: Option<char>| matches!(c, Some('*' | PATH));
+        if run(ours) {
+            go(a + 1, b, None);
+        }
+        if run(theirs) {
+            go(a, b + 1, None);
+        }
+        let letter = |c: char| if c == '?' { fresh } else { c };
+        match (ours, theirs) {
+            (Some('*' | PATH), Some('*' | PATH)) | (Some(PATH), Some(' ')) | (Some(' '), Some(PATH)) => {}
+            (Some('*' | PATH), Some(c)) => go(a, b + 1, Some(letter(c))),
+            (Some(c), Some('*' | PATH)) => go(a + 1, b, Some(letter(c))),
+            (Some('?'), Some(c)) | (Some(c), Some('?')) => go(a + 1, b + 1, Some(letter(c))),
+            (Some(c), Some(d)) if fold(c) == fold(d) => go(a + 1, b + 1, Some(c)),
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,304 @@
+use super::super::{Place, command_need};
+use super::*;
+use Action::{Allow, Ask, Deny};
+
+fn rules(rules: &[(&str, &str, Action)]) -> Rules {
+    let rule = |(permission, pattern, action): &(&str, &str, Action)| Rule {
+        permission: (*permission).into(),
+        pattern: (*pattern).into(),
+        action: *action,
+        source: "test".into(),
+    };
+    Rules(rules.iter().map(rule).collect())
+}
+
+#[test]
+fn what_is_laxer() {
+    type Rows = &'static [(&'static str, &'static str, Action)];
+    // What holds, what comes after it, whether that lets something through.
+    let table: [(Rows, Rows, bool); 24] = [
+        (&[("bash", "*", Ask)], &[("ba?h", "*", Allow)], true),
+        (&[("*", "*", Ask)], &[("server_*", "*", Allow)], true),
+        (&[("*", "*", Allow)], &[("server_*", "*", Allow)], false),
+        (&[("*", "*", Allow), ("edit", "*", Ask)], &[("ed?t", "*", Allow)], true),
+        (&[("*", "*", Allow), ("edit", "*", Ask)], &[("web*", "*", Allow)], false),
+        (&[("edit", "src/*", Deny)], &[("edit", "*", Ask)], false),
+        (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("edit", "src/a*", Ask)], true),
+        (&[("*", "*", Allow), ("edit", "src/*", Deny)], &[("edit", "lib/*", Ask)], false),
+        (&[("*", "*", Allow), ("edit", "a*", Ask)], &[("edit", "*b", Allow)], true),
+        (&[("*", "*", Allow), ("edit", "a", Ask)], &[("edit", "?", Allow)], true),
+        (&[("*", "*", Allow), ("edit", "a", Ask)], &[("edit", "??", Allow)], false),
+        (&[("*", "*", Allow)], &[("bash", "git push*", Ask), ("edit", "*", Deny)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm test", Allow)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "/bin/r*", Allow)], true),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "xargs *", Allow)], true),
+        (&[("bash", "*", Ask)], &[("posture", "read-only", Deny)], true),
+        (&[("*", "*", Allow), ("bash", "*", Deny), ("bash", "git*", Allow)], &[("bash", "git*", Ask)], true),
+        // A secret is asked about until a rule names it.
+        (&[("*", "*", Allow)], &[("read", "src/*", Allow)], true),
+        (&[("*", "*", Allow)], &[("read", "*", Allow)], false),
+        (&[("webfetch", "*", Ask)], &[("webfetch", "https://*.example.org/*", Allow)], true),
+        (&[("*", "*", Allow), ("webfetch", "https://a.org/x*", Ask)], &[("webfetch", "*.org", Allow)], true),
+        (&[("*", "*", Allow), ("webfetch", "https://a.org/*", Ask)], &[("webfetch", "b.org", Allow)], false),
+        (&[("*", "*", Allow), ("webfetch", "*secret*", Ask)], &[("webfetch", "b.org", Allow)], true),
+        (&[("*", "*", Allow), ("webfetch", "*", Deny)], &[("webf*", "http://x:8080/", Ask)], true),
+    ];
+    for (before, after, wanted) in table {
+        let before = rules(before);
+        let with = before.clone().then(&rules(after));
+        let found = laxer(&with, &[&before], Allow);
+        assert_eq!(found.is_some(), wanted, "{before:?} then {after:?}: {found:?}");
+    }
+    let (ask, deny) = (rules(&[("*", "*", Ask)]), rules(&[("*", "*", Deny)]));
+    assert!(laxer(&ask, &[&ask, &deny], Allow).is_none(), "the laxest of the others counts");
+    assert!(laxer(&ask, &[], Allow).is_some(), "where there was nothing, everything was denied");
+    assert!(laxer(&rules(&[("*", "*", Allow)]), &[&ask], Deny).is_none(), "only what was denied");
+}
+
+#[test]
+fn too_many_patterns_are_supposed_to_loosen() {
+    let many: Vec<(String, String, Action)> =
+        ('a'..='p').map(|c| ("edit".to_owned(), format!("*{c}{c}{c}*"), Ask)).collect();
+    let many: Vec<(&str, &str, Action)> = many.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), *c)).collect();
+    let (before, with) = (rules(&[("*", "*", Allow)]), rules(&many));
+    assert!(laxer(&with, &[&before], Allow).is_some_and(|laxer| laxer.pattern.is_none()));
+}
+
+/// Whatever random need is judged laxer, it is found; where nothing is found, none is.
+#[test]
+fn nothing_is_missed() {
+    let mut random = fastrand::Rng::with_seed(13);
+    let place = Place { cwd: "/nowhere".into(), root: "/nowhere".into(), ..Place::default() };
+    let keys = ["*", "bash", "ba?h", "edit", "e*", "read", "webfetch", "web*", "x_y", "?_*", "posture"];
+    let texts = ["*", "a", "a*", "*a", "?", "a?", "*a*", "b", "A*", "a *", "a b", "b a", "/x/a", "*/a", "a/*", ""];
+    let hosts = ["a.org", "*.org", "https://a.org/*", "*a*", "http://a.org:80/b", "*", "https://*/b"];
+    let asked = ["bash", "edit", "read", "webfetch", "x_y", "question"];
+    let lines = ["a", "b a", "a b", "/x/a", "/x/a b", "a > b", "b; a", "ls", "ls a", "touch a", "b $(a)", "$x a"];
+    let urls = ["https://a.org/", "http://a.org/b", "https://b.a.org/ab", "https://b.org/a", "http://a.org:81/"];
+    let (mut judged, mut found) = (0, 0);
+    while judged < 20_000 {
+        let mut some = |most: usize| {
+            let one = |random: &mut fastrand::Rng| {
+                let key = keys[random.usize(..keys.len())];
+                let pattern = match key {
+                    "posture" => "read-only",
+                    "webfetch" | "web*" => hosts[random.usize(..hosts.len())],
+                    _ => texts[random.usize(..texts.len())],
+                };
+                (key, pattern, [Allow, Ask, Deny][random.usize(..3)])
+            };
+            let count = random.usize(..=most);
+            rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
+        };
+        let (mut before, project) = (some(5), some(3));
+        if random.bool() {
+            before = rules(&[("*", "*", Allow)]).then(&before);
+        }
+        let with = before.clone().then(&project);
+        let verdict = laxer(&with, &[&before], Allow);
+        found += usize::from(verdict.is_some());
+        for _ in 0..25 {
+            judged += 1;
+            let key = asked[random.usize(..asked.len())];
+            let word = |random: &mut fastrand::Rng| -> String {
+                (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' ', '/', 'z'][random.usize(..6)]).collect()
+            };
+            let need = match key {
+                "bash" => {
+                    let need = command_need(lines[random.usize(..lines.len())], &place);
+                    Need { kept: random.bool(), ..need }
+                }
+                "webfetch" => Need::new(key, urls[random.usize(..urls.len())]),
+                "read" if random.bool() => {
+                    Need { floor: Some((Ask, String::new())), ..Need::new(key, word(&mut random)) }
+                }
+                _ => Need::new(key, word(&mut random)),
+            };
+            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
+            let laxer = judge(&with) < judge(&before);
+            assert!(!laxer || verdict.is_some(), "{before:?}\nthen {project:?}\non {need:?}");
+        }
+    }
+    assert!(found > 100 && found < 780, "{found}");
+}
+
+/// What is left out may be left out: whatever is found when everything is judged is found without it.
+#[test]
+fn what_is_pruned_says_nothing_else() {
+    let mut random = fastrand::Rng::with_seed(17);
+    let keys = ["*", "bash", "bash", "bash", "b*", "edit", "e*", "read", "webfetch", "x_?", "posture"];
+    let texts =
+        ["*", "git push *", "git push*", "* push", "git *", "rm *", "*rm*", "/bin/*", "g?t *", "RM x", "npm test"];
+    let hosts = ["a.org", "*.org", "https://a.org/*", "*", "*a*"];
+    let (mut laxer_ones, mut agents) = (0, 0);
+    for _ in 0..250 {
+        let mut some = |most: usize| {
+            let count = random.usize(..=most);
+            let one = |random: &mut fastrand::Rng| {
+                let key = keys[random.usize(..keys.len())];
+                let pattern = match key {
+                    "posture" => "read-only",
+                    "webfetch" => hosts[random.usize(..hosts.len())],
+                    _ => texts[random.usize(..texts.len())],
+                };
+                (key, pattern, [Allow, Ask, Deny][random.usize(..3)])
+            };
+            rules(&(0..count).map(|_| one(&mut random)).collect::<Vec<_>>())
+        };
+        let (user, one, other, project) = (some(4), some(2), some(2), some(3));
+        let base = rules(&[("*", "*", [Allow, Ask][random.usize(..2)])]).then(&user);
+        // Two agents of the user's, the first with the project's rules in between or after its own.
+        let before = [base.clone().then(&one), base.clone().then(&other)];
+        let mut with = before[0].clone().then(&project);
+        if random.bool() {
+            with = base.then(&project).then(&one);
+        }
+        // Something is gone, or two have changed places.
+        if random.usize(..4) == 0 && with.0.len() > 1 {
+            let at = random.usize(..with.0.len());
+            let rule = with.0.remove(at);
+            if random.bool() {
+                with.0.push(rule);
+            }
+        }
+        let without: Vec<&Rules> = before.iter().take(random.usize(1..3)).collect();
+        agents += usize::from(without.len() > 1);
+        let (quick, whole) = (compared(&with, &without, Allow, true), compared(&with, &without, Allow, false));
+        laxer_ones += usize::from(whole.is_some());
+        assert!(quick.is_some() == whole.is_some(), "{before:?}\nthen {with:?}\n{quick:?} but {whole:?}");
+    }
+    assert!((20..230).contains(&laxer_ones) && agents > 40, "{laxer_ones} {agents}");
+}
+
+/// What holds, what comes after it, and a command that this lets through.
+#[test]
+fn names_of_commands_are_no_way_around() {
+    type Rows = &'static [(&'static str, Action)];
+    let table: [(Rows, Rows, &str); 12] = [
+        (&[("git push*", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
+        (&[("git push *", Ask)], &[("git -C * push*", Allow)], "git -C sub push"),
+        (&[("git push*", Ask)], &[("/usr/bin/git -C sub push", Allow)], "/usr/bin/git -C sub push"),
+        (&[("git push*", Ask)], &[("git-push*", Allow)], "git-push x"),
+        (&[("python *", Ask)], &[("python3.12 x.py", Allow)], "python3.12 x.py"),
+        (&[("/usr/bin/*", Ask)], &[("sort *", Allow)], "/usr/bin/sort x"),
+        (&[("git -C *", Deny)], &[("git push*", Ask)], "git -C sub push"),
+        (&[("git sub *", Deny)], &[("git push*", Ask)], "git -C sub push"),
+        (&[("/usr/bin/*", Deny)], &[("sort *", Ask)], "/usr/bin/sort x"),
+        (&[("g?t?push", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
+        (&[("rm *", Ask)], &[("xargs *", Allow)], "xargs rm"),
+        (&[("wc", Ask)], &[("wc -l", Allow)], "wc -l"),
+    ];
+    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let mut really = 0;
+    for (before, after, line) in table {
+        let named =
+            |rows: Rows| rules(&rows.iter().map(|(pattern, action)| ("bash", *pattern, *action)).collect::<Vec<_>>());
+        let before = rules(&[("*", "*", Allow)]).then(&named(before));
+        let with = before.clone().then(&named(after));
+        assert!(laxer(&with, &[&before], Allow).is_some(), "{with:?}");
+        let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &command_need(line, &place)).action;
+        really += usize::from(judge(&with) < judge(&before));
+    }
+    // What is found may be more than what happens.
+    assert!(really >= 2, "{really}");
+}
+
+/// A question about what may be started is no exception from a deny.
+#[test]
+fn a_question_about_words_lifts_no_deny() {
+    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let table = [
+        ("docker run image rm git push x", Deny),
+        ("docker run image git push x", Ask),
+        ("docker run image rm x", Deny),
+        ("git push", Ask),
+        ("docker run image x", Allow),
+    ];
+    let rules = rules(&[("*", "*", Allow), ("bash", "rm *", Deny), ("bash", "git push *", Ask)]);
+    for (line, wanted) in table {
+        let found = evaluate(&rules, &Rules::default(), &command_need(line, &place));
+        assert_eq!(found.action, wanted, "{line}: {:?}", found.reason);
+    }
+    let calm = rules.clone();
+    let before = Rules(calm.0[..2].to_vec());
+    assert_eq!(laxer(&calm, &[&before], Allow), None, "a question more");
+}
+
+/// Whatever line of the words of random rules is judged laxer, it is found.
+#[test]
+fn no_spelling_is_missed() {
+    let mut random = fastrand::Rng::with_seed(23);
+    let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };
+    let words = [
+        "git",
+        "push",
+        "-C",
+        "sub",
+        "rm",
+        "xargs",
+        "docker run i",
+        "/usr/bin/rm",
+        "sort",
+        "-f",
+        "git-push",
+        "python3.1",
+        "python",
+        "*",
+        "* ",
+        "p?sh",
+        "RM",
+        "env",
+        "sudo",
+        "| sh",
+        "; rm",
+    ];
+    let one = |random: &mut fastrand::Rng, wild: bool| -> String {
+        let some = (0..random.usize(1..5)).map(|_| {
+            loop {
+                let word = words[random.usize(..words.len())];
+                if wild || !word.contains(['*', '?']) {
+                    break word;
+                }
+            }
+        });
+        let mut text = some.collect::<Vec<_>>().join(" ");
+        if wild && random.bool() {
+            text.push_str([" *", "*"][random.usize(..2)]);
+        }
+        text
+    };
+    let lines: Vec<String> = (0..600).map(|_| one(&mut random, false)).collect();
+    let lines: Vec<Need> = lines.iter().map(|line| command_need(line, &place)).collect();
+    let (mut calm, mut moved) = (0, 0);
+    for _ in 0..400 {
+        let mut some = |most: usize| {
+            let count = random.usize(1..=most);
+            let rows: Vec<(String, Action)> =
+                (0..count).map(|_| (one(&mut random, true), [Allow, Ask, Deny][random.usize(..3)])).collect();
+            rules(&rows.iter().map(|(text, action)| ("bash", text.as_str(), *action)).collect::<Vec<_>>())
+        };
+        let (user, project) = (some(4), some(3));
+        let mut before = rules(&[("*", "*", [Allow, Ask][random.usize(..2)])]).then(&user);
+        if random.usize(..5) == 0 {
+            before = before.then(&Rules::read_only());
+        }
+        let with = before.clone().then(&project);
+        let verdict = laxer(&with, &[&before], Allow);
+        if verdict.is_some() {
+            continue;
+        }
+        calm += 1;
+        for _ in 0..200 {
+            let need = Need { kept: random.bool(), ..lines[random.usize(..lines.len())].clone() };
+            let judge = |rules: &Rules| evaluate(rules, &Rules::default(), &need).action;
+            let (was, now) = (judge(&before), judge(&with));
+            moved += usize::from(was != now);
+            assert!(
+                now >= was,
+                "{before:?}\nthen {project:?}\non {:?}: {was:?}, {now:?}",
+                need.command.map(|line| line.text.clone())
+            );
+        }
+    }
+    assert!(calm > 20 && moved > 20, "{calm} {moved}");
+}
