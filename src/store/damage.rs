@@ -83,20 +83,20 @@ async fn a_large_index_hides_no_session_for_long() {
     let dir = tempfile::tempdir().unwrap();
     three(dir.path()).await;
     let expected = listed(dir.path()).await;
-    let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    db.execute_batch("CREATE TABLE filling (x); INSERT INTO filling VALUES (randomblob(5000000));").unwrap();
-    // The order by time leads to where there is nothing: every row is as it was written, and none is found.
-    db.execute_batch("PRAGMA journal_mode = DELETE; CREATE TABLE bare (x); CREATE INDEX bare_by_x ON bare (x);")
-        .unwrap();
-    db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
-    db.execute_batch(
-        "PRAGMA writable_schema = ON;
-         UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'bare_by_x')
-             WHERE name IN ('session_by_time', 'session_by_cwd');
-         PRAGMA writable_schema = OFF;",
-    )
-    .unwrap();
-    drop(db);
+    // Every row is as it was written, and one is missing where they stand in their order.
+    let sql = |lines: &str| {
+        let db = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
+        db.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).unwrap();
+        db.execute_batch(lines).unwrap();
+    };
+    sql("PRAGMA journal_mode = DELETE; PRAGMA writable_schema = ON;
+         CREATE TABLE filling (x); INSERT INTO filling VALUES (randomblob(5000000));
+         CREATE TABLE row_ AS SELECT * FROM session WHERE id = 'ses_00000001';
+         DELETE FROM session WHERE id = 'ses_00000001';
+         CREATE TABLE order_ AS SELECT * FROM sqlite_schema WHERE name IN ('session_by_time', 'session_by_cwd');
+         DELETE FROM sqlite_schema WHERE name IN ('session_by_time', 'session_by_cwd');");
+    sql("INSERT INTO session SELECT * FROM row_;");
+    sql("PRAGMA writable_schema = ON; INSERT INTO sqlite_schema SELECT * FROM order_;");
     let store = Store::start(dir.path());
     let begun = std::time::Instant::now();
     let found = || dir.path().join("index.damaged-1.db").exists();
