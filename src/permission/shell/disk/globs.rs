@@ -11,10 +11,13 @@ const COMPARED: usize = 4_096;
 /// How many names in directories are looked at for one line.
 const ENTRIES: usize = 16_384;
 
-/// What the patterns of one line name, by directory; none where it cannot be told.
+/// What patterns name; none where it cannot be told.
+type Named = HashMap<String, Option<Rc<[String]>>>;
+
+/// What the patterns of one line name, by directory.
 #[derive(Debug)]
 pub(super) struct Globs {
-    known: HashMap<PathBuf, HashMap<String, Option<Rc<[String]>>>>,
+    known: HashMap<PathBuf, Named>,
     /// How many names in directories may still be looked at.
     pub(super) entries: usize,
 }
