@@ -138,18 +138,135 @@ fn calls_go_down() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What a program does with its words is said without the disk and without running anything.
+/// The layers that judge a command line, in `permission/shell`, and which of them each may use.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("names", &[]),
+    ("unit", &[]),
+    ("device", &["unit"]),
+    ("parse", &[]),
+    ("expand", &["names", "parse"]),
+    ("judge", &["names", "unit", "device", "expand"]),
+    ("disk", &["names", "unit", "device", "expand"]),
+    ("walk", &["names", "unit", "device", "parse", "expand", "judge", "disk"]),
+];
+
+/// The modules below `permission::shell` that a file of it names in its `use` lines, as paths of names.
+fn used(file: &File, modules: &[Vec<String>]) -> Vec<Vec<String>> {
+    let own = module_of(&file.path);
+    let mut found = vec![];
+    for statement in own_text(file, "mod tests {").split("use ").skip(1) {
+        let Some((paths, _)) = statement.split_once(';') else { continue };
+        if !paths.starts_with("crate::") && !paths.starts_with("super::") {
+            // `use syntax::Kind`, after `use parse::syntax;`, or no import.
+            continue;
+        }
+        for path in spread(paths) {
+            let mut names: Vec<&str> = path.split("::").map(str::trim).collect();
+            let mut at: Vec<String> = match names.first() {
+                Some(&"crate") => vec![],
+                Some(&"super") => own.clone(),
+                _ => continue,
+            };
+            while names.first() == Some(&"super") {
+                names.remove(0);
+                at.pop();
+            }
+            at.extend(names.into_iter().skip_while(|name| *name == "crate").map(str::to_owned));
+            // As much of it as is a module; the rest names what stands in it.
+            while !at.is_empty() && !modules.contains(&at) {
+                at.pop();
+            }
+            if at.len() >= 2 && at != own {
+                found.push(at);
+            }
+        }
+    }
+    found
+}
+
+/// `permission/shell/walk/run.rs` is `permission::shell::walk::run`.
+fn module_of(path: &Path) -> Vec<String> {
+    path.with_extension("").iter().map(|name| name.to_string_lossy().into_owned()).collect()
+}
+
+/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+fn spread(paths: &str) -> Vec<String> {
+    let Some((start, rest)) = paths.split_once('{') else { return vec![paths.trim().to_owned()] };
+    let inner = rest.trim_end().strip_suffix('}').unwrap_or(rest);
+    let (mut all, mut depth, mut from) = (vec![], 0_usize, 0);
+    for (at, letter) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                let part = inner[from..at].trim();
+                all.extend(
+                    spread(part).into_iter().filter(|_| !part.is_empty()).map(|end| format!("{}{end}", start.trim())),
+                );
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// A command line is parsed, expanded, judged and looked up by layers that do not know who asks them,
+/// and no two files of them know each other, a module and its children apart.
 #[test]
-fn the_judge_of_programs_knows_no_walk() {
-    let judge = |file: &&File| file.path.starts_with("permission/shell/judge") || file.path.ends_with("shell/judge.rs");
+fn the_arrows_between_the_layers_of_the_shell_go_one_way() {
     let all = files();
-    let files: Vec<&File> = all.iter().filter(judge).collect();
-    assert!(files.len() > 4, "{}", files.len());
-    for file in files {
-        for word in ["walk::", "Walk<", "touch::", "deeds::", "std::fs", "origin::", "git_config::", "Place"] {
+    let own: Vec<&File> = all.iter().filter(|file| file.path.starts_with("permission/shell")).collect();
+    let modules: Vec<Vec<String>> = all.iter().map(|file| module_of(&file.path)).collect();
+    let uses: Vec<(Vec<String>, Vec<Vec<String>>)> =
+        own.iter().map(|file| (module_of(&file.path), used(file, &modules))).collect();
+    assert!(uses.len() > 30 && uses.iter().flat_map(|(_, used)| used).count() > 60, "{uses:?}");
+    let mut wrong = vec![];
+    for (from, to) in uses.iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
+        let Some((layer, may)) = LAYERS.iter().find(|(layer, _)| from[2] == *layer) else {
+            wrong.push(format!("{} is of no layer", from.join("::")));
+            continue;
+        };
+        match to.get(2) {
+            Some(other) if to[1] == "shell" && (other == layer || may.contains(&other.as_str())) => {}
+            // What stands in the room above them, the walls of it and what is below it.
+            _ if to[0] != "permission" || !["shell", "evaluate", "laxer"].contains(&to[1].as_str()) => {}
+            _ => wrong.push(format!("{} may not use {}", from.join("::"), to.join("::"))),
+        }
+    }
+    // Whoever is reached from what a file uses may not use that file.
+    let related = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
+    for (from, _) in &uses {
+        let mut seen: Vec<&[String]> = vec![from];
+        let mut at = 0;
+        while let Some(one) = seen.get(at).copied() {
+            at += 1;
+            for to in uses.iter().filter(|(name, _)| name == one).flat_map(|(_, used)| used) {
+                if related(one, to) {
+                    continue;
+                }
+                if to == from {
+                    wrong.push(format!("{} and {} use each other", from.join("::"), one.join("::")));
+                }
+                if !seen.contains(&to.as_slice()) {
+                    seen.push(to);
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    // The judge looks nothing up and starts nothing; what is expanded is not looked up either.
+    for file in own.iter().filter(|file| ["judge", "expand"].contains(&module_of(&file.path)[2].as_str())) {
+        for word in ["std::fs", "Place"] {
             assert!(!file.text.contains(word), "src/{}: {word}", file.path.display());
         }
     }
+}
+
+#[test]
+fn imports_in_braces_are_spread() {
+    assert_eq!(spread("super::{a, b::{C, d::E}, f}"), ["super::a", "super::b::C", "super::b::d::E", "super::f"]);
+    assert_eq!(spread(" crate::x::Y "), ["crate::x::Y"]);
 }
 
 #[test]

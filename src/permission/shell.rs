@@ -1,141 +1,30 @@
-//! What a command line runs. The line is read by a grammar of our own (`parse`), walked in the order
-//! it would run (`walk`), and becomes a list of [`Unit`]s: every program in it, however it is
-//! wrapped, every redirection, every change of directory. What cannot be understood says so, and is
-//! asked about.
+//! What a command line runs. It is read by a grammar of our own (`parse`), its words are expanded
+//! (`expand`), what each program does with them is judged (`judge`), and what that needs is looked up
+//! (`disk`), all in the order the line would run (`walk`). It becomes a list of [`Unit`]s: every program
+//! in it, however it is wrapped, every redirection, every change of directory. What cannot be
+//! understood says so, and is asked about.
 //!
 //! Nothing is started here. The disk is looked at to see where paths lead, which file a program's
 //! name means, and whether the repository's configuration makes git start something.
 
-mod builtins;
-mod deeds;
+mod device;
+mod disk;
 mod expand;
-mod floor;
-mod git;
-mod git_config;
-mod git_index;
-mod git_starts;
 pub(super) mod judge;
-mod options;
-mod origin;
-mod own;
+mod names;
 mod parse;
-mod run;
-mod state;
-mod touch;
-mod variables;
+mod unit;
 mod walk;
 
 use std::sync::Arc;
 
-use parse::syntax;
-pub(crate) use variables::variable_danger;
+pub(crate) use expand::variable_danger;
+pub use unit::{Effect, Line, Unit};
 
 use super::{Action, Need, Place, arity};
 
 /// Longer lines are refused. 128 KiB.
 pub const LONGEST: usize = 128 * 1024;
-
-/// A command line, taken apart.
-#[derive(Debug, Clone, Default)]
-pub struct Line {
-    /// As it was written.
-    pub text: String,
-    /// Everything in it that acts, in the order it was found.
-    pub units: Vec<Unit>,
-    /// Why the line as a whole could not be understood; then it is asked about at least.
-    pub opaque: Option<String>,
-    /// Texts in it that were too long to be taken apart or could not be read, to be searched for what is denied.
-    pub unread: Vec<String>,
-}
-
-/// What a unit does to the disk, as far as that is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Effect {
-    /// It is known to change nothing.
-    Reads,
-    /// Nobody knows.
-    #[default]
-    Unproven,
-    /// It is known to change something.
-    Writes,
-}
-
-/// One thing a command line does.
-#[derive(Debug, Clone, Default)]
-pub struct Unit {
-    /// As it was written.
-    pub text: String,
-    /// The program as it is named; none for assignments, redirections, conditions.
-    pub program: Option<String>,
-    /// Inside how many other programs it runs.
-    pub layer: usize,
-    /// It runs only through an option of another program, perhaps never.
-    pub carried: bool,
-    /// Its words joined by one blank each; words that are not known are
-    /// [`UNKNOWN`](super::wildcard::UNKNOWN). What rules that allow are compared with.
-    pub normal: String,
-    /// Further spellings of it, for rules that deny or ask.
-    pub names: Vec<String>,
-    /// Why no rule about a specific command may allow it; only the catch-all may.
-    pub broad_only: Option<String>,
-    /// Its program is a file of the project, or not found: no rule about a name allows it, only one
-    /// that gives its path, or the exact words. Why.
-    pub foreign: Option<String>,
-    /// Options that change what the program does: a specific rule has to name them.
-    pub dangers: Vec<String>,
-    /// Why it could not be understood: not even the catch-all allows it.
-    pub opaque: Option<String>,
-    /// Why it may run something that a rule denies: the catch-all allows it only where nothing is
-    /// denied.
-    pub doubt: Option<String>,
-    /// Program text it was given, to be searched for the names of denied programs.
-    pub texts: Vec<String>,
-    /// Words one of which begins a program, nobody knows which: each, with those after it, counts for
-    /// rules that deny or ask.
-    pub tails: Vec<String>,
-    /// Words of a program that is not known well enough to say which of them it starts, if any.
-    pub words: Vec<String>,
-    /// What it does to the disk.
-    pub effect: Effect,
-    /// All that it writes are plan files.
-    pub plans_only: bool,
-    /// It removes or overwrites without return.
-    pub destroys: bool,
-    /// Its program uses the network.
-    pub network: bool,
-    /// Its program runs other programs or program text.
-    pub carrier: bool,
-    /// The paths it uses, as needs of their own.
-    pub touches: Vec<Need>,
-    /// Paths it changes that were not looked up, because there are too many: as they were written.
-    pub unseen: Vec<String>,
-    /// The least verdict under any rules.
-    pub floor: Option<(Action, String)>,
-}
-
-impl Unit {
-    fn effect_at_least(&mut self, effect: Effect) {
-        self.effect = self.effect.max(effect);
-    }
-
-    fn doubt(&mut self, reason: &str) {
-        self.doubt.get_or_insert_with(|| reason.to_owned());
-    }
-
-    fn opaque(&mut self, reason: &str) {
-        self.opaque.get_or_insert_with(|| reason.to_owned());
-    }
-
-    fn danger(&mut self, option: &str) {
-        self.dangers.push(option.to_owned());
-    }
-
-    fn floor(&mut self, action: Action, reason: &str) {
-        if self.floor.as_ref().is_none_or(|(least, _)| *least < action) {
-            self.floor = Some((action, reason.to_owned()));
-        }
-    }
-}
 
 /// The need of a command line: everything it does, to be judged at once.
 pub fn command_need(command: &str, place: &Place) -> Need {

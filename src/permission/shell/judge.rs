@@ -2,104 +2,29 @@
 //! few parts of programs that are no data stand in `special`. Nothing is looked up on the disk and no
 //! command is taken apart: the answer is a list of [`Deed`]s, which the walk carries out.
 
+mod builtins;
 mod code;
+mod deed;
 mod languages;
+mod options;
 mod read;
 mod special;
 mod table;
+mod wrapper;
 
-use super::expand::Arg;
-use super::state::Input;
-use super::{Action, Effect};
+pub(super) use builtins::{builtin, is_builtin};
+pub(super) use deed::{Deed, Picks, View};
+
+use super::expand::{Arg, Input};
+use super::unit::Effect;
+use crate::permission::Action;
 use crate::permission::paths::Access;
 use read::{Given, Reading};
 pub(super) use special::names_no_secret;
 use table::{Does, Program, Role};
 
-/// One thing a program does or may do.
-#[derive(Debug)]
-pub(super) enum Deed {
-    /// What it does to the disk, at least.
-    Effect(Effect),
-    /// It uses a path.
-    Use(Access, Arg),
-    /// A file or link that is removed or moved itself; where it is moved to.
-    Entry(Arg, Option<Arg>),
-    /// Sources, the target, and whether links stay links.
-    Copy {
-        from: Vec<Arg>,
-        to: Arg,
-        link: bool,
-        keeps: bool,
-    },
-    /// What is removed or changed with all that lies below it; whether unknown words are asked about.
-    Lost(Vec<Arg>, bool),
-    /// A directory is read to its bottom.
-    Below(Arg, Picks),
-    /// It may make a link, here or there.
-    Link(Arg),
-    /// It goes to a directory; what follows happens there.
-    Enter(Arg),
-    /// It goes to a directory nobody knows.
-    Astray,
-    /// It runs a program; whether perhaps only.
-    Run(Vec<Arg>, bool),
-    /// It runs a text as shell input; whether perhaps only.
-    Text(Arg, bool),
-    /// It joins words and hands them to a shell.
-    Shell(Vec<Arg>),
-    /// One of these words begins a program.
-    Tails(Vec<Arg>),
-    /// A shell among these words runs somewhere else.
-    Away(Vec<Arg>),
-    /// Text in another language: searched for what is denied.
-    Told(String),
-    /// Words of a program nobody knows; none: all its words.
-    Stranger(Option<Vec<Arg>>),
-    /// Words any of which may lead out of the project; none: all its words.
-    Leaving(Option<Vec<Arg>>),
-    /// A variable that is set for what runs.
-    Variable(String),
-    /// A variable that is taken away.
-    Unset(Arg),
-    /// What the repository's settings make this command of git start.
-    Repository {
-        command: String,
-        args: Vec<Arg>,
-    },
-    /// The paths among git's words.
-    GitPaths(Vec<Arg>),
-    /// It starts an alias of git or a program called `git-…`.
-    Words(Vec<Arg>),
-    Danger(String),
-    Opaque(String),
-    Doubt(String),
-    /// No rule about a specific command may allow it.
-    Broad(String),
-    Floor(Action, String),
-    Secret(String, String),
-    Carrier,
-    Network,
-    Destroys,
-}
-
-/// Of the names below a directory, those that are looked at and those that are not.
-#[derive(Debug, Default)]
-pub(super) struct Picks {
-    pub(super) only: Vec<Arg>,
-    pub(super) not: Vec<Arg>,
-}
-
-/// What a program sees of its place.
-#[derive(Debug)]
-pub(super) struct View {
-    pub(super) input: Input,
-    /// The names that come through the pipe were picked by a pattern that fits no secret.
-    pub(super) picked: bool,
-}
-
 /// What a program does with its words.
-pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View) -> Vec<Deed> {
+pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View<'v>) -> Vec<Deed> {
     // `git-send-pack` is `git send-pack`. What git itself would look at first is not looked at here, so
     // that holds for what nobody can read alone.
     let spaced = name.strip_prefix("git-").map(|command| format!("git {command}"));
@@ -124,23 +49,6 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View) -> Vec<Deed
         }
     }
     judge.deeds
-}
-
-/// Devices that hold no data of anybody's.
-pub(super) fn device(text: &str) -> bool {
-    matches!(
-        text,
-        "/dev/null"
-            | "/dev/stdin"
-            | "/dev/stdout"
-            | "/dev/stderr"
-            | "/dev/tty"
-            | "/dev/zero"
-            | "/dev/full"
-            | "/dev/random"
-            | "/dev/urandom"
-            | "-"
-    ) || text.strip_prefix("/dev/fd/").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
@@ -251,7 +159,7 @@ pub(in crate::permission) fn beginnings() -> Vec<String> {
 
 struct Judge<'v> {
     deeds: Vec<Deed>,
-    view: &'v View,
+    view: &'v View<'v>,
     /// Entries within entries; they cannot go round.
     depth: usize,
     /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
@@ -535,6 +443,15 @@ impl Judge<'_> {
                 return;
             }
         }
+        let starts = roles.iter().position(|role| matches!(role, Role::Program | Role::Shell));
+        if starts.is_some_and(|at| operands.len() <= at) {
+            // `unshare`, `chroot dir`: a shell, which reads what comes in.
+            match self.view.input.clone() {
+                Input::Nothing => {}
+                Input::Text(Some(text)) => self.add(Deed::Text(Arg::exact(text), true)),
+                Input::Pipe | Input::Text(None) => self.doubt("without a program it may start a shell"),
+            }
+        }
         let nothing = many.is_some_and(|many| operands.len() <= many && roles.get(many) == Some(&Role::Read));
         if nothing && reading.has(&program.deep) {
             let here = Arg::exact(".");
@@ -580,7 +497,7 @@ impl Judge<'_> {
             Role::Plus if arg.prefix().starts_with('+') => {}
             Role::Plus | Role::Unproven => self.effect(Effect::Unproven),
             Role::Lost | Role::LostBelow => special::lost(self, role, arg, reading),
-            Role::Settings => return special::settings_first(self, program, reading, at),
+            Role::Settings => return wrapper::settings_first(self, program, reading, at),
             Role::Far => {
                 if arg.text().is_none_or(|text| !text.contains(':')) {
                     self.uses(Access::Edit, arg);

@@ -17,7 +17,7 @@ mod words;
 
 use std::ops::Range;
 
-use syntax::{Heredoc, Inline, Item, Kind, List, Script, Unreadable};
+use syntax::{Command, Heredoc, Inline, Item, Kind, List, Script, Unreadable};
 
 /// How deep constructs may nest. People stop at ten.
 pub(super) const DEPTH: usize = 48;
@@ -106,6 +106,17 @@ fn name_start(byte: u8) -> bool {
 
 fn name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Whether bash takes a reserved word behind a command: after a compound one that ends with its own
+/// word, not after a redirection.
+fn ends_itself(command: &Command) -> bool {
+    command.redirects.is_empty()
+        && match &command.kind {
+            Kind::Simple { .. } => false,
+            Kind::Function { body, .. } | Kind::Coprocess { body, .. } => ends_itself(body),
+            _ => true,
+        }
 }
 
 impl<'s> Parser<'s> {
@@ -243,7 +254,7 @@ impl<'s> Parser<'s> {
             }
             let commands = self.nested(Self::pipeline)?;
             // After a compound command what closes the one around it may follow: `{ (ls) }`.
-            let closed = !matches!(commands.last().map(|command| &command.kind), Some(Kind::Simple { .. }));
+            let closed = commands.last().is_some_and(ends_itself);
             items.push(Item { commands, background: false, perhaps });
             self.blank()?;
             perhaps = self.eat("&&") || self.eat("||");

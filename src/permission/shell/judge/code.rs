@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crate::permission::shell::names::among;
+
 /// Longer programs are not read, in bytes.
 pub(super) const LONGEST: usize = 4 << 10;
 
@@ -15,20 +17,8 @@ static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 });
 
 /// What starts a program whose name is its first argument.
-const STARTS: [&str; 12] = [
-    "system",
-    "run",
-    "call",
-    "check_call",
-    "check_output",
-    "getoutput",
-    "execSync",
-    "execFileSync",
-    "spawnSync",
-    "Popen",
-    "popen",
-    "exec",
-];
+const STARTS: &str =
+    "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
 
 /// Whether a command stands there as it is, and starts nothing else by its words.
 pub(super) fn is_plain(command: &str) -> bool {
@@ -64,7 +54,7 @@ pub(super) fn is_harmless(text: &str) -> bool {
             c if c.is_alphabetic() || c == '_' => {
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
                 let (word, after) = rest.split_at(end);
-                let starts = STARTS.contains(&word);
+                let starts = among(STARTS, word);
                 let quiet = word.chars().count() == 1 || QUIET.contains(word);
                 // A name with this sign is a command, in perl and ruby.
                 let opens = word == "open" && text.contains(['|', '\\']);

@@ -4,15 +4,16 @@
 
 use std::path::Path;
 
-use super::super::expand::Arg;
-use super::super::state::Input;
-use super::super::{Action, Effect};
 use super::code;
-use super::read::Reading;
+use super::read::{Given, Reading};
 use super::table::{Does, Program};
-use super::{Deed, Judge, device};
+use super::{Deed, Judge};
+use crate::permission::Action;
 use crate::permission::paths::Access;
 use crate::permission::protected::{control, secret_name};
+use crate::permission::shell::device;
+use crate::permission::shell::expand::{Arg, Input};
+use crate::permission::shell::unit::Effect;
 
 /// Single-letter options cluster, and `-c` takes the first word after all of them.
 pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
@@ -58,7 +59,9 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     }
     if let Some(file) = args.get(at).filter(|_| !stdin) {
         judge.effect(Effect::Unproven);
-        if file.text().is_some_and(|text| device(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/")) {
+        if file.text().is_some_and(|text| {
+            device::holds_nothing(text) || text.starts_with("/dev/fd/") || text.starts_with("/proc/")
+        }) {
             judge.opaque("it reads its program from a pipe");
         }
         judge.doubt("it runs a file, and what that does is not judged");
@@ -99,8 +102,10 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Readi
     }
     let operand = reading.operands.first();
     let piped = |text: &str| text.starts_with("/dev/") || text.starts_with("/proc/");
-    let from_input = operand.is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
-    if from_input && !given {
+    let no_file = operand.is_none_or(|arg| arg.is("-") || arg.text().is_some_and(|text| text.starts_with("/dev/")));
+    let interactive = reading.given.iter().any(|option| option.does == Some(Does::Interactive));
+    let from_input = (no_file && !given) || interactive;
+    if from_input {
         match judge.view.input.clone() {
             Input::Pipe => judge.opaque("it reads its program from a pipe or a file"),
             Input::Text(Some(text)) => {
@@ -110,6 +115,8 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Readi
             Input::Text(None) => judge.opaque("it reads a program that is computed"),
             Input::Nothing => {}
         }
+    } else if judge.view.input == Input::Pipe && reading.given.iter().any(may_read_input) {
+        judge.doubt("it may read more of its program from its input");
     }
     if operand.and_then(Arg::text).is_some_and(piped) && !given {
         judge.opaque("it reads its program from a pipe");
@@ -118,7 +125,7 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Readi
         // Editors, debuggers and databases: every language is another, and commands are read from the
         // input too, whatever file is opened.
         judge.strange(args);
-        if !from_input && !given && judge.view.input == Input::Pipe {
+        if !no_file && !given && judge.view.input == Input::Pipe {
             judge.opaque("it reads commands from a pipe or a file");
         }
         if !texts.is_empty() {
@@ -141,6 +148,15 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Readi
     if !program.whole {
         // Editors and databases take commands among their words and from their input.
         judge.strange(args);
+    }
+}
+
+/// An option nobody knows, or a module that may take orders: `-a`, `-m code`.
+fn may_read_input(option: &Given) -> bool {
+    match option.does {
+        None => true,
+        Some(Does::Module) => option.value.as_ref().is_none_or(|module| !module.is("json.tool")),
+        _ => false,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::super::expand::Arg;
 use super::table::{Does, Opt, Program, Takes};
+use crate::permission::shell::expand::Arg;
 
 /// An option as it was given.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 
 use std::path::Path;
 
-use super::super::expand::Arg;
-use super::super::state::Input;
-use super::super::{Action, Effect};
 use super::read::{Given, Reading, end_of_command};
 use super::table::{self, Does, Program, Role};
-use super::{Deed, Judge, Picks, languages};
+use super::{Deed, Judge, Picks, languages, wrapper};
+use crate::permission::Action;
 use crate::permission::paths::Access;
 use crate::permission::protected::{control, secret_name};
+use crate::permission::shell::expand::{Arg, Input};
+use crate::permission::shell::names::among;
+use crate::permission::shell::unit::Effect;
 
 /// What is to be judged before an option leads elsewhere.
 pub(super) fn first(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
@@ -31,8 +32,8 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &
         "sed" => languages::sed(judge, reading),
         "awk" => languages::awk(judge, reading),
         "language" => languages::language(judge, program, reading, args),
-        "env" => return env(judge, reading),
-        "xargs" => xargs(judge, reading),
+        "env" => return wrapper::env(judge, reading),
+        "xargs" => wrapper::xargs(judge, reading),
         "git" => return git(judge, program, reading),
         // The shell on the other machine reads what comes in.
         "ssh" => {
@@ -59,18 +60,9 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &
                 judge.add(Deed::Floor(Action::Ask, "which files it changes stands in the patch".to_owned()));
             }
         }
-        "flock" => return flock(judge, operands, value(&["-c", "--command"])),
+        "flock" => return wrapper::flock(judge, operands, value(&["-c", "--command"])),
         "script" if value(&["-c", "--command"]).is_none() => judge.opaque("it starts an interactive shell"),
-        "commands" | "parallel" => {
-            if judge.view.input == Input::Pipe {
-                judge.opaque("it reads commands from its input");
-            }
-            return match program.name {
-                "su" => user(judge, operands),
-                "parallel" => parallel(judge, operands),
-                _ => true,
-            };
-        }
+        "commands" | "parallel" => return wrapper::orders(judge, program, operands),
         "rsync" if args.iter().any(|arg| arg.prefix().starts_with("--del")) => {
             let to = operands.last().cloned();
             judge.add(Deed::Lost(to.into_iter().collect(), true));
@@ -350,28 +342,6 @@ pub(super) fn lost(judge: &mut Judge<'_>, role: Role, arg: &Arg, reading: &Readi
     }
 }
 
-/// `NAME=value` before a program; false where the words after it were taken.
-pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, at: usize) -> bool {
-    let mut at = at;
-    while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
-        if program.special == "env" {
-            let name = arg.prefix().split('=').next().unwrap_or_default();
-            judge.add(Deed::Variable(name.to_owned()));
-        } else {
-            judge.opaque("variables are set for a program that runs as another user");
-        }
-        at += 1;
-    }
-    let rest = reading.operands.get(at..).unwrap_or_default();
-    if !rest.is_empty() {
-        judge.add(Deed::Run(rest.to_vec(), false));
-    } else if program.special == "env" {
-        // It prints every variable, secrets among them.
-        judge.effect(Effect::Unproven);
-    }
-    false
-}
-
 /// A word that chooses an entry of its own, and the words after it.
 pub(super) fn command(judge: &mut Judge<'_>, program: &'static Program, arg: &Arg, rest: &[Arg]) {
     let Some(name) = arg.text() else {
@@ -398,108 +368,10 @@ pub(super) fn command(judge: &mut Judge<'_>, program: &'static Program, arg: &Ar
     }
 }
 
-fn env(judge: &mut Judge<'_>, reading: &Reading) -> bool {
-    for given in &reading.given {
-        if matches!(&*given.name, "-u" | "--unset")
-            && let Some(name) = &given.value
-        {
-            judge.add(Deed::Unset(name.clone()));
-        }
-    }
-    let Some(given) = reading.given.iter().find(|given| given.does == Some(Does::Splits)) else {
-        if reading.operands.is_empty() {
-            // It prints every variable, secrets among them.
-            judge.effect(Effect::Unproven);
-        }
-        return true;
-    };
-    match given.value.as_ref().and_then(Arg::text) {
-        Some(text) if !text.contains(['\\', '$', '#']) => match split(text) {
-            Some(words) => {
-                let words = words.into_iter().map(Arg::exact);
-                let all: Vec<Arg> = words.chain(reading.operands.iter().cloned()).collect();
-                if let Some(env) = table::program("env") {
-                    judge.program(env, &all);
-                }
-            }
-            None => judge.opaque("a quote in the text it splits is not closed"),
-        },
-        _ => judge.opaque("it splits a text into a command"),
-    }
-    false
-}
-
-/// The words of a text as `env -S` splits it; escapes and variables aside. None where a quote is open.
-fn split(text: &str) -> Option<Vec<String>> {
-    let mut words = vec![];
-    let mut word: Option<String> = None;
-    let mut letters = text.chars();
-    while let Some(c) = letters.next() {
-        match c {
-            '\'' | '"' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match letters.next()? {
-                        end if end == c => break,
-                        inner => word.push(inner),
-                    }
-                }
-            }
-            c if c.is_whitespace() => words.extend(word.take()),
-            c => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    Some(words)
-}
-
-fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
-    let marks = ["-I", "-i", "--replace", "-J"];
-    let replaced = reading.given.iter().find(|given| marks.contains(&&*given.name)).map(|given| {
-        given.value.as_ref().and_then(Arg::text).filter(|text| !text.is_empty()).unwrap_or("{}").to_owned()
-    });
-    let fill = |arg: &Arg| match &replaced {
-        Some(mark) if arg.text().is_some_and(|text| text.contains(mark.as_str())) => {
-            Arg::filled(arg.text().unwrap_or_default(), mark)
-        }
-        _ => arg.clone(),
-    };
-    let mut words: Vec<Arg> = reading.operands.iter().map(fill).collect();
-    if words.is_empty() {
-        return;
-    }
-    if replaced.is_none() {
-        words.push(if judge.view.picked { Arg::found() } else { Arg::unknown("…") });
-    } else if judge.view.picked {
-        words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
-    }
-    judge.add(Deed::Run(words, false));
-}
-
 /// What no test picks out and yet is removed.
 fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
-    const TESTS: [&str; 20] = [
-        "-name",
-        "-iname",
-        "-path",
-        "-ipath",
-        "-wholename",
-        "-regex",
-        "-iregex",
-        "-empty",
-        "-newer",
-        "-mtime",
-        "-mmin",
-        "-atime",
-        "-ctime",
-        "-size",
-        "-user",
-        "-perm",
-        "-lname",
-        "-samefile",
-        "-inum",
-        "-links",
-    ];
+    const TESTS: &str = "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -user \
+        -perm -lname -samefile -inum -links";
     for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.text().is_none() && arg.may_be_option()) {
         let value = at.checked_sub(1).is_some_and(|before| args[before].prefix().starts_with('-'));
         if !value || arg.pattern().is_none() {
@@ -512,7 +384,7 @@ fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
     let picks = reading
         .given
         .iter()
-        .any(|given| TESTS.contains(&&*given.name) && (&*given.name == "-empty" || !everything(given.value.as_ref())));
+        .any(|given| among(TESTS, &given.name) && (&*given.name == "-empty" || !everything(given.value.as_ref())));
     let destroyer = |arg: &Arg| {
         arg.text().is_some_and(|text| {
             ["rm", "shred", "unlink", "rmdir", "mv"].contains(&text.rsplit('/').next().unwrap_or(text))
@@ -581,49 +453,6 @@ fn archive(judge: &mut Judge<'_>, program: &Program, reading: &Reading) {
         reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
         judge.add(Deed::Link(Arg::unknown(".")));
     }
-}
-
-fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
-    let rest = operands.get(1..).unwrap_or_default();
-    let after = rest.first().filter(|arg| arg.is("-c") || arg.is("--command")).and(rest.get(1).cloned());
-    match text.or(after) {
-        Some(text) => judge.add(Deed::Text(text, false)),
-        None if !rest.is_empty() => judge.add(Deed::Run(rest.to_vec(), false)),
-        None => {}
-    }
-    false
-}
-
-/// `su bob -c text`: options also stand behind the user.
-fn user(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
-    let texts = operands
-        .windows(2)
-        .filter(|pair| pair[0].is("-c") || pair[0].is("--command") || pair[0].is("--session-command"));
-    for pair in texts {
-        judge.add(Deed::Text(pair[1].clone(), false));
-    }
-    for arg in operands {
-        if let Some(at) = ["--command=", "--session-command="].iter().find(|start| arg.prefix().starts_with(**start)) {
-            judge.add(Deed::Text(arg.after(at.len()), false));
-        }
-    }
-    true
-}
-
-fn parallel(judge: &mut Judge<'_>, operands: &[Arg]) -> bool {
-    let end = operands.iter().position(|arg| arg.prefix().starts_with(":::")).unwrap_or(operands.len());
-    if end == 0 {
-        // `parallel ::: text`: each is a command.
-        for text in operands.iter().filter(|arg| !arg.prefix().starts_with(":::")) {
-            judge.add(Deed::Text(text.clone(), false));
-        }
-        return false;
-    }
-    let mut words = operands[..end].to_vec();
-    words.push(Arg::unknown("…"));
-    judge.add(Deed::Tails(operands.to_vec()));
-    judge.add(Deed::Run(words, false));
-    false
 }
 
 /// Programs that connect what is at hand, other programs among it.

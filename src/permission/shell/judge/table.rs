@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::super::Effect;
 use crate::permission::Action;
+use crate::permission::shell::unit::Effect;
 
 /// What an option does, or what its value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(super) enum Does {
     Until,
     Program,
     Module,
+    Interactive,
     File,
     Formats,
     Settings,
@@ -336,6 +337,7 @@ fn does(key: &str) -> Option<Does> {
         "until" => Does::Until,
         "program" => Does::Program,
         "module" => Does::Module,
+        "interactive" => Does::Interactive,
         "file" => Does::File,
         "formats" => Does::Formats,
         "settings" => Does::Settings,

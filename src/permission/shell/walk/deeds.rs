@@ -1,58 +1,20 @@
 //! Carries out what a program does: the deeds that its judge lists are noted in its unit, paths are
 //! looked up, and what it runs is walked one layer down.
 
-use super::expand::Arg;
-use super::floor;
-use super::judge::{self, Deed, Picks, View};
-use super::state::{Input, State};
-use super::variables::variable_danger;
-use super::walk::{BEGINNING, GIVEN, NESTED, Walk};
-use super::{Effect, Unit};
+use super::Walk;
+use super::budget::BEGINNING;
 use crate::permission::paths::Access;
-use crate::permission::protected;
+use crate::permission::shell::expand::{Arg, Input, State, variable_danger};
+use crate::permission::shell::judge::{self, Deed, View};
+use crate::permission::shell::names::among;
+use crate::permission::shell::parse::syntax::{Piece, Script};
+use crate::permission::shell::unit::{Effect, Unit};
+use crate::permission::{arity, protected};
 
 /// Programs we know little about, but this: their first word is an order to themselves, not a program
 /// to run.
-const WORDED: [&str; 38] = [
-    "apk",
-    "apt",
-    "apt-get",
-    "aws",
-    "az",
-    "brew",
-    "bun",
-    "bzr",
-    "cargo",
-    "conda",
-    "dnf",
-    "doctl",
-    "docker",
-    "flyctl",
-    "gcloud",
-    "gh",
-    "glab",
-    "gsutil",
-    "heroku",
-    "helm",
-    "hg",
-    "jj",
-    "kubectl",
-    "mamba",
-    "npm",
-    "pacman",
-    "pip",
-    "pip3",
-    "pnpm",
-    "podman",
-    "rclone",
-    "snap",
-    "svn",
-    "terraform",
-    "vercel",
-    "yarn",
-    "yum",
-    "zypper",
-];
+const WORDED: &str = "apk apt apt-get aws az brew bun bzr cargo conda dnf doctl docker flyctl gcloud gh glab gsutil heroku helm \
+    hg jj kubectl mamba npm pacman pip pip3 pnpm podman rclone snap svn terraform vercel yarn yum zypper";
 
 /// Patterns of one program that are looked up for options; directories that it enters.
 const PATTERNS: usize = 64;
@@ -61,7 +23,7 @@ const ENTERED: usize = 32;
 impl Walk<'_> {
     /// A program that is no builtin.
     pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        let view = View { input: self.stdin(), picked: self.picked };
+        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked };
         if !judge::takes_any(name) {
             self.hidden_options(args, unit, state);
         }
@@ -91,7 +53,7 @@ impl Walk<'_> {
         let patterns = before.filter(|arg| arg.prefix().is_empty()).filter_map(Arg::pattern);
         for pattern in patterns.take(PATTERNS) {
             for cwd in &state.cwd {
-                match self.glob(pattern, cwd) {
+                match self.disk.glob(pattern, cwd) {
                     Some(names) if names.iter().any(|name| name.starts_with('-')) => {
                         unit.opaque(&format!("{pattern} names a file whose name is an option"));
                     }
@@ -104,7 +66,7 @@ impl Walk<'_> {
 
     /// Of what a program does only what holds under any rules: its name is computed, though known.
     pub(super) fn floors(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        let view = View { input: self.stdin(), picked: false };
+        let view = View { state, input: self.frame.input.clone(), picked: false };
         let mut inner = state.clone();
         for deed in judge::judge(name, args, &view) {
             if matches!(deed, Deed::Floor(..) | Deed::Lost(..)) {
@@ -113,18 +75,32 @@ impl Walk<'_> {
         }
     }
 
-    fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut State) {
+    pub(super) fn carry_out(&mut self, deed: Deed, args: &[Arg], unit: &mut Unit, state: &mut State) {
         match deed {
-            Deed::Use(access, arg) => self.touch(access, &arg, unit, state),
+            Deed::Use(access, arg) => self.disk.touch(access, &arg, unit, state),
             Deed::Entry(arg, to) => self.entry(&arg, to.as_ref(), unit, state),
             Deed::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
-            Deed::Lost(args, unknown) => floor::removal(self, &args, unit, state, unknown),
-            Deed::Below(arg, picks) => self.below(&arg, &picks, unit, state),
-            Deed::Link(arg) => self.links_to(&arg, state),
-            Deed::Enter(arg) => self.chdir(Some(&arg), unit, state),
+            Deed::Lost(args, unknown) => self.disk.removal(&args, unit, state, unknown),
+            Deed::Below(arg, picks) => self.disk.below(&arg, &picks.only, &picks.not, unit, state),
+            Deed::Link(arg) => self.disk.links_to(&arg, state),
+            Deed::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
+            Deed::Home => self.disk.chdir(None, unit, state),
             Deed::Astray => state.cwd.clear(),
+            Deed::Physical => state.physical = true,
+            Deed::Assign(name, value) => {
+                self.expanding(&Script::default(), state, |words| words.given_to(&name, &value));
+                state.set(&name, value);
+            }
+            Deed::Integer(name) => self.expander.integer(name),
+            Deed::Computes(text) => {
+                self.expanding(&Script::default(), state, |words| words.computes(&[Piece::Text(text)]));
+            }
+            Deed::Changed(reason) => state.change(&reason),
             Deed::Run(words, perhaps) => self.inner(&words, unit, perhaps, state),
             Deed::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
+            Deed::Here(text) => self.text(&text, unit, false, false, state),
+            Deed::Later(text) => self.text(&text, unit, false, false, &mut state.clone()),
+            Deed::Eval(words) => self.joined_text(&words, unit, false, state),
             Deed::Shell(words) => self.joined_text(&words, unit, true, state),
             Deed::Away(words) => self.away(&words, unit, state),
             Deed::Stranger(words) => self.stranger(words.as_deref().unwrap_or(args), unit, state),
@@ -145,16 +121,16 @@ impl Walk<'_> {
 
     /// A file or link that is removed or moved.
     fn entry(&mut self, arg: &Arg, to: Option<&Arg>, unit: &mut Unit, state: &State) {
-        if self.touch_link(arg, unit, state) {
+        if self.disk.touch_link(arg, unit, state) {
             if let Some(to) = to {
-                self.links_to(to, state);
+                self.disk.links_to(to, state);
             }
             return;
         }
         if to.is_some() {
-            self.touch(Access::Read, arg, unit, state);
+            self.disk.touch(Access::Read, arg, unit, state);
         }
-        self.touch(Access::Edit, arg, unit, state);
+        self.disk.touch(Access::Edit, arg, unit, state);
     }
 
     /// The text of a shell that runs somewhere else is taken apart as well.
@@ -182,7 +158,7 @@ impl Walk<'_> {
             // `-v from:to`, `key=value`
             for part in value.split([':', '=', ',', '@']).filter(|part| !part.contains(char::is_whitespace)) {
                 if part == ".." || part.starts_with("../") || (part.starts_with('/') && !part.starts_with("//")) {
-                    self.touch_guess(part, unit, state);
+                    self.disk.touch_guess(part, unit, state);
                 }
             }
         }
@@ -191,30 +167,28 @@ impl Walk<'_> {
     /// A program we know nothing about: the paths among its words, the words and texts that may be
     /// commands, and the text it is given to read.
     fn stranger(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
-        if let Input::Text(Some(text)) = self.stdin() {
-            if self.nested + text.len() > NESTED {
-                unit.doubt("the text it reads is too long to be searched again");
-            } else {
-                self.nested += text.len();
+        if let Input::Text(Some(text)) = self.frame.input.clone() {
+            if self.budget.again(text.len()) {
                 unit.texts.push(text);
+            } else {
+                unit.doubt("the text it reads is too long to be searched again");
             }
         }
         // `cargo rm` starts no `rm`.
         let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
         let first: Vec<&str> =
             std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
-        let own = crate::permission::arity::prefix(&first).len().saturating_sub(1);
+        let own = arity::prefix(&first).len().saturating_sub(1);
         let order = args.iter().position(|arg| !arg.prefix().starts_with('-')).map_or(0, |at| at + 1);
-        let own = if WORDED.contains(&name) { own.max(order) } else { own };
+        let own = if among(WORDED, name) { own.max(order) } else { own };
         for text in args.iter().skip(own).filter_map(Arg::text).filter(|text| !text.contains(' ')) {
             unit.words.extend(names_in(text).map(str::to_owned));
         }
-        self.given += args.len();
-        let looked_at = if self.given > GIVEN {
+        let looked_at = if self.budget.gives(args.len()) {
+            args.len()
+        } else {
             unit.opaque("it has more words than are looked at");
             args.len().min(BEGINNING)
-        } else {
-            args.len()
         };
         for arg in &args[..looked_at] {
             let Some(text) = arg.text().map(str::to_owned) else {
@@ -222,7 +196,7 @@ impl Walk<'_> {
                     .pattern()
                     .is_some_and(|pattern| pattern.rsplit('/').next().is_some_and(|name| name.starts_with('.')))
                 {
-                    self.touch(Access::Read, arg, unit, state);
+                    self.disk.touch(Access::Read, arg, unit, state);
                 }
                 continue;
             };
@@ -239,80 +213,28 @@ impl Walk<'_> {
                     || protected::control(std::path::Path::new(&candidate))
                 {
                     let start = candidate.find(['/', '.']).filter(|_| candidate.starts_with('-')).unwrap_or(0);
-                    self.touch_guess(&candidate[start..], unit, state);
+                    self.disk.touch_guess(&candidate[start..], unit, state);
                 }
             }
         }
-    }
-
-    /// Whether a directory that is read to its bottom holds secrets. Looks at no more than a few
-    /// hundred names: a sample that finds what usually lies near the top.
-    fn below(&mut self, arg: &Arg, picks: &Picks, unit: &mut Unit, state: &State) {
-        const SKIP: [&str; 6] = [".git", "node_modules", "target", "dist", "build", ".venv"];
-        let fits = |globs: &[Arg], name: &str| {
-            globs.iter().any(|glob| {
-                let glob = glob.text().or(glob.pattern()).unwrap_or_default();
-                crate::permission::wildcard::matches(glob, name)
-            })
-        };
-        let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return };
-        let mut dirs = std::collections::VecDeque::from([cwd.join(text)]);
-        let mut budget = 512_usize;
-        while let Some(dir) = dirs.pop_front() {
-            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-                if budget == 0 {
-                    return;
-                }
-                if self.entries == 0 {
-                    unit.floor(crate::permission::Action::Ask, "it reads more directories than are looked at");
-                    return;
-                }
-                budget -= 1;
-                self.entries -= 1;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    if !SKIP.contains(&name.as_str()) {
-                        dirs.push_back(entry.path());
-                    }
-                } else if protected::secret_name(&name)
-                    && !fits(&picks.not, &name)
-                    && (picks.only.is_empty() || fits(&picks.only, &name))
-                {
-                    self.secret_below(&entry.path(), unit);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn secret_below(&self, path: &std::path::Path, unit: &mut Unit) {
-        let shown = path.strip_prefix(&self.place.root).unwrap_or(path).display().to_string();
-        Self::secret(unit, &shown, &format!("it reads {shown} too, which may hold keys or passwords"));
-    }
-
-    /// Notes that a unit reads a secret that has no path of its own.
-    pub(super) fn secret(unit: &mut Unit, shown: &str, reason: &str) {
-        let mut need = crate::permission::Need::new("read", shown);
-        need.floor = Some((crate::permission::Action::Ask, reason.to_owned()));
-        unit.touches.push(need);
     }
 
     /// The target of a copy or a link: in a directory the names of the sources are written.
     fn copied(&mut self, from: &[Arg], to: &Arg, link: bool, keeps: bool, unit: &mut Unit, state: &State) {
-        self.touch(Access::Edit, to, unit, state);
+        self.disk.touch(Access::Edit, to, unit, state);
         let directory = to.text().is_some_and(|text| state.cwd.iter().any(|cwd| cwd.join(text).is_dir()));
         if !directory {
             if link || keeps {
-                self.links_to(to, state);
+                self.disk.links_to(to, state);
             }
             return;
         }
         for (dir, text) in from.iter().filter_map(|arg| Some((to.text()?, arg.text()?))) {
             let name = text.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             let path = format!("{}/{name}", dir.trim_end_matches('/'));
-            self.touch_text(Access::Edit, &path, unit, state);
+            self.disk.touch_text(Access::Edit, &path, unit, state);
             if link || keeps {
-                self.links_to(&Arg::exact(path), state);
+                self.disk.links_to(&Arg::exact(path), state);
             }
         }
     }
@@ -339,7 +261,7 @@ fn note(deed: Deed, unit: &mut Unit) {
         Deed::Doubt(reason) => unit.doubt(&reason),
         Deed::Broad(reason) => drop(unit.broad_only.get_or_insert(reason)),
         Deed::Floor(action, reason) => unit.floor(action, &reason),
-        Deed::Secret(shown, reason) => Walk::secret(unit, &shown, &reason),
+        Deed::Secret(shown, reason) => unit.secret(&shown, &reason),
         Deed::Carrier => unit.carrier = true,
         Deed::Network => unit.network = true,
         Deed::Destroys => unit.destroys = true,

@@ -1,6 +1,6 @@
 //! Options of builtins, as getopt reads them: clusters of letters, values attached or apart, long names cut short.
 
-use super::expand::Arg;
+use crate::permission::shell::expand::Arg;
 
 /// The words after a program's name, told apart.
 #[derive(Debug, Default)]

@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use super::arithmetic::is_number;
 use super::syntax::{Kind, List, Piece, Word};
-use super::variables::is_number;
 
 /// Where a program's input comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Input {
+pub(crate) enum Input {
     /// Closed.
     Nothing,
     /// Another command or a file.
@@ -21,7 +21,7 @@ pub(super) enum Input {
 
 /// What a variable holds.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// One of these.
     Known(Vec<String>),
     /// A number.
@@ -32,18 +32,18 @@ pub(super) enum Value {
 
 /// What later commands depend on.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
-    pub(super) vars: HashMap<String, Value>,
-    pub(super) functions: HashSet<String>,
+pub(crate) struct State {
+    pub(crate) vars: HashMap<String, Value>,
+    pub(crate) functions: HashSet<String>,
     /// Where the shell may be, as it names the place; empty where that is not known.
-    pub(super) cwd: Vec<PathBuf>,
-    pub(super) previous: Vec<PathBuf>,
+    pub(crate) cwd: Vec<PathBuf>,
+    pub(crate) previous: Vec<PathBuf>,
     /// `cd -P` or `set -P` came before: `..` may be above what a link leads to.
-    pub(super) physical: bool,
+    pub(crate) physical: bool,
     /// Inside a function: variables may have been set by whoever calls it.
-    pub(super) called: bool,
+    pub(crate) called: bool,
     /// Why a command may no longer mean what it says.
-    pub(super) changed: Option<String>,
+    pub(crate) changed: Option<String>,
 }
 
 impl Value {
@@ -58,16 +58,16 @@ impl Value {
 }
 
 impl State {
-    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn value(&self, name: &str) -> Option<&Value> {
         if self.called { Some(&Value::Foreign) } else { self.vars.get(name) }
     }
 
-    pub(super) fn assigned(&self, name: &str) -> bool {
+    pub(crate) fn assigned(&self, name: &str) -> bool {
         self.called || self.vars.contains_key(name)
     }
 
     /// Adds what a variable may hold. Nothing is forgotten: a branch may not have been taken.
-    pub(super) fn set(&mut self, name: &str, value: Value) {
+    pub(crate) fn set(&mut self, name: &str, value: Value) {
         let merged = match (self.vars.remove(name), value) {
             (None, value) => value,
             (Some(Value::Known(mut old)), Value::Known(new)) if old.len() + new.len() <= 64 => {
@@ -83,21 +83,21 @@ impl State {
     }
 
     /// The state of a program of its own, such as `sh -c`.
-    pub(super) fn child(&self) -> Self {
+    pub(crate) fn child(&self) -> Self {
         Self { cwd: self.cwd.clone(), changed: self.changed.clone(), ..Self::default() }
     }
 
-    pub(super) fn change(&mut self, reason: &str) {
+    pub(crate) fn change(&mut self, reason: &str) {
         self.changed.get_or_insert_with(|| reason.to_owned());
     }
 
-    pub(super) fn is_function(&self, name: &str) -> bool {
+    pub(crate) fn is_function(&self, name: &str) -> bool {
         self.functions.contains(name)
     }
 }
 
 /// Both outcomes; unknown where one of them is.
-pub(super) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
+pub(crate) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
     if a.is_empty() || b.is_empty() {
         return vec![];
     }
@@ -108,7 +108,7 @@ pub(super) fn either(a: &[PathBuf], b: &[PathBuf]) -> Vec<PathBuf> {
 
 /// Names a loop's body assigns, and whether it changes the directory: a later round starts from what
 /// an earlier one left.
-pub(super) fn unsettle(list: &List, state: &mut State) {
+pub(crate) fn unsettle(list: &List, state: &mut State) {
     for command in list.iter().flat_map(|item| &item.commands) {
         match &command.kind {
             Kind::Simple { assigns, words } => {

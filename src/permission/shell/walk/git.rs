@@ -1,17 +1,30 @@
-//! Which programs a repository's settings make a git command start, and what its short names stand
-//! for.
+//! What git does besides what its words say: which programs a repository's settings make it start,
+//! what its short names stand for, and the paths among its words.
 
-use std::path::Path;
-use std::rc::Rc;
-
-use super::expand::Arg;
-use super::git_config::{Cause, Repository};
-use super::judge;
-use super::state::State;
-use super::walk::Walk;
-use super::{Effect, Unit};
-
+use super::Walk;
+use crate::permission::paths::Access;
+use crate::permission::protected;
+use crate::permission::shell::disk::Cause;
+use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::judge;
+use crate::permission::shell::names::among;
+use crate::permission::shell::unit::{Effect, Unit};
 use Cause::{Archive, Contents, Index, Object, Refresh, Signature};
+
+/// Options before the subcommand that take the next word.
+const GLOBAL: [&str; 8] =
+    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env"];
+
+/// Where the subcommand stands among git's words.
+pub(super) fn subcommand(args: &[Arg]) -> usize {
+    let mut at = 0;
+    while let Some(arg) = args.get(at)
+        && arg.prefix().starts_with('-')
+    {
+        at += 1 + usize::from(GLOBAL.iter().any(|option| arg.is(option)));
+    }
+    at
+}
 
 /// What commands do that change nothing, as far as a setting may start a program for it. Every other
 /// command does everything.
@@ -42,32 +55,9 @@ const LOOKS: [(&[&str], &[Cause]); 10] = [
 ];
 
 /// Options of `log` and its like with which no file's content is looked at.
-const COMMITS_ONLY: [&str; 24] = [
-    "--oneline",
-    "--graph",
-    "--all",
-    "--decorate",
-    "--no-decorate",
-    "--merges",
-    "--no-merges",
-    "--first-parent",
-    "--reverse",
-    "--branches",
-    "--tags",
-    "--remotes",
-    "--topo-order",
-    "--date-order",
-    "--abbrev-commit",
-    "--no-color",
-    "--no-patch",
-    "--name-only",
-    "--name-status",
-    "--left-right",
-    "--follow",
-    "--date",
-    "--format",
-    "--pretty",
-];
+const COMMITS_ONLY: &str = "--oneline --graph --all --decorate --no-decorate --merges --no-merges --first-parent --reverse --branches \
+    --tags --remotes --topo-order --date-order --abbrev-commit --no-color --no-patch --name-only --name-status \
+    --left-right --follow --date --format --pretty";
 
 /// Commands that are part of every git, so that no short name can take their place.
 fn is_built_in(name: &str) -> bool {
@@ -96,7 +86,7 @@ fn commits_only(arg: &Arg) -> bool {
     let valued = ["--max-count", "--skip", "--since", "--until", "--after", "--before", "--author", "--grep"];
     !text.starts_with('-')
         || text == "--"
-        || COMMITS_ONLY.contains(&option)
+        || among(COMMITS_ONLY, option)
         || valued.contains(&option)
         || text.strip_prefix("-n").or(text.strip_prefix('-')).is_some_and(number)
         || text == "-n"
@@ -125,31 +115,20 @@ fn words(text: &str) -> Option<Vec<String>> {
 }
 
 impl Walk<'_> {
-    fn repository(&mut self, cwd: &Path) -> Rc<Repository> {
-        if let Some(found) = self.repositories.get(cwd) {
-            return found.clone();
-        }
-        let found = Rc::new(Repository::find(cwd, self.place.home.as_deref()));
-        self.repositories.insert(cwd.to_owned(), found.clone());
-        found
-    }
-
     /// What the settings make this command start. A project that the user trusts may start programs.
     pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        /// Repositories that are looked at for one line.
-        const MOST: usize = 64;
         if matches!(name, "version" | "help" | "check-ref-format" | "stripspace") {
             return;
         }
         let trusted = self.place.trusted;
-        if !trusted && (state.cwd.is_empty() || self.repositories.len() + state.cwd.len() > MOST) {
+        if !trusted && (state.cwd.is_empty() || self.disk.too_many_repositories(state.cwd.len())) {
             unit.opaque("which repository it works in is not known");
         }
         // What the settings say is not known to be harmless to show, but starts nothing.
         let looks = unit.effect == Effect::Reads || name == "config";
         let mut meanings = vec![];
-        for cwd in state.cwd.iter().take(MOST) {
-            let found = self.repository(cwd);
+        for cwd in &state.cwd {
+            let found = self.disk.repository(cwd);
             let helper = found.helpers.iter().find(|(cause, _)| !looks || meets(**cause, name, args));
             if let Some((_, helper)) = helper.filter(|_| !trusted) {
                 unit.opaque(&format!("this repository makes `git {name}` run a program: {helper}"));
@@ -183,6 +162,35 @@ impl Walk<'_> {
                 inner.cwd = vec![top];
             }
             self.alias(&meaning, args, unit, &mut inner);
+        }
+    }
+
+    /// The files among git's words: outside the project they need permission; secrets are secrets in
+    /// every revision.
+    pub(super) fn git_paths(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
+        for arg in args {
+            let Some(text) = arg.text() else { continue };
+            let path = text.rsplit(':').next().unwrap_or(text);
+            let name = path.rsplit('/').next().unwrap_or(path);
+            if !text.starts_with('-') && protected::secret_name(name) && !text.contains(' ') && !text.contains("://") {
+                unit.secret(path, &format!("{path} may hold keys or passwords"));
+            }
+            // `-O/a/file`: the value of a letter.
+            let text = match text.strip_prefix('-') {
+                Some(rest) if rest.get(1..).is_some_and(|value| value.starts_with(['/', '.'])) => &rest[1..],
+                _ => text,
+            };
+            let outside = text.starts_with('/') || text.starts_with("../") || text == "..";
+            if outside || text.starts_with("file://") {
+                self.disk.touch_text(Access::List, text, unit, state);
+            } else if let Some((option, value)) = text.split_once('=')
+                && option.starts_with('-')
+                && value.starts_with(['/', '.'])
+                && !value.contains(' ')
+            {
+                let value = value.to_owned();
+                self.disk.touch_text(Access::List, &value, unit, state);
+            }
         }
     }
 

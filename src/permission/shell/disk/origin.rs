@@ -4,10 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use super::judge;
-use super::state::State;
-use super::walk::{LOOKUPS, Origin, Walk};
-use super::{Effect, Unit};
+use super::{Disk, LOOKUPS};
+use crate::permission::shell::expand::State;
+
+/// Which file a program's name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A file on `PATH` outside the project.
+    System,
+    /// Some other file.
+    Other,
+    /// No file on `PATH`.
+    Missing,
+}
 
 /// What was found out about the names of one line.
 #[derive(Debug, Default)]
@@ -19,9 +28,9 @@ pub(super) struct Origins {
     behind: HashSet<String>,
 }
 
-impl Walk<'_> {
+impl Disk<'_> {
     /// Which file a name means.
-    pub(super) fn origin(&mut self, name: &str, state: &State) -> Origin {
+    pub(crate) fn origin(&mut self, name: &str, state: &State) -> Origin {
         // The same relative path is another file in another directory.
         let fixed = !name.contains('/') || name.starts_with('/');
         if let Some(origin) = self.origins.known.get(name).filter(|_| fixed) {
@@ -74,9 +83,6 @@ impl Walk<'_> {
                 });
             return if same { Origin::System } else { Origin::Other };
         }
-        if super::builtins::BUILTINS.contains(&name) {
-            return Origin::Builtin;
-        }
         // Somebody with `.` on their `PATH` means the project's program, and would get the system's.
         let meant = |entry: &PathBuf| state.cwd.iter().any(|cwd| crate::process::runs(&cwd.join(entry).join(name)));
         if place.path_left_out.iter().any(meant) {
@@ -95,51 +101,9 @@ impl Walk<'_> {
         }
     }
 
-    /// After the whole line: where a part of it writes what another one runs, the line is the program,
-    /// and is searched for what is denied.
-    pub(super) fn made_settled(&mut self, command: &str) {
-        let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-        let edited = |unit: &Unit| -> Vec<String> {
-            let needs = unit.touches.iter().filter(|need| need.permission == "edit");
-            needs.flat_map(|need| &need.patterns).map(|path| last(path)).collect()
-        };
-        let made: Vec<Vec<String>> = self.units.iter().map(edited).collect();
-        if made.iter().all(Vec::is_empty) {
-            return;
-        }
-        for (at, unit) in self.units.iter_mut().enumerate() {
-            let Some(program) = &unit.program else { continue };
-            let base = last(program);
-            let mut runs: Vec<String> = judge::runs_of_itself(&base).iter().map(|name| (*name).to_owned()).collect();
-            if judge::is_language(&base) || judge::is_language(judge::family(&base)) || judge::is_shell(&base) {
-                runs.extend(unit.normal.split(' ').map(last));
-            }
-            runs.push(base);
-            let others = made.iter().enumerate().filter(|(maker, _)| *maker != at);
-            if others.flat_map(|(_, names)| names).any(|name| runs.contains(name)) {
-                unit.texts.push(command.to_owned());
-            }
-        }
-    }
-
-    /// After the whole line: a part of it may put a program where it is found before the system's.
-    /// A project that the user trusts may have such a directory on `PATH`.
-    pub(super) fn names_settled(&mut self) {
-        if self.place.trusted || self.origins.behind.is_empty() {
-            return;
-        }
-        let makes =
-            |unit: &Unit| unit.effect != Effect::Reads || unit.touches.iter().any(|need| need.permission == "edit");
-        let makers: Vec<usize> =
-            self.units.iter().enumerate().filter(|(_, unit)| makes(unit)).map(|(at, _)| at).collect();
-        for (at, unit) in self.units.iter_mut().enumerate() {
-            let other = makers.iter().any(|maker| *maker != at);
-            let Some(name) = unit.program.as_deref().filter(|name| other && self.origins.behind.contains(*name)) else {
-                continue;
-            };
-            unit.foreign = Some(format!("this line may put another {name} before the system's"));
-            unit.effect_at_least(Effect::Unproven);
-        }
+    /// Whether a directory that a command may put a program into stands before the system's of this name.
+    pub(crate) fn is_behind(&self, name: &str) -> bool {
+        self.origins.behind.contains(name)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Words that run as a command: which file their name means, and whether a builtin or a program is
 //! judged.
 
-use super::expand::Arg;
-use super::judge;
-use super::state::State;
-use super::walk::{Origin, Walk};
-use super::{Effect, Unit};
+use super::{Walk, git, own};
+use crate::permission::shell::disk::Origin;
+use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::judge::{self, View};
+use crate::permission::shell::unit::{Effect, Unit};
 use crate::permission::wildcard::UNKNOWN;
 
 impl Walk<'_> {
@@ -30,13 +30,14 @@ impl Walk<'_> {
             return;
         };
         unit.program = Some(name.clone());
+        let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
         if !args[0].literal {
             // Its value is known here, but only rules that deny go by it.
             unit.opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
-            spellings(name.rsplit('/').next().unwrap_or(&name), args, &mut unit);
-            super::own::judge(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit);
-            self.floors(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit, state);
+            spellings(&base, args, &mut unit);
+            own::judge(&base, &args[1..], &mut unit);
+            self.floors(&base, &args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
         }
@@ -47,32 +48,32 @@ impl Walk<'_> {
         if name.is_empty() || !name.chars().all(allowed) {
             unit.opaque(&format!("{name:?} is an unusual name for a program"));
         }
-        let base = name.rsplit('/').next().unwrap_or(&name).to_owned();
         spellings(&base, args, &mut unit);
-        let origin = self.origin(&name, state);
-        match origin {
-            Origin::Other => {
-                unit.foreign = Some(format!("{name} is not a program of the system"));
-                unit.effect_at_least(Effect::Unproven);
+        if !judge::is_builtin(&name) {
+            match self.disk.origin(&name, state) {
+                Origin::Other => {
+                    unit.foreign = Some(format!("{name} is not a program of the system"));
+                    unit.effect_at_least(Effect::Unproven);
+                }
+                Origin::Missing => unit.foreign = Some(format!("{name} is not found on PATH")),
+                Origin::System => {}
             }
-            Origin::Missing => {
-                unit.foreign = Some(format!("{name} is not found on PATH"));
-            }
-            Origin::Builtin | Origin::System => {}
         }
         if state.is_function(&name) {
             unit.broad_only.get_or_insert_with(|| format!("{name} is a function here"));
         }
-        if let Some(reason) = Self::changed(state) {
+        if let Some(reason) = &state.changed {
             unit.broad_only.get_or_insert_with(|| format!("what ran before changes what it means: {reason}"));
             unit.effect_at_least(Effect::Unproven);
         }
         let rest = &args[1..];
-        if !self.builtin(&base, rest, &mut unit, state) {
-            self.program(&base, rest, &mut unit, state);
+        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked };
+        match judge::builtin(&base, rest, &view) {
+            Some(deeds) => deeds.into_iter().for_each(|deed| self.carry_out(deed, rest, &mut unit, state)),
+            None => self.program(&base, rest, &mut unit, state),
         }
-        super::own::judge(&base, rest, &mut unit);
-        super::own::told(&mut unit);
+        own::judge(&base, rest, &mut unit);
+        own::told(&mut unit);
         self.fill(index, unit);
     }
 
@@ -108,7 +109,7 @@ fn spellings(base: &str, args: &[Arg], unit: &mut Unit) {
         rests.push(&rest[plain..]);
         rests.push(rest.get(plain + 1..).unwrap_or_default());
         if base == "git" {
-            rests.push(&rest[super::git::subcommand(rest).min(rest.len())..]);
+            rests.push(&rest[git::subcommand(rest).min(rest.len())..]);
         }
     }
     for rest in rests {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use super::git_file::entries;
 use super::git_index;
 
 /// The largest configuration that is read, in bytes.
@@ -21,7 +22,7 @@ const DEEPEST: usize = 4;
 
 /// What has to happen for a program of the settings to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// Any use of the repository.
     Use,
     /// The index is read.
@@ -44,13 +45,13 @@ pub(super) enum Cause {
 
 /// Settings of one repository.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Repository {
+pub(crate) struct Repository {
     /// Which settings start a program, each as it is written, by what has to happen for it.
-    pub(super) helpers: BTreeMap<Cause, String>,
+    pub(crate) helpers: BTreeMap<Cause, String>,
     /// Short names in lower case, and everything they may stand for.
-    pub(super) aliases: HashMap<String, Vec<String>>,
+    pub(crate) aliases: HashMap<String, Vec<String>>,
     /// Where the working tree begins, if it has one.
-    pub(super) top: Option<PathBuf>,
+    pub(crate) top: Option<PathBuf>,
     /// The names of remotes that keep objects for it.
     promisors: Vec<String>,
     /// The addresses of remotes.
@@ -330,196 +331,9 @@ fn entries_of(path: &Path) -> Result<Vec<(String, String)>, String> {
     entries(&text).map_err(str::to_owned)
 }
 
-/// A configuration file, as git reads it.
-struct Reader<'t> {
-    text: &'t [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    /// The next byte; a line that ends the file without a line end ends all the same.
-    fn next(&mut self) -> u8 {
-        let byte = match self.text.get(self.at..) {
-            Some([b'\r', b'\n', ..]) => {
-                self.at += 1;
-                b'\n'
-            }
-            Some([byte, ..]) => *byte,
-            _ => b'\n',
-        };
-        self.at += 1;
-        byte
-    }
-
-    fn is_over(&self) -> bool {
-        self.at > self.text.len()
-    }
-
-    /// After `[`: the section, in lower case, and its middle as it is.
-    fn section(&mut self) -> Result<String, &'static str> {
-        let mut name = Vec::new();
-        loop {
-            match self.next() {
-                _ if self.is_over() => return Err("a section does not end"),
-                b']' => return Ok(lossy(&name)),
-                byte if is_space(byte) => break,
-                byte if is_key(byte) || byte == b'.' => name.push(byte.to_ascii_lowercase()),
-                _ => return Err("a section has an unusual name"),
-            }
-        }
-        name.push(b'.');
-        let mut byte = self.next();
-        while byte != b'\n' && is_space(byte) {
-            byte = self.next();
-        }
-        if byte != b'"' {
-            return Err("a section has an unusual name");
-        }
-        loop {
-            match self.next() {
-                b'\n' => return Err("a section does not end"),
-                b'"' => break,
-                b'\\' => match self.next() {
-                    b'\n' => return Err("a section does not end"),
-                    byte => name.push(byte),
-                },
-                byte => name.push(byte),
-            }
-        }
-        if self.next() == b']' { Ok(lossy(&name)) } else { Err("a section does not end") }
-    }
-
-    /// After `=`.
-    fn value(&mut self) -> Result<String, &'static str> {
-        let (mut value, mut kept) = (Vec::new(), 0);
-        let (mut quoted, mut comment) = (false, false);
-        loop {
-            match self.next() {
-                b'\n' if quoted => return Err("a quote does not end"),
-                b'\n' => {
-                    value.truncate(kept);
-                    return Ok(lossy(&value));
-                }
-                _ if comment => {}
-                byte if is_space(byte) && !quoted => {
-                    if !value.is_empty() {
-                        value.push(byte);
-                    }
-                }
-                b';' | b'#' if !quoted => comment = true,
-                b'"' => {
-                    quoted = !quoted;
-                    kept = value.len();
-                }
-                b'\\' => {
-                    match self.next() {
-                        b'\n' => continue,
-                        b't' => value.push(b'\t'),
-                        b'b' => value.push(8),
-                        b'n' => value.push(b'\n'),
-                        byte @ (b'\\' | b'"') => value.push(byte),
-                        _ => return Err("a value has an unknown escape"),
-                    }
-                    kept = value.len();
-                }
-                byte => {
-                    value.push(byte);
-                    kept = value.len();
-                }
-            }
-        }
-    }
-}
-
-/// `section.middle.key`, all but the middle in lower case, and the value; a key alone is `true`.
-fn entries(text: &[u8]) -> Result<Vec<(String, String)>, &'static str> {
-    if text.contains(&0) {
-        return Err("it holds a NUL byte");
-    }
-    let mut reader = Reader { text: text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text), at: 0 };
-    let mut entries = vec![];
-    let mut section: Option<String> = None;
-    loop {
-        match reader.next() {
-            b'\n' if reader.is_over() => return Ok(entries),
-            byte if is_space(byte) => {}
-            b'#' | b';' => while reader.next() != b'\n' {},
-            b'[' => section = Some(reader.section()?),
-            byte if byte.is_ascii_alphabetic() => {
-                let mut key = vec![byte.to_ascii_lowercase()];
-                let mut byte = reader.next();
-                while is_key(byte) {
-                    key.push(byte.to_ascii_lowercase());
-                    byte = reader.next();
-                }
-                while matches!(byte, b' ' | b'\t') {
-                    byte = reader.next();
-                }
-                let value = match byte {
-                    b'\n' => "true".to_owned(),
-                    b'=' => reader.value()?,
-                    _ => return Err("a key has an unusual name"),
-                };
-                let section = section.as_deref().ok_or("a key stands before every section")?;
-                entries.push((format!("{section}.{}", lossy(&key)), value));
-            }
-            _ => return Err("a line begins in an unusual way"),
-        }
-    }
-}
-
-fn is_key(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'-'
-}
-
-/// What git takes for a blank.
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A file, and its settings as `git config --list -z` prints them; none where git refuses it.
-    type Row<'t> = (&'t [u8], Option<&'t [(&'t str, &'t str)]>);
-
-    #[test]
-    fn files_are_read_as_git_reads_them() {
-        let table: [Row<'_>; 22] = [
-            (b"[core]\n\tbare = false\n", Some(&[("core.bare", "false")])),
-            (b"\xef\xbb\xbf[core]\nx=1", Some(&[("core.x", "1")])),
-            (b"# \xff\n[core]\nfsmonitor = \"touch PWN; false\"\n", Some(&[("core.fsmonitor", "touch PWN; false")])),
-            (b"[core]\n# x \\\n\tfsmonitor = y\n", Some(&[("core.fsmonitor", "y")])),
-            (b"[core]\nfsmonitor = y\\", Some(&[("core.fsmonitor", "y")])),
-            (b"[core]\nfsmonitor = a\\\n b ; c\n", Some(&[("core.fsmonitor", "a b")])),
-            (b"[core] FSMonitor = a", Some(&[("core.fsmonitor", "a")])),
-            (b"[Filter \"A.b\"]\nclean = x", Some(&[("filter.A.b.clean", "x")])),
-            (b"[Filter.A.b]\nclean = x", Some(&[("filter.a.b.clean", "x")])),
-            (b"[a \"x\\\"y]\"] k", Some(&[("a.x\"y].k", "true")])),
-            (b"[a]k=\"  x  \"  # no\r\nl = \"#\" y\r\n", Some(&[("a.k", "  x  "), ("a.l", "# y")])),
-            (b"[a]\nk = \\\"x\\\\ \\t\n", Some(&[("a.k", "\"x\\ \t")])),
-            (b"[a]\nk =\n", Some(&[("a.k", "")])),
-            (b"[a]\nk = \"x\ny\"\n", None),
-            (b"[a]\nk = \\x\n", None),
-            (b"[a]\nk_x = 1\n", None),
-            (b"[a\nk = 1\n", None),
-            (b"[a b]\nk = 1\n", None),
-            (b"k = 1\n", None),
-            (b"[a]\n1k = 1\n", None),
-            (b"[a]\nk = 1\n\0", None),
-            (b"", Some(&[])),
-        ];
-        for (text, wanted) in table {
-            let read = entries(text).ok();
-            let read = read.as_ref().map(|all| all.iter().map(|(k, v)| (&**k, &**v)).collect::<Vec<_>>());
-            assert_eq!(read.as_deref(), wanted, "{}", String::from_utf8_lossy(text));
-        }
-    }
 
     /// What a configuration starts, in a repository of its own.
     fn helpers(text: &str) -> BTreeMap<Cause, String> {

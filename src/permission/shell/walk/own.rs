@@ -1,8 +1,9 @@
 //! adjutant itself, started by an agent. What is allowed is for the user to say, so whatever is not
 //! known to only show something is asked about under every rule.
 
-use super::expand::Arg;
-use super::{Action, Unit};
+use crate::permission::Action;
+use crate::permission::shell::expand::Arg;
+use crate::permission::shell::unit::Unit;
 
 /// The words that only show something, with what may follow them; none: whatever follows.
 const SHOWING: [(&str, Option<&[&str]>); 8] = [
@@ -44,7 +45,7 @@ pub(super) fn told(unit: &mut Unit) {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
     };
-    if unit.texts.iter().any(names) {
+    if unit.texts.iter().any(names) || names(&unit.tails.join(" ")) {
         unit.floor(Action::Ask, "its text starts adjutant, and may change what you are asked about");
     }
 }
@@ -70,8 +71,8 @@ fn shows(args: &[Arg]) -> bool {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    use super::super::super::cases::{Lab, with};
-    use super::super::super::{Action, command_need, evaluate};
+    use crate::permission::cases::{Lab, with};
+    use crate::permission::{Action, command_need, evaluate};
 
     #[test]
     fn an_agent_does_not_answer_for_the_user() {
@@ -93,12 +94,13 @@ mod tests {
             "env A=b adjutant trust",
             "sh -c 'adjutant trust --yes'",
             "echo y | adjutant trust",
+            "docker run image adjutant trust",
+            "su bob <<< 'adjutant trust --yes'",
             "cargo run -- trust --yes",
             "cargo run -q --bin adjutant -- permissions revoke bash",
         ];
-        let verdict = |line: &str| {
-            evaluate(&rules, &super::super::super::Rules::default(), &command_need(line, &lab.place)).action
-        };
+        let verdict =
+            |line: &str| evaluate(&rules, &crate::permission::Rules::default(), &command_need(line, &lab.place)).action;
         for line in asked {
             assert_eq!(verdict(line), Action::Ask, "{line}");
         }

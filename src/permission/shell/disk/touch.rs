@@ -1,36 +1,56 @@
 //! The paths a line uses, each from the directory the shell is in by then.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::expand::Arg;
-pub(super) use super::judge::device;
-use super::state::State;
-use super::walk::{LOOKUPS, USES, Walk};
-use super::{Action, Effect, Unit};
-use crate::permission::Need;
-use crate::permission::paths::{self, Access, Found};
-use crate::permission::protected;
+use super::{Disk, LOOKUPS};
+use crate::permission::paths::{self, Access, Folders, Found, Located};
+use crate::permission::shell::device;
+use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::unit::{Effect, Unit};
+use crate::permission::{Action, Need, protected};
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;
 /// Names of paths of one unit that are kept although nobody looks them up.
 const UNSEEN: usize = 16_384;
-const TOO_MANY: &str = "it uses more than 2,000 paths";
+/// Uses of paths in one line.
+const USES: usize = 2_000;
 
-impl Walk<'_> {
+/// The paths of one line that were looked up; the disk is asked once for each.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    /// By directory and text; none where a path cannot be followed.
+    located: HashMap<PathBuf, HashMap<String, Option<Rc<Located>>>>,
+    /// How many that were.
+    lookups: usize,
+    /// Directories on the way to them.
+    folders: Folders,
+    /// How many uses were noted.
+    touched: usize,
+    /// More were used than are noted.
+    overrun: bool,
+}
+
+impl Disk<'_> {
+    /// Why the line as a whole cannot be judged.
+    pub(crate) fn overrun(&self) -> Option<&'static str> {
+        self.paths.overrun.then_some("it uses more than 2,000 paths")
+    }
+
     /// Notes that a unit uses a path.
-    pub(super) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &State) {
-        if arg.text().is_some_and(device) {
+    pub(crate) fn touch(&mut self, access: Access, arg: &Arg, unit: &mut Unit, state: &State) {
+        if arg.text().is_some_and(device::holds_nothing) {
             return;
         }
         if access == Access::Edit {
             let lost = state.cwd.is_empty() && !arg.prefix().starts_with('/');
             unit.effect_at_least(if lost { Effect::Unproven } else { Effect::Writes });
         }
-        if self.touched >= USES && access != Access::Edit {
-            self.opaque(TOO_MANY);
+        if self.paths.touched >= USES && access != Access::Edit {
+            self.paths.overrun = true;
             unit.plans_only = false;
             return;
         }
@@ -62,7 +82,7 @@ impl Walk<'_> {
         let plain = crate::worktree::normal(&from.join(text)).display().to_string();
         let device = plain.starts_with("/dev/") && !plain.starts_with("/dev/shm/");
         if device {
-            super::floor::device(&plain, unit);
+            device::written(&plain, unit);
         }
         device
     }
@@ -80,20 +100,20 @@ impl Walk<'_> {
 
     /// A word that looks like a path, of a program nobody knows: one where something is there, or may be
     /// made outside the project.
-    pub(super) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &State) {
+    pub(crate) fn touch_guess(&mut self, text: &str, unit: &mut Unit, state: &State) {
         self.touch_path(Access::Read, text, true, unit, state);
     }
 
-    pub(super) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &State) {
+    pub(crate) fn touch_text(&mut self, access: Access, text: &str, unit: &mut Unit, state: &State) {
         self.touch_path(access, text, false, unit, state);
     }
 
     fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &State) {
-        if text.is_empty() || device(text) || text.starts_with("/dev/fd/") {
+        if text.is_empty() || device::holds_nothing(text) || text.starts_with("/dev/fd/") {
             return;
         }
-        if self.touched >= USES {
-            self.opaque(TOO_MANY);
+        if self.paths.touched >= USES {
+            self.paths.overrun = true;
             self.unseen(access, text, unit);
             return;
         }
@@ -113,17 +133,17 @@ impl Walk<'_> {
         let nowhere = [PathBuf::from("/")];
         let from: &[PathBuf] = if state.cwd.is_empty() { &nowhere } else { &state.cwd };
         for cwd in from {
-            self.touched += 1;
-            let known = self.located.get(cwd).and_then(|known| known.get(&*text)).cloned();
-            if known.is_none() && self.lookups >= LOOKUPS {
+            self.paths.touched += 1;
+            let known = self.paths.located.get(cwd).and_then(|known| known.get(&*text)).cloned();
+            if known.is_none() && self.paths.lookups >= LOOKUPS {
                 unit.floor(Action::Ask, "it uses more paths than are looked at");
                 self.unseen(access, &text, unit);
                 return;
             }
             let located = known.unwrap_or_else(|| {
-                self.lookups += 1;
-                let found = paths::locate_known(&text, cwd, self.place, &mut self.folders).ok().map(Rc::new);
-                let here = self.located.entry(cwd.clone()).or_default();
+                self.paths.lookups += 1;
+                let found = paths::locate_known(&text, cwd, self.place, &mut self.paths.folders).ok().map(Rc::new);
+                let here = self.paths.located.entry(cwd.clone()).or_default();
                 here.insert(text.clone().into_owned(), found.clone());
                 found
             });
@@ -176,7 +196,7 @@ impl Walk<'_> {
 
     /// Removing or moving a link is about the link, not about what it leads to. False where it is no
     /// link, or not known.
-    pub(super) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &State) -> bool {
+    pub(crate) fn touch_link(&mut self, arg: &Arg, unit: &mut Unit, state: &State) -> bool {
         let (Some(text), [cwd]) = (arg.text(), state.cwd.as_slice()) else { return false };
         let path = cwd.join(text);
         if text.ends_with('/') || !path.is_symlink() {
@@ -214,7 +234,7 @@ impl Walk<'_> {
     }
 
     /// A link the line makes: what lies below it is judged no more by what is there now.
-    pub(super) fn links_to(&mut self, arg: &Arg, state: &State) {
+    pub(crate) fn links_to(&mut self, arg: &Arg, state: &State) {
         for cwd in &state.cwd {
             match arg.text() {
                 Some(text) => self.links.push(crate::worktree::normal(&cwd.join(text))),
@@ -224,7 +244,7 @@ impl Walk<'_> {
     }
 
     /// Changes the directory.
-    pub(super) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut State) {
+    pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut State) {
         let before = state.cwd.clone();
         let Some(target) = target else {
             state.cwd = self.place.home.iter().cloned().collect();

@@ -1,0 +1,77 @@
+//! What a line looks up on the disk: where paths lead, which files a pattern names, which file a
+//! program's name means, what would be lost, what a repository's settings start. Each is looked up once
+//! for a line, and not more than a line may.
+
+mod below;
+mod git_config;
+mod git_file;
+mod git_index;
+mod globs;
+mod loss;
+mod origin;
+mod touch;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+pub(super) use git_config::{Cause, Repository};
+use globs::Globs;
+use loss::Loss;
+pub(super) use origin::Origin;
+use origin::Origins;
+use touch::Paths;
+
+use crate::permission::Place;
+
+/// Paths, and names of programs, that are looked up for one line.
+const LOOKUPS: usize = 500;
+/// Repositories that are looked at for one line.
+const REPOSITORIES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Disk<'p> {
+    place: &'p Place,
+    /// Links that the line itself makes, or may make.
+    links: Vec<PathBuf>,
+    paths: Paths,
+    globs: Globs,
+    origins: Origins,
+    losses: HashMap<PathBuf, Loss>,
+    /// The repositories git would work in, by directory.
+    repositories: HashMap<PathBuf, Rc<Repository>>,
+}
+
+impl<'p> Disk<'p> {
+    pub(super) fn new(place: &'p Place) -> Self {
+        Self {
+            place,
+            links: vec![],
+            paths: Paths::default(),
+            globs: Globs::default(),
+            origins: Origins::default(),
+            losses: HashMap::new(),
+            repositories: HashMap::new(),
+        }
+    }
+
+    /// The files a pattern names from a directory; none where it cannot be told.
+    pub(super) fn glob(&mut self, pattern: &str, cwd: &Path) -> Option<Rc<[String]>> {
+        self.globs.find(pattern, cwd)
+    }
+
+    /// The repository that git would work in.
+    pub(super) fn repository(&mut self, cwd: &Path) -> Rc<Repository> {
+        if let Some(found) = self.repositories.get(cwd) {
+            return found.clone();
+        }
+        let found = Rc::new(Repository::find(cwd, self.place.home.as_deref()));
+        self.repositories.insert(cwd.to_owned(), found.clone());
+        found
+    }
+
+    /// Whether these are more repositories than are looked at.
+    pub(super) fn too_many_repositories(&self, more: usize) -> bool {
+        self.repositories.len() + more > REPOSITORIES
+    }
+}

@@ -1,0 +1,199 @@
+//! Commands that hold others: loops, branches, functions, conditions.
+
+use super::Walk;
+use crate::permission::Action;
+use crate::permission::shell::expand::{Arg, Input, State, Value, either, holds_code, unsettle};
+use crate::permission::shell::parse::{self, syntax};
+use crate::permission::shell::unit::Effect;
+use syntax::{Command, Kind, List, Piece, Script, Word};
+
+impl Walk<'_> {
+    pub(super) fn compound(&mut self, script: &Script, command: &Command, state: &mut State) {
+        let outer = self.frame.input.clone();
+        for redirect in &command.redirects {
+            let mut unit = self.unit(parse::slice(script, &redirect.range));
+            unit.effect = Effect::Reads;
+            self.redirect(script, redirect, &mut unit, state);
+            if let Some(input) = self.input(script, redirect, state) {
+                self.frame.input = input;
+            }
+            if !unit.touches.is_empty() || unit.floor.is_some() || unit.effect != Effect::Reads {
+                self.push(unit);
+            }
+        }
+        let before = state.cwd.clone();
+        match &command.kind {
+            Kind::Simple { .. } => {}
+            Kind::Group(list) => self.list(script, list, state),
+            Kind::Subshell(list) => self.list(script, list, &mut state.clone()),
+            Kind::Branches(lists) => {
+                for list in lists {
+                    self.list(script, list, state);
+                    state.cwd = either(&before, &state.cwd);
+                }
+            }
+            Kind::Loop(lists) => {
+                for list in lists {
+                    unsettle(list, state);
+                }
+                for list in lists {
+                    self.list(script, list, state);
+                }
+            }
+            Kind::For { name, words, body } => {
+                let args = words.as_ref().map(|words| self.expand(script, words, state));
+                unsettle(body, state);
+                let members = self.members(args.as_deref(), state);
+                self.expanding(script, state, |words| words.given_to(name, &members));
+                state.set(name, members);
+                self.expanding(script, state, |words| words.assigns_danger(name));
+                self.list(script, body, state);
+            }
+            Kind::Arithmetic(pieces) => {
+                self.expanding(script, state, |words| words.arithmetic(pieces));
+                self.quiet(script, command);
+            }
+            Kind::ArithmeticFor { head, body } => {
+                // What the body leaves in the variables is computed with as well.
+                self.expanding(script, state, |words| words.counter(head));
+                unsettle(body, state);
+                self.expanding(script, state, |words| words.arithmetic(head));
+                self.list(script, body, state);
+            }
+            Kind::Case { word, arms } => {
+                self.single(script, word, state);
+                for (patterns, list) in arms {
+                    for pattern in patterns {
+                        self.single(script, pattern, state);
+                    }
+                    self.list(script, list, state);
+                    state.cwd = either(&before, &state.cwd);
+                }
+            }
+            Kind::Condition(words) => self.condition(script, command, words, state),
+            Kind::Function { name, body } => self.function(script, name, body, state),
+            Kind::Coprocess { name, body } => {
+                // The descriptors become the variable's value.
+                name.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
+                self.command(script, body, &mut state.clone());
+            }
+        }
+        if matches!(command.kind, Kind::Loop(_) | Kind::For { .. } | Kind::ArithmeticFor { .. }) {
+            state.cwd = either(&before, &state.cwd);
+        }
+        self.frame.input = outer;
+    }
+
+    /// A part that only computes.
+    fn quiet(&mut self, script: &Script, command: &Command) {
+        let mut unit = self.unit(parse::slice(script, &command.range));
+        unit.effect = Effect::Reads;
+        self.push(unit);
+    }
+
+    fn function(&mut self, script: &Script, name: &str, body: &Command, state: &mut State) {
+        state.functions.insert(name.to_owned());
+        let (calls, apart) = calls(body, name, script);
+        if apart > 0 && calls > 1 {
+            let mut unit = self.unit(parse::slice(script, &body.range));
+            unit.floor(Action::Deny, "a function that starts itself over and over would stop the machine");
+            self.push(unit);
+        }
+        let mut inner = State { called: true, ..state.clone() };
+        // Whoever calls it decides what it reads.
+        let outer = std::mem::replace(&mut self.frame.input, Input::Pipe);
+        self.command(script, body, &mut inner);
+        self.frame.input = outer;
+        if inner.cwd != state.cwd {
+            // The call changes the directory, from wherever it is made.
+            state.cwd.clear();
+        }
+        if let Some(reason) = inner.changed {
+            state.change(&reason);
+        }
+        for name in inner.vars.keys() {
+            state.vars.insert(name.clone(), Value::Foreign);
+        }
+    }
+
+    fn condition(&mut self, script: &Script, command: &Command, words: &[Word], state: &mut State) {
+        let args: Vec<Arg> = words.iter().map(|word| self.single(script, word, state)).collect();
+        let numeric = |arg: &Arg| ["-eq", "-ne", "-lt", "-le", "-gt", "-ge"].contains(&&*arg.raw);
+        let mut unit = self.unit(parse::slice(script, &command.range));
+        unit.effect = Effect::Reads;
+        let named = words.iter().zip(&args).skip(1).zip(&args).filter(|(_, before)| before.is("-v") || before.is("-R"));
+        for ((word, _), _) in named {
+            // A subscript in it would be computed.
+            if !matches!(word.pieces.as_slice(), [Piece::Text(name)] if !name.contains('[')) {
+                unit.opaque("which variable it asks for is computed");
+            }
+        }
+        for (at, _) in args.iter().enumerate().filter(|(_, arg)| numeric(arg)) {
+            let sides = words.get(at + 1).into_iter().chain(at.checked_sub(1).and_then(|left| words.get(left)));
+            for word in sides {
+                self.expanding(script, state, |words| words.computes(&word.pieces));
+            }
+            let code = |arg: &&Arg| arg.text().is_some_and(holds_code);
+            if args
+                .get(at + 1)
+                .into_iter()
+                .chain(at.checked_sub(1).and_then(|left| args.get(left)))
+                .any(|arg| code(&arg))
+            {
+                unit.opaque("a number is computed from text that holds a command");
+            }
+        }
+        self.push(unit);
+    }
+
+    /// What a loop's variable can hold.
+    fn members(&mut self, args: Option<&[Arg]>, state: &State) -> Value {
+        let Some(args) = args else { return Value::Foreign };
+        let mut all = vec![];
+        for arg in args {
+            if let Some(texts) = arg.texts() {
+                all.extend(texts.iter().cloned());
+            } else if let (Some(pattern), [cwd]) = (arg.pattern(), state.cwd.as_slice()) {
+                match self.disk.glob(pattern, cwd) {
+                    Some(names) if names.len() <= 64 => all.extend(names.iter().cloned()),
+                    _ => return Value::Foreign,
+                }
+            } else {
+                return Value::Foreign;
+            }
+        }
+        if all.len() > 64 { Value::Foreign } else { Value::Known(all) }
+    }
+}
+
+/// How often a function's body calls it, and how often in a pipeline or in the background.
+fn calls(command: &Command, name: &str, script: &Script) -> (usize, usize) {
+    fn walk(list: &List, name: &str, script: &Script, count: &mut (usize, usize)) {
+        for item in list {
+            for command in &item.commands {
+                count_in(command, item.background || item.commands.len() > 1, name, script, count);
+            }
+        }
+    }
+    fn count_in(command: &Command, apart: bool, name: &str, script: &Script, count: &mut (usize, usize)) {
+        match &command.kind {
+            Kind::Simple { words, .. }
+                if words.first().is_some_and(|word| parse::slice(script, &word.range) == name) =>
+            {
+                count.0 += 1;
+                count.1 += usize::from(apart);
+            }
+            Kind::Group(list)
+            | Kind::Subshell(list)
+            | Kind::For { body: list, .. }
+            | Kind::ArithmeticFor { body: list, .. } => {
+                walk(list, name, script, count);
+            }
+            Kind::Branches(lists) | Kind::Loop(lists) => lists.iter().for_each(|list| walk(list, name, script, count)),
+            _ => {}
+        }
+    }
+    let mut count = (0, 0);
+    count_in(command, false, name, script, &mut count);
+    count
+}

@@ -1,0 +1,154 @@
+//! Simple commands: what they assign, their words, what they are redirected to.
+
+use super::Walk;
+use crate::permission::Action;
+use crate::permission::paths::Access;
+use crate::permission::shell::device;
+use crate::permission::shell::expand::{Input, State, Value, harmless, variable_danger};
+use crate::permission::shell::parse::{self, syntax};
+use crate::permission::shell::unit::{Effect, Unit};
+use syntax::{Assign, Command, Operator, Piece, Redirect, Script, Word};
+
+impl Walk<'_> {
+    pub(super) fn simple(
+        &mut self,
+        script: &Script,
+        command: &Command,
+        assigns: &[Assign],
+        words: &[Word],
+        state: &mut State,
+    ) {
+        let mut unit = self.unit(parse::slice(script, &command.range));
+        let alone = words.is_empty();
+        unit.effect = Effect::Reads;
+        for assign in assigns {
+            // `IFS=: read …` splits one line and is forgotten.
+            let splits =
+                assign.name == "IFS" && words.first().is_some_and(|word| parse::slice(script, &word.range) == "read");
+            if splits {
+                self.single(script, &assign.value, state);
+            } else {
+                self.assignment(script, assign, alone, &mut unit, state);
+            }
+        }
+        let args = self.expand(script, words, state);
+        let outer = self.frame.input.clone();
+        for redirect in &command.redirects {
+            if let Some(input) = self.input(script, redirect, state) {
+                self.frame.input = input;
+            }
+            self.redirect(script, redirect, &mut unit, state);
+        }
+        if args.is_empty() {
+            // Words that vanish leave nothing to run; an assignment alone runs nothing either.
+            if !command.redirects.is_empty() || unit.opaque.is_some() || !words.is_empty() {
+                self.push(unit);
+            }
+        } else {
+            let for_the_rest = args.len() == 1 && args[0].is("exec");
+            self.run(&args, unit, state);
+            if for_the_rest {
+                return;
+            }
+        }
+        self.frame.input = outer;
+    }
+
+    fn assignment(&mut self, script: &Script, assign: &Assign, alone: bool, unit: &mut Unit, state: &mut State) {
+        self.expanding(script, state, |words| words.arithmetic(&assign.subscript));
+        let value = self.single(script, &assign.value, state);
+        if let Some(words) = &assign.array {
+            self.expand(script, words, state);
+        }
+        let name = &assign.name;
+        if let Some(reason) = variable_danger(name) {
+            let reason = format!("{name} {reason}");
+            unit.opaque(&reason);
+            state.change(&reason);
+        } else if !alone && !harmless(name) {
+            unit.broad_only.get_or_insert_with(|| format!("{name} is set for it, and may change what it does"));
+            unit.effect_at_least(Effect::Unproven);
+        }
+        let given = match value.texts() {
+            Some(texts) => Value::Known(texts.to_vec()),
+            None if matches!(assign.value.pieces.as_slice(), [Piece::Arithmetic(_)]) => Value::Harmless,
+            None => Value::Foreign,
+        };
+        if assign.array.is_none() {
+            self.expanding(script, state, |words| words.given_to(name, &given));
+        }
+        if alone {
+            let certain = assign.array.is_none() && !assign.append && assign.subscript.is_empty();
+            let value = match given {
+                Value::Known(_) if !certain => Value::Foreign,
+                given => given,
+            };
+            state.set(name, value);
+        }
+    }
+
+    /// What a redirection gives a program to read.
+    pub(super) fn input(&mut self, script: &Script, redirect: &Redirect, state: &mut State) -> Option<Input> {
+        match redirect.operator {
+            Operator::Read | Operator::ReadWrite | Operator::DuplicateIn => Some(Input::Pipe),
+            Operator::HereString => {
+                Some(Input::Text(self.single(script, &redirect.target, state).text().map(str::to_owned)))
+            }
+            Operator::HereDoc => {
+                let body = script.heredocs.get(redirect.heredoc?)?.body.as_ref()?;
+                let literal = |piece: &Piece| match piece {
+                    Piece::Quoted(text) | Piece::Text(text) => Some(text.clone()),
+                    _ => None,
+                };
+                let text: Option<Vec<String>> = body.pieces.iter().map(literal).collect();
+                Some(Input::Text(text.map(|parts| parts.concat())))
+            }
+            Operator::Write | Operator::Duplicate => None,
+        }
+    }
+
+    pub(super) fn redirect(&mut self, script: &Script, redirect: &Redirect, unit: &mut Unit, state: &mut State) {
+        // The descriptor's number becomes the variable's value.
+        redirect.variable.iter().for_each(|name| self.expanding(script, state, |words| words.assigns_danger(name)));
+        if redirect.operator == Operator::HereDoc {
+            let body = redirect.heredoc.and_then(|index| script.heredocs.get(index)).and_then(|doc| doc.body.as_ref());
+            if let Some(body) = body {
+                self.expanding(body, state, |words| words.body(&body.pieces));
+            }
+            return;
+        }
+        let target = self.single(script, &redirect.target, state);
+        let access = match redirect.operator {
+            Operator::HereString | Operator::HereDoc => return,
+            Operator::Read => Access::Read,
+            Operator::Write | Operator::ReadWrite => Access::Edit,
+            Operator::Duplicate | Operator::DuplicateIn => {
+                let text = target.text().unwrap_or_default();
+                let digits = text.trim_end_matches('-');
+                if !text.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return;
+                }
+                if redirect.operator == Operator::Duplicate { Access::Edit } else { Access::Read }
+            }
+        };
+        if let Some(text) = target.text() {
+            if text.starts_with("/dev/tcp/") || text.starts_with("/dev/udp/") {
+                unit.opaque("it opens a network connection");
+                return;
+            }
+            if device::holds_nothing(text) {
+                return;
+            }
+        }
+        unit.broad_only.get_or_insert_with(|| "it is redirected to or from a file".into());
+        if access == Access::Edit && !target.literal {
+            unit.effect_at_least(Effect::Unproven);
+            unit.floor(
+                Action::Ask,
+                &format!("which file {} writes is not known", parse::slice(script, &redirect.range)),
+            );
+            return;
+        }
+        self.disk.touch(access, &target, unit, state);
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether an address tells a key or a password, however it is written there.
+
+use base64::Engine as _;
+
+/// How many characters of a key, in a row, are enough to know it by.
+const PIECE: usize = 16;
+
+/// Whether a host name tells a key, whole or in pieces, however its letters are written and wherever
+/// the dots are. A password that could be a word is none: [`spells`].
+pub(super) fn names_secret(host: &str, secret: &str) -> bool {
+    let secret = password(secret);
+    let varied =
+        secret.bytes().any(|byte| byte.is_ascii_digit()) && secret.bytes().any(|byte| byte.is_ascii_alphabetic());
+    if secret.len() < 8 || !(varied || secret.len() >= PIECE) {
+        return false;
+    }
+    let host = folded(host);
+    let forms = [
+        folded(secret),
+        folded(secret).chars().rev().collect(),
+        secret.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        base32(secret.as_bytes()),
+        folded(&base64::engine::general_purpose::STANDARD_NO_PAD.encode(secret)),
+    ];
+    forms.iter().filter(|form| form.len() >= 8).any(|form| {
+        let piece = form.len().min(PIECE);
+        host.as_bytes().windows(piece).any(|window| memchr::memmem::find(form.as_bytes(), window).is_some())
+    })
+}
+
+/// Whether a host name holds a secret that could be a word: `postgres` is in `postgresql.org`.
+pub(super) fn spells(host: &str, secret: &str) -> bool {
+    let secret = folded(password(secret));
+    secret.len() >= 8 && folded(host).contains(&secret)
+}
+
+/// What is secret in a value: of an address with a user and a password, the password.
+fn password(value: &str) -> &str {
+    let Some((_, rest)) = value.split_once("://") else { return value };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').and_then(|(named, _)| Some(named.split_once(':')?.1)).unwrap_or_default()
+}
+
+/// Letters and digits alone, in lower case: what of a text survives in a host name.
+fn folded(text: &str) -> String {
+    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// RFC 4648, in lower case and without padding.
+fn base32(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let (mut out, mut bits, mut held) = (String::new(), 0_u32, 0_u32);
+    let mut push = |five: u32| out.push(char::from(LETTERS[five as usize & 31]));
+    for byte in bytes {
+        (held, bits) = (held << 8 | u32::from(*byte), bits + 8);
+        while bits >= 5 {
+            bits -= 5;
+            push(held >> bits);
+        }
+        held &= (1 << bits) - 1;
+    }
+    if bits > 0 {
+        push(held << (5 - bits));
+    }
+    out
+}
+
+pub(super) fn holds(text: &str, secret: &str) -> bool {
+    if secret.len() < 8 {
+        return false;
+    }
+    let decoded = decoded(text);
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let backwards: String = secret.chars().rev().collect();
+    let engines = [base64::engine::general_purpose::STANDARD_NO_PAD, base64::engine::general_purpose::URL_SAFE_NO_PAD];
+    decoded.contains(secret)
+        || decoded.contains(&backwards)
+        || text.to_ascii_lowercase().contains(&hex)
+        || engines.iter().any(|engine| decoded.contains(&engine.encode(secret)))
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = vec![];
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match (byte, hex(ahead.next()), hex(ahead.next())) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low).to_le_bytes()[0]);
+                rest = ahead;
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Whether a query is longer than people write, or holds what looks like a key.
+pub(super) fn looks_secret(query: &str) -> bool {
+    let dense = |value: &str| {
+        let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
+        value.len() >= 32 && !value.contains(['+', ' ', '%']) && classes.iter().all(|class| value.contains(*class))
+    };
+    query.len() > 512 || query.split('&').any(|pair| dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
+}
