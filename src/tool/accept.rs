@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::AnyTool;
+use crate::event::Kind;
 use crate::text;
 
 /// What a tool is called elsewhere. All names as [`folded`] leaves them.
@@ -268,14 +269,8 @@ fn names(tool: &str) -> Option<&'static Names> {
 /// `TodoWrite`), or of one it has elsewhere (`str_replace`, `view`), where the arguments fit one tool
 /// of that name, and only that.
 pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Arc<dyn AnyTool>> {
-    let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
-    let bare = BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name);
-    if let Some(tool) = find(name).or_else(|| find(&name.to_lowercase())).or_else(|| find(bare)) {
+    if let Some(tool) = spelled(tools, name) {
         return Some(tool);
-    }
-    let bare = folded(bare);
-    if let Some(same) = TABLE.iter().find(|names| folded(names.tool) == bare).and_then(|names| find(names.tool)) {
-        return Some(same);
     }
     let fit = |tool: &Arc<dyn AnyTool>| {
         let fits = |accepted: &Accepted| {
@@ -283,16 +278,38 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
         };
         tool.accept(input.clone()).is_ok_and(|accepted| fits(&accepted))
     };
-    let mut fitting = elsewhere(tools, &bare).filter(|tool| fit(tool));
+    let mut fitting = elsewhere(tools, name).filter(|tool| fit(tool));
     fitting.next().filter(|_| fitting.next().is_none())
+}
+
+/// What kind of work a call of this name will be, while its arguments are not known yet.
+pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> Kind {
+    let mut kinds = spelled(tools, name).into_iter().chain(elsewhere(tools, name)).map(|tool| tool.kind());
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) { first } else { Kind::default() }
+}
+
+/// The tool of this name, in whatever letters.
+fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
+    let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
+    let bare = bare(name);
+    find(name).or_else(|| find(&name.to_lowercase())).or_else(|| find(bare)).or_else(|| {
+        let bare = folded(bare);
+        TABLE.iter().find(|names| folded(names.tool) == bare).and_then(|names| find(names.tool))
+    })
+}
+
+/// A name without what stands before it elsewhere.
+fn bare(name: &str) -> &str {
+    BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
 }
 
 /// The tools that have this name elsewhere.
 fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
-    let named = TABLE.iter().filter(move |names| names.also.contains(&name));
-    let tools: Vec<_> =
-        named.filter_map(|names| tools.iter().find(|tool| tool.name() == names.tool).cloned()).collect();
-    tools.into_iter()
+    let name = folded(bare(name));
+    let named = TABLE.iter().filter(|names| names.also.contains(&name.as_str()));
+    let find = |names: &Names| tools.iter().find(|tool| tool.name() == names.tool).cloned();
+    named.filter_map(find).collect::<Vec<_>>().into_iter()
 }
 
 /// What a model is told that calls a tool there is not.
@@ -301,8 +318,7 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
     if all.is_empty() {
         return "No tools can be called now. Answer in words.".into();
     }
-    let bare = folded(BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name));
-    let meant: Vec<String> = elsewhere(tools, &bare)
+    let meant: Vec<String> = elsewhere(tools, name)
         .map(|tool| format!(" Perhaps you mean {}; it takes {}.", tool.name(), wanted(&tool.schema())))
         .collect();
     format!(
@@ -657,7 +673,7 @@ mod tests {
                 "TodoWrite",
                 json!({"todos": [{"content": "x", "status": "In Progress", "activeForm": "xing"}]}),
                 "todowrite",
-                json!({"todos": [{"content": "x", "status": "in_progress"}]}),
+                json!({"todos": [{"content": "x", "status": "in_progress", "activeForm": "xing"}]}),
             ),
             ("list", json!({"path": ".", "ignore": "*.o"}), "list", json!({"path": ".", "ignore": ["*.o"]})),
             ("read", json!({"filePath": "a", "path": "a"}), "read", json!({"filePath": "a"})),
@@ -694,10 +710,16 @@ mod tests {
         for (name, input) in table {
             assert!(named(&tools, name, &input).is_none(), "{name} {input}");
         }
+        assert_eq!(kind(&tools, "run_command"), Kind::Execute);
+        assert_eq!(kind(&tools, "View"), Kind::Read);
+        assert_eq!(kind(&tools, "str_replace_editor"), Kind::default());
         // What is not offered is not found.
         assert!(named(&tools[..1], "view", &json!({"path": "a"})).is_none());
         let told = unknown(&tools, "str_replace_editor");
-        assert!(told.contains("Perhaps you mean edit; it takes filePath (string), newString (string)"), "{told}");
+        assert!(
+            told.contains("Perhaps you mean edit; it takes filePath (string), oldString (string), newString (string)"),
+            "{told}"
+        );
         let read = tools.iter().find(|tool| tool.name() == "read").unwrap();
         for (input, why) in [
             (json!({"filePath": "a", "ofset": 1}), "ofset is not known; write offset, if that is what you mean"),
@@ -713,7 +735,7 @@ mod tests {
             (accepted.input, accepted.notes),
             (
                 json!({"filePath": "a"}),
-                vec!["read knows no depth, which was left out; it takes filePath, limit, offset.".to_owned()]
+                vec!["read knows no depth, which was left out; it takes filePath, offset, limit.".to_owned()]
             )
         );
     }

@@ -381,7 +381,7 @@ mod tests {
             ("*** Update File: a\n@@\n-1\n+two", "Failed to find expected lines in a"),
             (
                 "*** Update File: b\n@@\n-2 or\n+x\n*** Update File: none\n@@\n-x\n+y",
-                "b:\n2 or\nThis is all of the file:\n1: 2\n\nFile none not found.\n\nNothing was changed",
+                "b:\n2 or\nThe closest place is at lines 1-1:\n1: 2\nWhat differs:\n- line 1: the file has `2`, you wrote `2 or`\n\nFile none not found.\n\nNothing was changed",
             ),
             ("*** Update File: b\n*** Move to: a\n", "exists already"),
             ("nonsense", "Invalid patch format"),

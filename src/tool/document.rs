@@ -109,8 +109,10 @@ impl Document {
                 None => Ok(()),
             };
         }
-        let empty = || self.text.trim().is_empty() && known.is_none();
-        if self.told || self.readable(context) && (empty() || context.seen.shows(&self.text)) {
+        // There is nothing to know of an empty file, but that it is one where there was something.
+        let empty = self.text.trim().is_empty();
+        let familiar = || if empty { known.is_none() } else { context.seen.shows(&self.text) };
+        if self.told || self.readable(context) && familiar() {
             self.told = true;
             return Ok(());
         }

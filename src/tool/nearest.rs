@@ -3,15 +3,12 @@
 
 use std::collections::HashSet;
 
-use super::spelling::{Folded, Level, differences};
+use super::spelling::{Folded, LONGEST, Level, differences};
 use crate::text;
 
 /// How many lines are shown at most, and how much of each, in characters.
 const LINES: usize = 30;
 const LINE: usize = 300;
-
-/// The longest text that is looked through, in lines.
-const LONGEST: usize = 200_000;
 
 /// How many lines of what is looked for decide where the place is.
 const PROBES: usize = 8;
@@ -47,12 +44,12 @@ fn alike(one: &HashSet<String>, other: &HashSet<String>) -> f64 {
 
 /// The lines that are most like `wanted`; none where nothing is half like it.
 pub(super) fn near(file: &str, wanted: &str) -> Option<Near> {
+    if file.len().max(wanted.len()) > LONGEST {
+        return None;
+    }
     let lines: Vec<&str> = file.lines().collect();
     let first_filled = wanted.lines().position(|line| !line.trim().is_empty())?;
     let wanted: Vec<&str> = wanted.trim_end().lines().skip(first_filled).collect();
-    if lines.len() > LONGEST {
-        return None;
-    }
     let have: Vec<HashSet<String>> = lines.iter().map(|line| words(line)).collect();
     let mut probes: Vec<(usize, HashSet<String>)> =
         wanted.iter().enumerate().map(|(n, line)| (n, words(line))).filter(|(_, words)| !words.is_empty()).collect();
@@ -78,9 +75,13 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<Near> {
     let enough = f64::from(u32::try_from(probes.len()).unwrap_or(u32::MAX)) * 0.4;
     let start = start.filter(|_| best >= enough)?;
     let first = start.saturating_sub(wanted.len()).min(lines.len().saturating_sub(1));
-    let last = start.max(wanted.len()).min(lines.len()).max(first + 1);
+    let last = start.min(lines.len()).max(first + 1);
+    // What would begin above the file is beside nothing.
+    let above = wanted.len().saturating_sub(start);
     let mut told = Vec::new();
-    for (n, (line, wanted)) in lines[first..last].iter().zip(&wanted).enumerate().filter(|(_, (a, b))| a != b) {
+    for (n, (line, wanted)) in
+        lines[first..last].iter().zip(wanted.iter().skip(above)).enumerate().filter(|(_, (a, b))| a != b)
+    {
         let spelling = differences(wanted, line);
         let what = if spelling.is_empty() {
             format!("the file has `{}`, you wrote `{}`", cut(line), cut(wanted))
@@ -94,7 +95,7 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<Near> {
     if more > 0 {
         told.push(format!("and {}", text::count(more, "more line")));
     }
-    if first + wanted.len() > lines.len() {
+    if above == 0 && first + wanted.len() > lines.len() {
         told.push("the file ends before what you wrote does".into());
     }
     Some(Near { first: first + 1, last, differences: told })
@@ -137,6 +138,7 @@ mod tests {
             ("\n\nfn two() {\n\tlet y = 2;\n}", Some((8, 10, "line 9: blanks where you wrote tabs"))),
             ("    say(\"hi\");", Some((5, 5, "line 5: U+201C (typographic quote)"))),
             ("    let y = 2;\n}\n// the end", Some((9, 10, "the file ends before what you wrote does"))),
+            ("// the licence\nuse a;", Some((1, 1, ""))),
             ("nothing of the kind", None),
             ("", None),
             ("\n \n", None),
@@ -146,7 +148,8 @@ mod tests {
             let places = near.as_ref().map(|near| (near.first, near.last));
             assert_eq!(places, expected.map(|(first, last, _)| (first, last)), "{wanted:?}: {near:?}");
             if let (Some(near), Some((_, _, differs))) = (near, expected) {
-                assert!(near.differences.iter().any(|told| told.contains(differs)), "{wanted:?}: {near:?}");
+                let told = differs.is_empty() || near.differences.iter().any(|told| told.contains(differs));
+                assert!(told, "{wanted:?}: {near:?}");
             }
         }
         assert_eq!(near("", "a"), None);

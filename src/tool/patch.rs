@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::merge::merged;
 use super::replace::Fuzzy;
-use super::spelling::{Folded, Level, differences};
+use super::spelling::{Folded, LONGEST, Level, differences};
 
 /// What to do with one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -331,20 +331,29 @@ const SAME: [(Option<&str>, Key); 5] = [
     (Some("ignoring how blanks are spaced"), |line| Folded::of(line, Level::Blanks).text.into()),
 ];
 
+/// The first way that looks at the spelling.
+const SPELLED: usize = 3;
+
 /// The lines of a file, and what is compared of them in each way, once it is needed.
 struct Haystack<'a> {
     lines: Vec<&'a str>,
+    /// Bytes of all of them.
+    length: usize,
     keys: [OnceCell<Vec<Cow<'a, str>>>; SAME.len()],
 }
 
 impl<'a> Haystack<'a> {
     fn of(lines: Vec<&'a str>) -> Self {
-        Self { lines, keys: Default::default() }
+        let length = lines.iter().map(|line| line.len()).sum();
+        Self { lines, length, keys: Default::default() }
     }
 
     /// Where lines are, in one way.
     fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
         let key = SAME[way].1;
+        if way >= SPELLED && self.length > LONGEST {
+            return Vec::new();
+        }
         let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| key(line)).collect();
         let last = (keys.len() + 1).saturating_sub(wanted.len());

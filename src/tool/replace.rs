@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::merge::merged;
-use super::spelling::{Folded, Level, differences};
+use super::spelling::{Folded, LONGEST, Level, differences};
 use crate::text;
 
 /// A replacement made.
@@ -86,16 +86,14 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
     }
     if !file.text.contains(&old)
         && let Some(bare) = without_numbers(&old)
+        && is_lines(&file.text, &bare)
     {
         let bare_new = match without_numbers(&new) {
             Some(bare) => bare,
             None if new.lines().any(|line| number(line).is_some()) => return Err(Error::Numbers),
             None => new.clone(),
         };
-        // A list of numbers that is not in the file may be just that.
-        if let Ok(replaced) = search(content, &file, &bare, &bare_new, all) {
-            return Ok(Replaced { numbers: true, ..replaced });
-        }
+        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replaced { numbers: true, ..replaced });
     }
     search(content, &file, &old, &new, all)
 }
@@ -164,6 +162,16 @@ fn number(line: &str) -> Option<(usize, &str)> {
     let (number, rest) = line.split_at(digits);
     let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix(['\t', '\u{2192}', '|']));
     Some((number.parse().ok()?, bare.or_else(|| (rest == ":").then_some(""))?))
+}
+
+/// Whether a text is in a file, and only as whole lines.
+fn is_lines(file: &str, text: &str) -> bool {
+    let whole = |at: usize| {
+        let rest = &file[at + text.len()..];
+        (at == 0 || file[..at].ends_with('\n')) && (rest.is_empty() || text.ends_with('\n') || rest.starts_with('\n'))
+    };
+    let mut places = starts(file, text).peekable();
+    !text.is_empty() && places.peek().is_some() && places.all(whole)
 }
 
 /// A text without the numbers before its lines; none where they are not those of a listing, one after
@@ -239,6 +247,9 @@ fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Found> {
 
 /// The same in another spelling: whole lines, or a piece of some.
 fn respelled(file: &str, old: &str, new: &str, level: Level) -> Vec<Found> {
+    if file.len().max(old.len()) > LONGEST {
+        return Vec::new();
+    }
     let (folded, wanted) = (Folded::of(file, level), Folded::of(old, level).text);
     if wanted.trim().is_empty() {
         return Vec::new();
@@ -620,7 +631,8 @@ mod tests {
             // What would be lost was not named.
             ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {}", Error::Missing),
             ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {\n  x = 13;\n  y();\n}", Error::Missing),
-            ("foo\n", "1: foo\n2: bar", "1: x\nbar", Error::Numbers),
+            ("foo\nbar\n", "1: foo\n2: bar", "1: x\nbar", Error::Numbers),
+            ("abc\n", "1: b", "1: x", Error::Missing),
             ("\u{201c}a\u{201d}\n\u{201e}\u{201d}a\u{201c}\n", "\"a\"", "b", Error::Ambiguous(vec![1, 2])),
         ];
         for (file, old, new, expected) in table {

@@ -9,6 +9,10 @@ use std::ops::Range;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
 
+/// The longest text that is compared in another spelling than its own, in bytes: it takes some 40 times that
+/// in memory.
+pub(super) const LONGEST: usize = 1 << 20;
+
 /// How much is taken for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {

@@ -17,7 +17,7 @@ use super::frame::Frame;
 use super::witness::Witness;
 use super::{History, Scope, doom, next, remind, view};
 use crate::agent::Agent;
-use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Progress, Up};
+use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Kind, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Finish, Message, Part};
 use crate::permission::explain::{explain, forbidden, unit_line};
@@ -49,7 +49,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         if call.state != CallState::Pending {
             continue;
         }
-        let Meant { call, tool, notes, wrong } = meant(frame, call.clone());
+        let Meant { call, tool, notes, wrong, kind } = meant(frame, call.clone());
         let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
@@ -57,7 +57,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats { calls: here + before.calls, ..before };
         let (message, part, claims, facts) = (&id, part.id.clone(), claims.clone(), Facts::default());
-        let one = One { scope, frame, witness, message, part, call, tool, notes, wrong, claims, facts, repeats };
+        let one = One { scope, frame, witness, message, part, call, tool, notes, wrong, kind, claims, facts, repeats };
         waiting.push_back((place, one));
     }
     let mut running = FuturesUnordered::new();
@@ -156,12 +156,14 @@ struct Meant {
     notes: Vec<String>,
     /// Why the arguments are none.
     wrong: Option<String>,
+    /// Its kind of work, where another one was announced.
+    kind: Option<Kind>,
 }
 
 /// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
 /// that call: what is judged, shown, run and kept is one.
 fn meant(frame: &Frame, mut call: Call) -> Meant {
-    let (mut notes, mut wrong) = (Vec::new(), None);
+    let (mut notes, mut wrong, announced) = (Vec::new(), None, call.kind);
     if let Value::String(raw) = &*call.input {
         match accept::arguments(&call.tool, raw) {
             Ok(input) => call.input = Arc::new(input),
@@ -186,7 +188,8 @@ fn meant(frame: &Frame, mut call: Call) -> Meant {
             call.kind = tool.kind();
         }
     }
-    Meant { call, tool, notes, wrong }
+    let kind = Some(call.kind).filter(|kind| *kind != announced);
+    Meant { call, tool, notes, wrong, kind }
 }
 
 /// The instruction files that the model has in front of it: in the system prompt, and in the results
@@ -212,6 +215,7 @@ struct One<'a> {
     tool: Option<Arc<dyn AnyTool>>,
     notes: Vec<String>,
     wrong: Option<String>,
+    kind: Option<Kind>,
     claims: Arc<Claims>,
     facts: Facts,
     repeats: Repeats,
@@ -407,6 +411,7 @@ impl One<'_> {
         let changes: Vec<_> = needs.into_iter().flatten().flat_map(|need| need.changes.clone()).collect();
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
+            kind: self.kind,
             input: self.call.input.is_object().then(|| Value::clone(&self.call.input)),
             locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
             changes: (!changes.is_empty()).then_some(changes),
