@@ -30,6 +30,7 @@ pub mod todowrite;
 pub mod webfetch;
 pub mod write;
 
+pub mod accept;
 pub mod beneath;
 pub mod claims;
 pub mod disk;
@@ -52,10 +53,13 @@ mod faults;
 mod gate;
 mod indent;
 mod input;
+mod merge;
+mod nearest;
 mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
+mod spelling;
 #[cfg(test)]
 mod test;
 
@@ -74,8 +78,10 @@ use crate::event::{CallUpdate, Errands, Event, Facts, Kind, Location, Outlet, Re
 use crate::id::{CallId, SessionId};
 use crate::message::{Change, File};
 use crate::permission::{Need, Policy};
+use crate::text;
 use crate::text::mark::Mark;
 use crate::worktree::Worktree;
+use accept::Accepted;
 
 /// What one tool looks like, typed.
 pub trait Tool: Send + Sync + 'static {
@@ -304,6 +310,13 @@ pub trait AnyTool: Send + Sync {
     fn concurrent(&self) -> bool;
     /// The permission key that hides it when denied for everything.
     fn permission(&self) -> &str;
+    /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
+    ///
+    /// # Errors
+    /// What has two meanings, for the model.
+    fn accept(&self, input: Value) -> Result<Accepted, String> {
+        Ok(Accepted { input, notes: Vec::new() })
+    }
     /// A title and locations for arguments, as far as they are valid.
     fn describe(&self, input: &Value, context: &Context) -> Option<Description>;
     /// See [`Tool::prepare`].
@@ -370,6 +383,10 @@ impl<T: Tool> AnyTool for Erased<T> {
         }
     }
 
+    fn accept(&self, input: Value) -> Result<Accepted, String> {
+        accept::accept(T::NAME, input, &self.schema())
+    }
+
     fn describe(&self, input: &Value, context: &Context) -> Option<Description> {
         let input = serde_json::from_value(input.clone()).ok()?;
         Some(T::describe(&input, context))
@@ -377,13 +394,16 @@ impl<T: Tool> AnyTool for Erased<T> {
 
     fn prepare<'a>(&'a self, input: Value, context: &'a Context) -> Boxed<'a, Result<Prepared, Failure>> {
         Box::pin(async move {
-            let name = T::NAME;
+            let (name, schema) = (T::NAME, self.schema());
+            let sent = text::cut_chars(&input.to_string(), 200);
             let wrong = |why: String| {
                 Failure::Tell(format!(
-                    "The {name} tool was called with invalid arguments: {why}. Please rewrite the input so it satisfies the expected schema."
+                    "The {name} tool was called with invalid arguments: {why}. You sent {sent}. It takes {}.",
+                    accept::wanted(&schema)
                 ))
             };
-            input::check(&input, &self.schema()).map_err(wrong)?;
+            let input = self.accept(input).map_err(wrong)?.input;
+            input::check(&input, &schema).map_err(wrong)?;
             let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
             let (needs, ready) = self.tool.prepare(input, context).await?;
             let tool = self.tool.clone();

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::document::{Document, facts, target};
-use super::patch::{Section, apply, parse};
+use super::nearest::numbered;
+use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::message::Change;
@@ -40,7 +41,17 @@ struct Step {
     new: Option<String>,
     /// For a renamed file: the name it had.
     from: Option<String>,
+    /// It has another name now.
+    moved: bool,
     change: Change,
+    /// For the model: how hunks were found.
+    remarks: Vec<String>,
+}
+
+impl Step {
+    fn new(document: Document, new: Option<String>, change: Change) -> Self {
+        Self { document, new, from: None, moved: false, change, remarks: Vec::new() }
+    }
 }
 
 impl Tool for ApplyPatch {
@@ -70,11 +81,18 @@ impl Tool for ApplyPatch {
         let failed = |why: String| Failure::Tell(format!("apply_patch verification failed: {why}"));
         let sections = parse(&input.patch_text).map_err(|e| failed(e.to_string()))?;
         let mut steps: Vec<Step> = Vec::new();
+        // Everything that is in the way is told at once.
+        let mut wrong: Vec<String> = Vec::new();
         for section in sections {
-            verify(section, &mut steps, context).await.map_err(|failure| match failure {
-                Failure::Tell(why) => failed(why),
-                failure => failure,
-            })?;
+            match verify(section, &mut steps, context).await {
+                Ok(()) => {}
+                Err(Failure::Tell(why)) => wrong.push(why),
+                Err(failure) => return Err(failure),
+            }
+        }
+        if !wrong.is_empty() {
+            wrong.push("Nothing was changed: all of a patch is applied, or nothing.".into());
+            return Err(failed(wrong.join("\n\n")));
         }
         let mut needs: Vec<Need> = Vec::new();
         for step in &steps {
@@ -114,27 +132,49 @@ impl Tool for ApplyPatch {
 async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> Result<(), Failure> {
     match section {
         Section::Add { path, text } => {
-            let document = target(context, &path).await?;
-            unique(steps, &document)?;
+            let mut document = target(context, &path).await?;
+            if let Some(step) = earlier(steps, &document) {
+                // Removed above, and made anew.
+                if step.new.is_some() || step.moved {
+                    return Err(twice(&document));
+                }
+                step.change = step.document.change(&text);
+                step.new = Some(text);
+                return Ok(());
+            }
             // Over an existing file it is a replacement, and needs what a replacement needs.
-            document.check_seen(context)?;
+            document.check_whole(context)?;
             let change = document.change(&text);
-            steps.push(Step { document, new: Some(text), from: None, change });
+            steps.push(Step::new(document, Some(text), change));
         }
         Section::Delete { path } => {
             let document = existing(context, &path).await?;
-            unique(steps, &document)?;
+            if earlier(steps, &document).is_some() {
+                return Err(twice(&document));
+            }
             let change = document.change("");
-            steps.push(Step { document, new: None, from: None, change });
+            steps.push(Step::new(document, None, change));
         }
         Section::Update { path, to, hunks } => {
-            let document = existing(context, &path).await?;
-            unique(steps, &document)?;
+            let document = target(context, &path).await?;
+            if let Some(step) = earlier(steps, &document) {
+                let Some(text) = step.new.clone().filter(|_| to.is_none() && step.from.is_none()) else {
+                    return Err(twice(&document));
+                };
+                let (text, remarks) = changed(&step.document, &text, &hunks, context)?;
+                step.change = step.document.change(&text);
+                step.new = Some(text);
+                step.remarks.extend(remarks);
+                return Ok(());
+            }
+            let mut document = existing(context, &path).await?;
             let shown = document.place.shown.clone();
-            let text = apply(&document.text, &hunks, &shown).map_err(|e| Failure::Tell(e.to_string()))?;
+            let note = document.check_quoted(context)?;
+            let (text, remarks) = changed(&document, &document.text, &hunks, context)?;
+            let remarks: Vec<String> = note.into_iter().chain(remarks).collect();
             let Some(to) = to else {
                 let change = document.change(&text);
-                steps.push(Step { document, new: Some(text), from: None, change });
+                steps.push(Step { remarks, ..Step::new(document, Some(text), change) });
                 return Ok(());
             };
             let moved = target(context, &to).await?;
@@ -147,16 +187,51 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
                     moved.place.shown
                 )));
             }
-            unique(steps, &moved)?;
+            if earlier(steps, &moved).is_some() {
+                return Err(twice(&moved));
+            }
             // A byte order mark moves with the text.
             let whole = document.with_mark(&text);
             let change = moved.change(&text);
-            steps.push(Step { document: moved, new: Some(whole), from: Some(shown), change });
+            steps.push(Step { from: Some(shown), remarks, ..Step::new(moved, Some(whole), change) });
             let change = document.change("");
-            steps.push(Step { document, new: None, from: None, change });
+            steps.push(Step { moved: true, ..Step::new(document, None, change) });
         }
     }
     Ok(())
+}
+
+/// Applies hunks to a text; with what the model is to know of how they were found.
+fn changed(
+    document: &Document,
+    text: &str,
+    hunks: &[Hunk],
+    context: &Context,
+) -> Result<(String, Vec<String>), Failure> {
+    let shown = &document.place.shown;
+    let applied = apply(text, hunks, shown).map_err(|wrong| {
+        let told = wrong.iter().map(|e| match e {
+            Error::Lines(old, _) => format!("{e}\n{}", document.nearest(text, old, context)),
+            Error::Context(head, _) => format!("{e}\n{}", document.nearest(text, head, context)),
+            _ => e.to_string(),
+        });
+        Failure::Tell(told.collect::<Vec<_>>().join("\n\n"))
+    })?;
+    let mut remarks = Vec::new();
+    for (fuzzy, (first, last)) in applied.fuzzy.iter().zip(&applied.now) {
+        document.check_piece(text, context, fuzzy)?;
+        let differs = if fuzzy.differences.is_empty() {
+            String::new()
+        } else {
+            format!(" It has {}.", fuzzy.differences.join("; "))
+        };
+        remarks.push(format!(
+            "{shown}: lines of a hunk were not in it exactly; they were found {}.{differs} The lines as they are now:\n{}",
+            fuzzy.way,
+            numbered(&applied.text, *first, *last)
+        ));
+    }
+    Ok((applied.text, remarks))
 }
 
 async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
@@ -164,18 +239,19 @@ async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
     if !document.exists {
         return Err(Failure::Tell(format!("File {} not found.", document.place.shown)));
     }
-    document.check_seen(context)?;
     Ok(document)
 }
 
-fn unique(steps: &[Step], document: &Document) -> Result<(), Failure> {
-    if steps.iter().any(|step| step.document.place.real.path == document.place.real.path) {
-        return Err(Failure::Tell(format!(
-            "{} appears more than once; put all its changes into one section.",
-            document.place.shown
-        )));
-    }
-    Ok(())
+/// The step that an earlier section has made for the same file.
+fn earlier<'a>(steps: &'a mut [Step], document: &Document) -> Option<&'a mut Step> {
+    steps.iter_mut().find(|step| step.document.place.real.path == document.place.real.path)
+}
+
+fn twice(document: &Document) -> Failure {
+    Failure::Tell(format!(
+        "{} appears more than once, in ways that do not go together; put all its changes into one section.",
+        document.place.shown
+    ))
 }
 
 /// Takes back what was written before a step failed.
@@ -201,11 +277,11 @@ async fn undo(done: &[Step], failure: Failure, context: &Context) -> Failure {
 fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
     let mut lines = vec!["Success. Updated the following files:".to_owned()];
     let (mut files, mut locations, mut diffs) = (Vec::new(), Vec::new(), String::new());
-    let moved: Vec<String> = steps.iter().filter_map(|step| step.from.clone()).collect();
+    let mut remarks = Vec::new();
     for step in &steps {
         let shown = &step.document.place.shown;
         let kind = match (&step.new, &step.from) {
-            (None, _) if moved.contains(shown) => continue,
+            (None, _) if step.moved => continue,
             (None, _) => "delete",
             (Some(_), Some(_)) => "move",
             (Some(_), None) if step.document.exists => "update",
@@ -217,6 +293,7 @@ fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
             _ => 'M',
         };
         lines.push(format!("{letter} {shown}"));
+        remarks.extend(step.remarks.iter().cloned());
         let mut file = facts(&step.change);
         if let Some(Value::String(diff)) = file.remove("diff") {
             diffs.push_str(&diff);
@@ -229,6 +306,7 @@ fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
         files.push(Value::Object(file));
         locations.push(step.document.location(step.new.as_deref().unwrap_or_default()));
     }
+    lines.extend(remarks);
     lines.extend(notes);
     let metadata = match json!({ "files": files, "diff": text::head(&diffs, 64 << 10) }) {
         Value::Object(facts) => facts,
@@ -289,18 +367,22 @@ mod tests {
         let stage = Stage::new();
         stage.write("a", "1\n");
         stage.write("b", "2\n");
-        stage.write("unread", "3\n");
+        stage.write("unread", "3\n\tthree\n");
         std::fs::write(stage.outside().join("o"), "4\n").unwrap();
         let context = stage.context();
         look(&context, &["a", "b"]).await;
         let good = "*** Update File: a\n@@\n-1\n+one\n";
         let table = [
             ("*** Update File: b\n@@\n-nope\n+x", "Failed to find expected lines in b"),
-            ("*** Update File: unread\n@@\n-3\n+x", "has not been read"),
-            ("*** Delete File: unread", "has not been read"),
-            ("*** Add File: unread\n+x", "has not been read"),
+            ("*** Update File: unread\n@@\n-    three\n+x", "2: \tthree"),
+            ("*** Add File: unread\n+x", "was not read in this session"),
             ("*** Delete File: none", "File none not found"),
-            ("*** Update File: a\n@@\n-1\n+two", "more than once"),
+            ("*** Delete File: a", "more than once"),
+            ("*** Update File: a\n@@\n-1\n+two", "Failed to find expected lines in a"),
+            (
+                "*** Update File: b\n@@\n-2 or\n+x\n*** Update File: none\n@@\n-x\n+y",
+                "b:\n2 or\nThe closest place is at lines 1-1:\n1: 2\nWhat differs:\n- line 1: the file has `2`, you wrote `2 or`\n\nFile none not found.\n\nNothing was changed",
+            ),
             ("*** Update File: b\n*** Move to: a\n", "exists already"),
             ("nonsense", "Invalid patch format"),
         ];
@@ -318,6 +400,26 @@ mod tests {
         let prepared = erase(ApplyPatch).prepare(patch(&body), &context).await.unwrap();
         let asked: Vec<&str> = prepared.needs.iter().map(|need| need.permission.as_str()).collect();
         assert_eq!(asked, ["external_directory", "edit", "edit"]);
+    }
+
+    #[tokio::test]
+    async fn sections_of_one_file_go_together_and_nothing_has_to_be_read_before() {
+        let stage = Stage::new();
+        stage.write("a", "1\n2\n3\n");
+        stage.write("b", "x\n");
+        stage.write("c", "\tif x {\n\t\ty();\n\t}\n");
+        let context = stage.context();
+        context.seen.show("\t\ty();");
+        let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
+        let (_, output) = call(&erase(ApplyPatch), patch(body), &context).await.unwrap();
+        assert_eq!((stage.read("a"), stage.read("b")), (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec()));
+        assert_eq!(stage.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
+        assert_eq!(
+            output.text,
+            "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring blanks around lines. It has tabs where you wrote blanks. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
+        );
+        call(&erase(ApplyPatch), patch("*** Delete File: c"), &context).await.unwrap();
+        assert!(!stage.cwd().join("c").exists());
     }
 
     #[tokio::test]

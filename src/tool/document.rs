@@ -6,16 +6,19 @@
 //! spoil (a mark, anything but `\n`) goes to the disk, unless the editor holds unsaved changes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::disk;
+use super::nearest::{near, numbered};
 use super::path::{Access, Found, Resolved};
+use super::replace::Fuzzy;
 use super::seen::{Known, Print};
 use super::{Context, Failure};
 use crate::event::Location;
 use crate::message::Change;
-use crate::permission::Need;
+use crate::permission::{Action, Need, Policy, evaluate};
 use crate::text;
 
 /// A text file.
@@ -31,7 +34,15 @@ pub struct Document {
     mark: bool,
     /// What lies on disk.
     disk: Option<Print>,
+    /// The model knows all of it, or hears of what it does not.
+    told: bool,
 }
+
+/// How many lines of what has changed are shown, and how many bytes; what is more is told by its place.
+const CHANGED: (usize, usize) = (12, 1_000);
+
+/// How much of a file is shown in the place of being changed unread.
+const WHOLE: usize = 400;
 
 impl Document {
     /// Reads a file to change it. A missing file is an empty document that does not exist.
@@ -60,52 +71,163 @@ impl Document {
             }
         };
         let disk = saved.as_deref().map(Print::of);
-        // Only a file the model was allowed to read is asked for; any other is refused in a moment.
+        // Only a file the model may read is asked for; any other is refused in a moment.
         let known = context.seen.known(&place.real.path);
-        let buffer = if known.is_some() { context.buffer(&place.path).await } else { None };
+        let buffer =
+            if known.is_some() || readable(&place, context) { context.buffer(&place.path).await } else { None };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
         let text = match (buffer, saved) {
-            (Some(buffer), Some(saved)) => choose(buffer, saved, known),
+            (Some(buffer), Some(saved)) => choose(buffer, saved, known.as_ref()),
             (Some(text), None) | (None, Some(text)) => text,
             (None, None) => return Ok(Self::nothing(place)),
         };
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
-        Ok(Self { place, text, exists: true, mark, disk })
+        let told = known.is_some_and(|known| known.text == Print::of(&text));
+        Ok(Self { place, text, exists: true, mark, disk, told })
     }
 
     fn nothing(place: Resolved) -> Self {
-        Self { place, text: String::new(), exists: false, mark: false, disk: None }
+        Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true }
     }
 
-    /// That the model has read the file, and that it is still as it was then.
+    /// That all of the file may be replaced: the model has read it, in whatever way, and it is still as it was
+    /// then.
     ///
     /// # Errors
-    /// To the model: read it (again).
-    pub fn check_seen(&self, context: &Context) -> Result<(), Failure> {
+    /// To the model, with what the file contains, which counts as read.
+    pub fn check_whole(&mut self, context: &Context) -> Result<(), Failure> {
         let shown = &self.place.shown;
-        match context.seen.known(&self.place.real.path) {
-            Some(_) if !self.exists => {
-                // Who writes it again has been told.
-                context.seen.forget(&self.place.real.path);
-                Err(Failure::Tell(format!(
+        let known = context.seen.known(&self.place.real.path);
+        if !self.exists {
+            // Who writes it again has been told.
+            context.seen.forget(&self.place.real.path);
+            return match known {
+                Some(_) => Err(Failure::Tell(format!(
                     "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
-                )))
-            }
-            None if !self.exists => Ok(()),
-            None => Err(Failure::Tell(format!(
-                "{shown} has not been read in this session. Read it with the read tool first, then write the edit against what it contains."
-            ))),
-            Some(known) if known.text == self.print() => Ok(()),
-            Some(_) => Err(Failure::Tell(format!(
-                "{shown} has changed since it was read (by the user, the editor or a command). Read it again, then write the edit against what it contains now."
-            ))),
+                ))),
+                None => Ok(()),
+            };
         }
+        // There is nothing to know of an empty file, but that it is one where there was something.
+        let empty = self.text.trim().is_empty();
+        let familiar = || if empty { known.is_none() } else { context.seen.shows(&self.text) };
+        if self.told || self.readable(context) && familiar() {
+            self.told = true;
+            return Ok(());
+        }
+        if !self.readable(context) {
+            return Err(self.unread(known.is_some()));
+        }
+        let total = self.text.lines().count();
+        let why = match known.as_ref().map(|known| known.was.as_deref().map(|was| changes(was, &self.text))) {
+            None => format!("{shown} exists, and was not read in this session, so it was not replaced."),
+            Some(None) => format!("{shown} has changed since it was read, so it was not replaced."),
+            Some(Some(what)) => format!(
+                "{shown} has changed since it was read (by the user, the editor or a command), so it was not replaced:{what}"
+            ),
+        };
+        self.note(context);
+        let more = if total > WHOLE { format!("\n(lines 1-{WHOLE} of {total})") } else { String::new() };
+        let content: Vec<String> =
+            self.text.lines().take(WHOLE).enumerate().map(|(n, line)| format!("{}: {line}", n + 1)).collect();
+        Err(Failure::Tell(format!(
+            "{why}\n\nThis is what it contains; it counts as read now:\n{}{more}\n\nIf it is to be replaced all the same, send the call again; to change a part of it, edit that part.",
+            content.join("\n")
+        )))
+    }
+
+    /// That a piece of the file may be changed where the model knows that piece: it has quoted it, and
+    /// [`Document::check_piece`] asks for more where it has not done so exactly. What comes back is a note for the model where
+    /// the file has changed since it was read.
+    ///
+    /// # Errors
+    /// To the model, for files that are not read without asking: read it (again).
+    pub fn check_quoted(&mut self, context: &Context) -> Result<Option<String>, Failure> {
+        if self.told {
+            return Ok(None);
+        }
+        let known = context.seen.known(&self.place.real.path);
+        if !self.readable(context) {
+            return Err(self.unread(known.is_some()));
+        }
+        let Some(known) = known else { return Ok(None) };
+        let what = known.was.as_deref().map(|was| changes(was, &self.text));
+        self.told = what.as_ref().is_some_and(|what| what.contains('\n'));
+        let what = what.map_or(".".to_owned(), |what| format!(":{what}"));
+        let shown = &self.place.shown;
+        Ok(Some(format!("{shown} had changed since you last saw it (by the user, the editor or a command){what}")))
+    }
+
+    /// That a piece which the model has not quoted exactly is one it has been shown. `text` is what it was found in.
+    ///
+    /// # Errors
+    /// To the model, with that piece, which counts as read.
+    pub fn check_piece(&self, text: &str, context: &Context, fuzzy: &Fuzzy) -> Result<(), Failure> {
+        if self.told || fuzzy.was.iter().all(|(_, was)| context.seen.shows(was)) {
+            return Ok(());
+        }
+        let mut places = Vec::new();
+        for (first, was) in &fuzzy.was {
+            context.seen.show(was);
+            let last = first + was.trim_end().matches('\n').count();
+            places.push(numbered(text, first.saturating_sub(2), last + 2));
+        }
+        let differs = match &fuzzy.differences[..] {
+            [] => String::new(),
+            some => format!("It has {}. ", some.join("; ")),
+        };
+        Err(Failure::Tell(format!(
+            "What you quote is not in {} exactly, and this place in it was not shown in this session, so nothing was changed. It was found {}:\n{}\n{differs}If that is the place, send the call again.",
+            self.place.shown,
+            fuzzy.way,
+            places.join("\n…\n")
+        )))
+    }
+
+    /// Where the file is most like what was not found in it, for the model; nothing for files that are
+    /// not read without asking.
+    pub fn nearest(&self, text: &str, wanted: &str, context: &Context) -> String {
+        if !self.told && !self.readable(context) {
+            return "Read the file again and copy the text from there, without the line numbers.".into();
+        }
+        match near(text, wanted) {
+            Some(near) => {
+                let place = numbered(text, near.first.saturating_sub(1), near.last + 1);
+                context.seen.show(&place);
+                let differs: Vec<String> = near.differences.iter().map(|differs| format!("\n- {differs}")).collect();
+                format!(
+                    "The closest place is at lines {}-{}:\n{place}\nWhat differs:{}",
+                    near.first,
+                    near.last,
+                    differs.concat()
+                )
+            }
+            None if text.lines().count() <= 40 => format!("This is all of the file:\n{}", numbered(text, 1, 40)),
+            None => "Nothing in the file is like it. Look for a word of it with grep, or read the file.".into(),
+        }
+    }
+
+    fn unread(&self, known: bool) -> Failure {
+        let shown = &self.place.shown;
+        Failure::Tell(if known {
+            format!(
+                "{shown} has changed since it was read (by the user, the editor or a command). Read it again, then write the edit against what it contains now."
+            )
+        } else {
+            format!(
+                "{shown} has not been read in this session. Read it with the read tool first, then write the edit against what it contains."
+            )
+        })
+    }
+
+    fn readable(&self, context: &Context) -> bool {
+        readable(&self.place, context)
     }
 
     /// The model knows this state from now on.
     pub fn note(&self, context: &Context) {
-        context.seen.note(&self.place.real.path, Known { text: self.print(), disk: self.disk });
+        context.seen.note(&self.place.real.path, Known::of(&self.text, self.disk));
     }
 
     fn print(&self) -> Print {
@@ -174,19 +296,28 @@ impl Document {
                 // Where the editor says yes and the disk has not changed, it has not been written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-                    let print = Print::of(&saved);
-                    context.seen.note(&self.place.real.path, Known { text: print, disk: Some(print) });
-                    let other = print != Print::of(&whole);
+                    self.written(&saved, context);
+                    let other = Print::of(&saved) != Print::of(&whole);
                     return Ok(other.then(|| {
-                        "The editor changed the text when it saved the file (a formatter, perhaps). Read it again before the next edit.".into()
+                        let what = changes(&whole, &saved);
+                        format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
                     }));
                 }
             }
         }
         disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| refused(&e))?;
-        let print = Print::of(new);
-        context.seen.note(&self.place.real.path, Known { text: print, disk: Some(print) });
+        self.written(new, context);
         Ok(None)
+    }
+
+    /// The model knows what it has written. Of the rest of the file it knows what it knew before.
+    fn written(&self, text: &str, context: &Context) {
+        if self.told {
+            let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+            context.seen.note(&self.place.real.path, Known::of(text, Some(Print::of(text))));
+        } else {
+            context.seen.forget(&self.place.real.path);
+        }
     }
 
     /// Brings back what was here when this was read, after a write or a removal.
@@ -245,11 +376,42 @@ pub async fn target(context: &Context, path: &str) -> Result<Document, Failure> 
 /// What the user sees, when the editor and the disk differ: the editor's text holds unsaved
 /// changes, unless the disk has changed since the model saw the file and the editor's text has not:
 /// then the editor has not noticed yet.
-pub(super) fn choose(buffer: String, saved: String, known: Option<Known>) -> String {
+pub(super) fn choose(buffer: String, saved: String, known: Option<&Known>) -> String {
     let (in_buffer, on_disk) = (Print::of(&buffer), Print::of(&saved));
     let stale = known.is_some_and(|known| known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer);
     let empty = buffer.is_empty() && !saved.is_empty();
     if in_buffer == on_disk || stale || empty { saved } else { buffer }
+}
+
+/// Whether a file may be read without asking anyone.
+fn readable(place: &Resolved, context: &Context) -> bool {
+    let Policy { rules, grants, .. } = &*context.policy;
+    place.real.needs(Access::Read).iter().all(|need| evaluate(rules, grants, need).action == Action::Allow)
+}
+
+/// What has changed from one text to another: the lines, where they are few, else where they are.
+fn changes(was: &str, now: &str) -> String {
+    let mut ranges = Vec::new();
+    let mut lines = String::new();
+    let diff = similar::TextDiff::configure().timeout(Duration::from_millis(200)).diff_lines(was, now);
+    for op in diff.ops().iter().filter(|op| op.tag() != similar::DiffTag::Equal) {
+        let new = op.new_range();
+        let (first, last) = (new.start + 1, new.end.max(new.start + 1));
+        ranges.push(if first == last { first.to_string() } else { format!("{first}-{last}") });
+        for change in diff.iter_changes(op) {
+            let line = change.value().trim_end_matches(['\r', '\n']);
+            match change.new_index() {
+                None => lines.push_str(&format!("\n- {line}")),
+                Some(n) => lines.push_str(&format!("\n+ {}: {line}", n + 1)),
+            }
+        }
+    }
+    if lines.matches('\n').count() <= CHANGED.0 && lines.len() <= CHANGED.1 {
+        return lines;
+    }
+    let more = if ranges.len() > 10 { " and more" } else { "" };
+    ranges.truncate(10);
+    format!(" at lines {}{more}.", ranges.join(", "))
 }
 
 fn stored(real: &Path) -> Option<Vec<u8>> {
@@ -341,7 +503,9 @@ mod tests {
             let stage = Stage::new();
             stage.write("f", before);
             let (context, editor) = stage.with_editor(way);
-            let document = target(&context, "f").await.unwrap();
+            let mut document = target(&context, "f").await.unwrap();
+            document.check_whole(&context).unwrap_err();
+            document = target(&context, "f").await.unwrap();
             let note = document.write(after.trim_start_matches('\u{feff}'), &context).await.unwrap();
             assert_eq!(note.is_some(), way == Way::Formats, "{way:?}");
             let expected = if way == Way::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
@@ -358,25 +522,28 @@ mod tests {
         stage.write("f", "old\n");
         let (context, editor) = stage.with_editor(Way::Saves);
         editor.type_into(&stage.cwd().join("f"), "unsaved\n");
-        // The editor is not asked for what was never read.
-        let document = target(&context, "f").await.unwrap();
-        assert_eq!(document.text, "old\n");
-        document.note(&context);
+        // What may not be read without asking is not asked for before it was read.
+        stage.write(".env", "KEY=old\n");
+        editor.type_into(&stage.cwd().join(".env"), "KEY=unsaved\n");
+        assert_eq!(target(&context, ".env").await.unwrap().text, "KEY=old\n");
         let document = target(&context, "f").await.unwrap();
         assert_eq!(document.text, "unsaved\n");
         document.note(&context);
-        document.check_seen(&context).unwrap();
+        let mut document = target(&context, "f").await.unwrap();
+        document.check_whole(&context).unwrap();
         // The user goes on typing.
         editor.type_into(&stage.cwd().join("f"), "more\n");
         let failure = document.check_unchanged(&context).await.unwrap_err().to_string();
         assert!(failure.contains("changed while you were being asked"), "{failure}");
-        let document = target(&context, "f").await.unwrap();
-        assert!(document.check_seen(&context).unwrap_err().to_string().contains("Read it again"));
+        let mut document = target(&context, "f").await.unwrap();
+        let failure = document.check_whole(&context).unwrap_err().to_string();
+        assert!(failure.contains("has changed since it was read") && failure.contains("1: more"), "{failure}");
+        target(&context, "f").await.unwrap().check_whole(&context).unwrap();
     }
 
     #[test]
     fn a_stale_buffer_is_not_mistaken_for_unsaved_changes() {
-        let known = |text: &str, disk: &str| Some(Known { text: Print::of(text), disk: Some(Print::of(disk)) });
+        let known = |text: &str, disk: &str| Some(Known::of(text, Some(Print::of(disk))));
         let table = [
             ("a", "a", None, "a"),
             ("b", "a", None, "b"),
@@ -387,7 +554,7 @@ mod tests {
             ("a\n", "a\r\n", None, "a\r\n"),
         ];
         for (buffer, saved, known, expected) in table {
-            assert_eq!(choose(buffer.into(), saved.into(), known), expected, "{buffer} {saved}");
+            assert_eq!(choose(buffer.into(), saved.into(), known.as_ref()), expected, "{buffer} {saved}");
         }
     }
 }

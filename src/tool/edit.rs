@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::document::{Document, target};
-use super::replace::{remark, replace};
+use super::nearest::numbered;
+use super::replace::{Error, Replaced, list, remark, replace};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::message::Change;
@@ -34,7 +35,7 @@ pub struct Ready {
     pub(super) document: Document,
     pub(super) new: String,
     pub(super) change: Change,
-    /// Sentences for the model about how the places were found.
+    /// For the model: what was done, and how the places were found.
     pub(super) remarks: Vec<String>,
 }
 
@@ -71,41 +72,93 @@ pub(super) fn describe(verb: &str, path: &str, context: &Context) -> Description
 
 /// Makes all replacements in a document, one after the other, or none.
 pub(super) fn ready(
-    document: Document,
+    mut document: Document,
     pieces: &[(&str, &str, bool)],
     context: &Context,
 ) -> Result<(Vec<Need>, Ready), Failure> {
     let shown = document.place.shown.clone();
+    let single = pieces.len() == 1;
+    let which = |n: usize| if single { String::new() } else { format!("Edit {} of {}: ", n + 1, pieces.len()) };
     let mut new = document.text.clone();
-    let mut remarks = Vec::new();
+    let (mut remarks, mut failed) = (Vec::new(), Vec::new());
+    if document.exists && pieces.first().is_some_and(|(from, ..)| !from.is_empty()) {
+        remarks.extend(document.check_quoted(context)?);
+    }
+    let mut made = 0;
     for (n, (from, to, all)) in pieces.iter().enumerate() {
-        let which = if pieces.len() > 1 { format!("Edit {} of {}: ", n + 1, pieces.len()) } else { String::new() };
-        let tell = |why: String| Failure::Tell(format!("{which}{why}"));
-        if !document.exists && n == 0 {
-            if !from.is_empty() {
-                return Err(tell(format!("File {shown} not found.")));
-            }
+        if n == 0 && !document.exists && from.is_empty() {
             new = (*to).to_owned();
+            made += 1;
             continue;
         }
-        if from.is_empty() {
-            return Err(tell(format!(
-                "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
-            )));
+        match piece(&document, &new, (from, to, *all), n == 0, context) {
+            Ok(replaced) => {
+                made += replaced.lines.len();
+                let places = text::count(replaced.lines.len(), "place");
+                if *all {
+                    remarks.push(format!("{}{places} replaced, at lines {}.", which(n), list(&replaced.lines)));
+                }
+                remarks.extend(remark(&replaced).map(|remark| format!("{}{remark}", which(n))));
+                new = replaced.text;
+                for (first, last) in replaced.now.iter().take(3).filter(|_| replaced.fuzzy.is_some()) {
+                    remarks.push(format!("The lines as they are now:\n{}", numbered(&new, *first, *last)));
+                }
+            }
+            Err(Failure::Tell(why)) => failed.push(format!("{}{why}", which(n))),
+            Err(failure) => return Err(failure),
         }
-        if n == 0 {
-            document.check_seen(context)?;
+    }
+    if !failed.is_empty() {
+        if !single {
+            let fit = pieces.len() - failed.len();
+            let others = if fit == 0 { String::new() } else { format!(", although {} fit", text::count(fit, "edit")) };
+            failed.push(format!("Nothing was changed{others}: all edits of a call are made, or none."));
         }
-        let replaced = replace(&new, from, to, *all).map_err(|e| tell(format!("{e} ({shown})")))?;
-        remarks.extend(remark(&replaced).map(|remark| format!("{which}{remark}")));
-        new = replaced.text;
+        return Err(Failure::Tell(failed.join("\n\n")));
     }
     if document.exists && new == document.text {
         return Err(Failure::Tell(format!("The edits leave {shown} as it is; there is nothing to write.")));
     }
+    if !single {
+        remarks.insert(
+            0,
+            format!("{} made, {} in all.", text::count(pieces.len(), "edit"), text::count(made, "replacement")),
+        );
+    }
     let change = document.change(&new);
     let needs = document.needs(&change);
     Ok((needs, Ready { document, new, change, remarks }))
+}
+
+/// Makes one replacement in what the ones before it have left.
+fn piece(
+    document: &Document,
+    now: &str,
+    (from, to, all): (&str, &str, bool),
+    first: bool,
+    context: &Context,
+) -> Result<Replaced, Failure> {
+    let shown = &document.place.shown;
+    if !document.exists && first {
+        return Err(Failure::Tell(format!("File {shown} not found.")));
+    }
+    if from.is_empty() {
+        return Err(Failure::Tell(format!(
+            "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
+        )));
+    }
+    let replaced = replace(now, from, to, all).map_err(|e| {
+        let more = match e {
+            Error::Missing => format!("\n{}", document.nearest(now, from, context)),
+            Error::TooLarge(first, last) => format!("\n{}", numbered(now, first, last)),
+            _ => String::new(),
+        };
+        Failure::Tell(format!("{e} ({shown}){more}"))
+    })?;
+    if let Some(fuzzy) = &replaced.fuzzy {
+        document.check_piece(now, context, fuzzy)?;
+    }
+    Ok(replaced)
 }
 
 impl Ready {
@@ -141,23 +194,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_edit_needs_a_fresh_look() {
+    async fn what_is_quoted_exactly_may_be_changed() {
         let stage = Stage::new();
         stage.write("f", "a\nb\n");
         let context = stage.context();
         let input = json!({"filePath": "f", "oldString": "b", "newString": "c"});
-        let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
-        assert!(failure.contains("has not been read in this session"), "{failure}");
-        look(&context, "f").await;
-        stage.write("f", "a\nb\nuser\n");
-        let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
-        assert!(failure.contains("has changed since it was read"), "{failure}");
-        assert_eq!(stage.read("f"), b"a\nb\nuser\n");
-        look(&context, "f").await;
-        // The same content with another modification time is no change.
-        stage.write("f", "a\nb\nuser\n");
-        let (needs, output) = edit(&context, input).await.unwrap();
-        assert_eq!(stage.read("f"), b"a\nc\nuser\n");
+        let (needs, output) = edit(&context, input.clone()).await.unwrap();
+        assert_eq!(stage.read("f"), b"a\nc\n");
         assert_eq!(
             (needs[0].permission.as_str(), &needs[0].patterns[..], &needs[0].always[..]),
             ("edit", &["f".to_owned()][..], &["f".to_owned()][..])
@@ -166,9 +209,84 @@ mod tests {
         assert_eq!(output.text, "Edit applied successfully.");
         assert_eq!(output.locations[0].line, Some(2));
         assert_eq!(output.metadata["additions"], 1);
-        // What it wrote itself it has seen.
-        edit(&context, json!({"filePath": "f", "oldString": "c", "newString": "d"})).await.unwrap();
-        assert_eq!(stage.read("f"), b"a\nd\nuser\n");
+        // A changed file is changed, and what has changed is said, once.
+        look(&context, "f").await;
+        stage.write("f", "a\nb\nuser\n");
+        let (_, output) = edit(&context, input.clone()).await.unwrap();
+        assert_eq!(stage.read("f"), b"a\nc\nuser\n");
+        assert_eq!(
+            output.text,
+            "Edit applied successfully.\nf had changed since you last saw it (by the user, the editor or a command):\n- c\n+ 2: b\n+ 3: user"
+        );
+        let (_, output) = edit(&context, json!({"filePath": "f", "oldString": "c", "newString": "d"})).await.unwrap();
+        assert_eq!(output.text, "Edit applied successfully.");
+        // Several places are no proof, all of them are.
+        stage.write("g", "x\nx\n");
+        let twice = json!({"filePath": "g", "oldString": "x", "newString": "y"});
+        assert!(edit(&context, twice).await.unwrap_err().to_string().contains("at lines 1, 2"));
+        let all = json!({"filePath": "g", "oldString": "x", "newString": "y", "replaceAll": true});
+        let (_, output) = edit(&context, all).await.unwrap();
+        assert_eq!(output.text, "Edit applied successfully.\n2 places replaced, at lines 1, 2.");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_quoted_exactly_must_have_been_shown() {
+        let stage = Stage::new();
+        stage.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
+        let context = stage.context();
+        let input =
+            json!({"filePath": "f", "oldString": "    one();\n    two();", "newString": "    one();\n    2();"});
+        let failure = edit(&context, input.clone()).await.unwrap_err().to_string();
+        assert!(
+            failure.contains("was not shown in this session") && failure.contains("2: \tone();\n3: \ttwo();"),
+            "{failure}"
+        );
+        assert!(failure.contains("tabs where you wrote blanks"), "{failure}");
+        // Now it has been.
+        let (_, output) = edit(&context, input).await.unwrap();
+        assert_eq!(stage.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");
+        assert!(output.text.ends_with("The lines as they are now:\n2: \tone();\n3: \t2();"), "{}", output.text);
+        // A command shows it as well as read does.
+        stage.write("g", "\tx();\n");
+        context.seen.show("$ cat g\n\tx();\n");
+        edit(&context, json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"})).await.unwrap();
+        assert_eq!(stage.read("g"), b"\ty();\n");
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_about_is_read_first() {
+        let stage = Stage::new();
+        stage.write(".env", "KEY=1\n");
+        let context = stage.context();
+        for (from, to) in [("KEY=1", "KEY=2"), ("KEY = 1", "KEY=2"), ("other", "x")] {
+            let failure = edit(&context, json!({"filePath": ".env", "oldString": from, "newString": to})).await;
+            let failure = failure.unwrap_err().to_string();
+            assert_eq!(
+                failure,
+                ".env has not been read in this session. Read it with the read tool first, then write the edit against what it contains."
+            );
+        }
+        look(&context, ".env").await;
+        stage.write(".env", "KEY=1\nMORE=secret\n");
+        let failure = edit(&context, json!({"filePath": ".env", "oldString": "KEY=1", "newString": "x"})).await;
+        let failure = failure.unwrap_err().to_string();
+        assert!(failure.contains("has changed since it was read") && !failure.contains("secret"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_near_miss_is_shown() {
+        let stage = Stage::new();
+        stage.write("f", "one\n\nfn two() {\n    let x = 11;\n}\n");
+        let context = stage.context();
+        let miss = json!({"filePath": "f", "oldString": "fn two() {\n    let x = 12;\n}", "newString": ""});
+        let failure = edit(&context, miss).await.unwrap_err().to_string();
+        assert_eq!(
+            failure,
+            "Could not find oldString in the file. (f)\nThe closest place is at lines 3-5:\n2: \n3: fn two() {\n4:     let x = 11;\n5: }\nWhat differs:\n- line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`"
+        );
+        let miss = json!({"filePath": "f", "oldString": "nothing like it", "newString": ""});
+        let failure = edit(&context, miss).await.unwrap_err().to_string();
+        assert!(failure.contains("This is all of the file:\n1: one\n"), "{failure}");
     }
 
     #[tokio::test]

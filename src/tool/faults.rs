@@ -27,7 +27,8 @@ async fn look(context: &Context) {
     call(&erase(read::Read), json!({ "filePath": "f" }), context).await.ok();
 }
 
-/// What somebody else does to a file meanwhile, and whether that is in the way of an edit.
+/// What somebody else does to a file meanwhile, and whether that is in the way of an edit. What adds to it is in the way
+/// of what replaces all of it, and of what the user is being asked about.
 const MEANWHILE: [(&str, bool); 12] = [
     ("writes something else", true),
     ("appends", true),
@@ -109,6 +110,11 @@ async fn fw03_what_others_did_meanwhile_is_never_lost() {
                     (call(&tool, input.clone(), &context).await.map(|(_, output)| output), found)
                 };
                 match result {
+                    // What is quoted exactly is changed, and all that others wrote stays.
+                    (Ok(_), _) if !asked && number != 2 && ["writes something else", "appends"].contains(&what) => {
+                        let new: &[u8] = if what == "appends" { b"a\nnew\nb\nmore\n" } else { b"somebody's\nnew\n" };
+                        assert_eq!(fs::read(&path).unwrap(), new, "{case}");
+                    }
                     (Ok(_), _) => {
                         assert!(!in_the_way, "{case}: it was written over");
                         let mode = if what.contains("executable") {
@@ -129,6 +135,8 @@ async fn fw03_what_others_did_meanwhile_is_never_lost() {
                             "changed while you were being asked",
                             "another place",
                             "has not been read",
+                            "Could not find",
+                            "Failed to find",
                             "not found",
                             "directory",
                         ];

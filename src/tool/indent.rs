@@ -29,6 +29,13 @@ pub(super) fn reindented(new: &str, old: &[&str], found: &[&str]) -> String {
     if pairs.iter().all(|(from, to)| from == to) {
         return new.to_owned();
     }
+    // Remembered without its indentation, and written with it: it is there already.
+    if let Some((from, to)) = pairs.iter().min_by_key(|(from, _)| from.len())
+        && to.len() > from.len()
+        && filled(&new.split('\n').collect::<Vec<_>>()).iter().all(|has| has.starts_with(to))
+    {
+        return new.to_owned();
+    }
     let mut out = String::with_capacity(new.len());
     for (n, line) in new.split('\n').enumerate() {
         if n > 0 {
@@ -100,6 +107,7 @@ mod tests {
             ("f\n  g\n    h", &["f", "  x"], &["f", "\tx"], "f\n\tg\n\t\th"),
             ("f\n\tg\n\t\th", &["f", "\tx"], &["f", "  x"], "f\n  g\n    h"),
             ("  a\nb", &["  a"], &["      a"], "      a\n    b"),
+            ("    a\n      b", &["a"], &["    a"], "    a\n      b"),
         ];
         for (new, old, found, expected) in table {
             assert_eq!(reindented(new, old, found), *expected, "{new:?} {old:?} {found:?}");

@@ -1,5 +1,5 @@
-//! What a model sends, against what was asked for. serde says what is wrong, but not where; here
-//! the field is named, so that the model can write the call again.
+//! What a model sends, against what was asked for, once `accept.rs` has taken it as it is meant. serde says
+//! what is wrong, but not where; here the field is named, so that the model can write the call again.
 
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ fn shown(value: &Value) -> String {
 }
 
 /// The words an enumeration allows: schemars writes them as `enum`, or one by one with their docs.
-fn choices(schema: &Value) -> Vec<&str> {
+pub(super) fn choices(schema: &Value) -> Vec<&str> {
     let listed = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let single = schema["oneOf"].as_array().into_iter().flatten().filter_map(|one| one["const"].as_str());
     listed.chain(single).collect()

@@ -8,7 +8,6 @@ use super::edit::{Ready, describe, ready};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::Kind;
 use crate::permission::Need;
-use crate::text;
 
 /// See the module.
 pub struct Multiedit;
@@ -56,9 +55,7 @@ impl Tool for Multiedit {
             .iter()
             .map(|edit| (&*edit.old_string, &*edit.new_string, edit.replace_all.unwrap_or(false)))
             .collect();
-        let (needs, mut ready) = ready(document, &pieces, context)?;
-        ready.remarks.insert(0, format!("{} made.", text::count(pieces.len(), "replacement")));
-        Ok((needs, ready))
+        ready(document, &pieces, context)
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
@@ -80,15 +77,26 @@ mod tests {
         stage.write("f", "a\nb\nc\n");
         let context = stage.context();
         call(&erase(read::Read), json!({"filePath": "f"}), &context).await.unwrap();
-        let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "nope", "newString": "x"}]);
+        let edits = json!([{"oldString": "nope", "newString": "y"}, {"oldString": "a", "newString": "A"}, {"oldString": "no", "newString": "x"}]);
         let failure =
             call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap_err().to_string();
-        assert!(failure.starts_with("Edit 2 of 2: Could not find oldString"), "{failure}");
+        assert!(failure.starts_with("Edit 1 of 3: Could not find oldString"), "{failure}");
+        assert!(failure.contains("\n\nEdit 3 of 3: Could not find oldString"), "{failure}");
+        assert!(
+            failure.ends_with("\n\nNothing was changed, although 1 edit fit: all edits of a call are made, or none."),
+            "{failure}"
+        );
         assert_eq!(stage.read("f"), b"a\nb\nc\n");
         let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "A\nb", "newString": "A\nB"}]);
         let (_, output) = call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
         assert_eq!(stage.read("f"), b"A\nB\nc\n");
-        assert_eq!(output.text, "Edits applied successfully.\n2 replacements made.");
+        assert_eq!(output.text, "Edits applied successfully.\n2 edits made, 2 replacements in all.");
+        let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
+        let (_, output) = call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
+        assert_eq!(
+            output.text,
+            "Edits applied successfully.\n3 edits made, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
+        );
         let edits = json!([{"oldString": "", "newString": "one\n"}, {"oldString": "one", "newString": "two"}]);
         call(&erase(Multiedit), json!({"filePath": "n", "edits": edits}), &context).await.unwrap();
         assert_eq!(stage.read("n"), b"two\n");

@@ -13,6 +13,14 @@
 //! *** End Patch
 //! ```
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use super::merge::merged;
+use super::replace::Fuzzy;
+use super::spelling::{Folded, LONGEST, Level, differences};
+
 /// What to do with one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
@@ -80,6 +88,9 @@ pub enum Error {
         "The lines of a hunk were found in {1} more than once, at lines {0}. Add lines before and after them, or an @@ line with the function they are in."
     )]
     Ambiguous(String, String),
+    /// Two hunks want the same lines.
+    #[error("Two hunks for {0} change the same lines. Put them into one.")]
+    Overlap(String),
 }
 
 /// Reads a patch. A heredoc around it is ignored.
@@ -204,46 +215,72 @@ fn is_range(context: &str) -> bool {
         && context.contains(" +")
 }
 
-/// Applies changes to a text. Line ends and a missing final line break stay as they are.
+/// A text with changes made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The whole new text.
+    pub text: String,
+    /// How hunks were found whose lines are not exactly in the file.
+    pub fuzzy: Vec<Fuzzy>,
+    /// The first and last line of what they have become, from 1.
+    pub now: Vec<(usize, usize)>,
+}
+
+/// A hunk in its place.
+struct Placed<'a> {
+    at: usize,
+    length: usize,
+    new: Cow<'a, [String]>,
+    fuzzy: Option<Fuzzy>,
+}
+
+/// Applies changes to a text. Line ends and a missing final line break stay as they are. Hunks go from top to bottom; one that
+/// is not below the one before it is found above where there is one place for it.
 ///
 /// # Errors
-/// When a hunk does not fit; `name` says in which file.
-pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<String, Error> {
+/// What does not fit, hunk by hunk; `name` says in which file.
+pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<Applied, Vec<Error>> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let bare: Vec<&str> = lines.iter().map(|line| bare(line)).collect();
-    let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() { "\r\n" } else { "\n" };
-    let mut out = String::with_capacity(text.len());
+    let file = Haystack::of(lines.iter().map(|line| bare(line)).collect());
+    let mut placed: Vec<Placed<'_>> = Vec::new();
+    let mut wrong = Vec::new();
     let mut done = 0;
     for hunk in hunks {
-        let mut from = done;
-        for context in &hunk.contexts {
-            let wanted = [context.clone()];
-            let at = first(&bare, from, &wanted).ok_or_else(|| Error::Context(context.clone(), name.into()))?;
-            from = at + 1;
-        }
-        let (mut old, mut new) = (&hunk.old[..], &hunk.new[..]);
-        let at = if old.is_empty() {
-            // Nothing to find: right after the context, else at the end.
-            if hunk.contexts.is_empty() { lines.len() } else { from }
-        } else {
-            let mut at = find(&bare, from, old, hunk, name);
-            if matches!(at, Err(Error::Lines(..)))
-                && let [rest @ .., last] = old
-                && last.is_empty()
-                && !rest.is_empty()
-            {
-                old = rest;
-                new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
-                at = find(&bare, from, old, hunk, name);
+        let taken: Vec<Range<usize>> = placed.iter().map(|placed| placed.at..placed.at + placed.length).collect();
+        match file.place(hunk, done, &taken, name) {
+            Ok(found) => {
+                done = found.at + found.length;
+                placed.push(found);
             }
-            at?
-        };
+            Err(e) => wrong.push(e),
+        }
+    }
+    placed.sort_by_key(|placed| placed.at);
+    if wrong.is_empty() && placed.windows(2).any(|pair| pair[0].at + pair[0].length > pair[1].at) {
+        wrong.push(Error::Overlap(name.to_owned()));
+    }
+    if wrong.is_empty() { Ok(written(text, &lines, placed)) } else { Err(wrong) }
+}
+
+/// The lines with the hunks in their places.
+fn written(text: &str, lines: &[&str], placed: Vec<Placed<'_>>) -> Applied {
+    let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() { "\r\n" } else { "\n" };
+    let mut out = String::with_capacity(text.len());
+    let (mut done, mut come) = (0, 0);
+    let (mut fuzzy, mut now) = (Vec::new(), Vec::new());
+    for Placed { at, length, new, fuzzy: how } in placed {
         out.extend(lines[done..at].iter().copied());
+        come += at - done;
+        if let Some(how) = how {
+            fuzzy.push(how);
+            now.push((come + 1, (come + new.len()).max(come + 1)));
+        }
+        come += new.len();
         let unended = |out: &str| !out.is_empty() && !out.ends_with('\n');
-        let replaced = &lines[at..at + old.len()];
-        let shared = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-        let tail =
-            old[shared..].iter().rev().zip(new[shared..].iter().rev()).take_while(|(old, new)| old == new).count();
+        let replaced = &lines[at..at + length];
+        let same = |(old, new): &(&&str, &String)| bare(old) == new.as_str();
+        let shared = replaced.iter().zip(new.iter()).take_while(same).count();
+        let tail = replaced[shared..].iter().rev().zip(new[shared..].iter().rev()).take_while(same).count();
         out.extend(replaced[..shared].iter().copied());
         let end = replaced.get(shared).or(lines.get(at.wrapping_sub(1))).map_or(dominant, |line| {
             if line.ends_with("\r\n") {
@@ -261,20 +298,20 @@ pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<String, Error> {
             out.push_str(line);
             out.push_str(end);
         }
-        for line in &replaced[old.len() - tail..] {
+        for line in &replaced[length - tail..] {
             if unended(&out) {
                 out.push_str(end);
             }
             out.push_str(line);
         }
-        done = at + old.len();
+        done = at + length;
     }
     out.extend(lines[done..].iter().copied());
     if !text.is_empty() && !text.ends_with('\n') {
         let without = out.strip_suffix("\r\n").or_else(|| out.strip_suffix('\n')).unwrap_or(&out).len();
         out.truncate(without);
     }
-    Ok(out)
+    Applied { text: out, fuzzy, now }
 }
 
 fn bare(line: &str) -> &str {
@@ -282,64 +319,139 @@ fn bare(line: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// Ways two lines can be the same, strictest first.
-const SAME: [fn(&str, &str) -> bool; 4] = [
-    |a, b| a == b,
-    |a, b| a.trim_end() == b.trim_end(),
-    |a, b| a.trim() == b.trim(),
-    |a, b| plain(a.trim()) == plain(b.trim()),
+/// What is compared of a line.
+type Key = fn(&str) -> Cow<'_, str>;
+
+/// Ways two lines can be the same, strictest first; all but the first have a name that the model is told.
+const SAME: [(Option<&str>, Key); 5] = [
+    (None, |line| line.into()),
+    (Some("ignoring blanks after lines"), |line| line.trim_end().into()),
+    (Some("ignoring blanks around lines"), |line| line.trim().into()),
+    (Some("in other characters"), |line| Folded::of(line.trim(), Level::Characters).text.into()),
+    (Some("ignoring how blanks are spaced"), |line| Folded::of(line, Level::Blanks).text.into()),
 ];
 
-/// Typographic characters as their plain relatives.
-fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\u{2018}'..='\u{201b}' => out.push('\''),
-            '\u{201c}'..='\u{201f}' => out.push('"'),
-            '\u{2010}'..='\u{2015}' | '\u{2212}' => out.push('-'),
-            '\u{2026}' => out.push_str("..."),
-            '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{3000}' => out.push(' '),
-            c => out.push(c),
-        }
+/// The first way that looks at the spelling.
+const SPELLED: usize = 3;
+
+/// The lines of a file, and what is compared of them in each way, once it is needed.
+struct Haystack<'a> {
+    lines: Vec<&'a str>,
+    /// Bytes of all of them.
+    length: usize,
+    keys: [OnceCell<Vec<Cow<'a, str>>>; SAME.len()],
+}
+
+impl<'a> Haystack<'a> {
+    fn of(lines: Vec<&'a str>) -> Self {
+        let length = lines.iter().map(|line| line.len()).sum();
+        Self { lines, length, keys: Default::default() }
     }
-    out
-}
 
-fn places<'a>(
-    lines: &'a [&str],
-    from: usize,
-    wanted: &'a [String],
-    same: fn(&str, &str) -> bool,
-) -> impl Iterator<Item = usize> + 'a {
-    let last = (lines.len() + 1).saturating_sub(wanted.len());
-    (from..last).filter(move |at| wanted.iter().zip(&lines[*at..]).all(|(wanted, line)| same(wanted, line)))
-}
-
-fn first(lines: &[&str], from: usize, wanted: &[String]) -> Option<usize> {
-    SAME.iter().find_map(|same| places(lines, from, wanted, *same).next())
-}
-
-/// Where the old lines are. Without a context, more than one place is an error: the next one might
-/// not be the one that is meant. With a context or at the end it is the first one there.
-fn find(lines: &[&str], from: usize, old: &[String], hunk: &Hunk, name: &str) -> Result<usize, Error> {
-    for same in SAME {
-        let found: Vec<usize> = places(lines, from, old, same).collect();
-        let at_end = found.last().filter(|at| hunk.last && **at + old.len() == lines.len());
-        if let Some(at) = at_end {
-            return Ok(*at);
+    /// Where lines are, in one way.
+    fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
+        let key = SAME[way].1;
+        if way >= SPELLED && self.length > LONGEST {
+            return Vec::new();
         }
-        match found[..] {
-            [] => {}
-            [at] => return Ok(at),
-            [at, ..] if !hunk.contexts.is_empty() => return Ok(at),
-            _ => {
-                let list: Vec<String> = found.iter().take(20).map(|at| (at + 1).to_string()).collect();
-                return Err(Error::Ambiguous(list.join(", "), name.into()));
+        let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
+        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| key(line)).collect();
+        let last = (keys.len() + 1).saturating_sub(wanted.len());
+        (from..last).filter(|at| keys[*at..at + wanted.len()] == wanted[..]).collect()
+    }
+
+    /// After which line a hunk is to be looked for.
+    fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
+        contexts.iter().try_fold(from, |from, context| {
+            let wanted = std::slice::from_ref(context);
+            let whole = (0..SAME.len()).find_map(|way| self.places(way, from, wanted).first().copied());
+            // A head without its parameters: one line only that begins so.
+            let begins = || {
+                let mut lines =
+                    (from..self.lines.len()).filter(|at| self.lines[*at].trim().starts_with(context.trim()));
+                lines.next().filter(|_| lines.next().is_none())
+            };
+            whole.or_else(begins).map(|at| at + 1)
+        })
+    }
+
+    /// Where a hunk goes: below `done`, where the one before it ends, else anywhere that is not taken, where
+    /// there is one place only.
+    fn place<'h>(&self, hunk: &'h Hunk, done: usize, taken: &[Range<usize>], name: &str) -> Result<Placed<'h>, Error> {
+        let known = |from: usize| self.after(&hunk.contexts, from);
+        let (below, above) = (known(done), known(0).filter(|_| done > 0));
+        if below.is_none() && above.is_none() {
+            return Err(Error::Context(hunk.contexts.join("' … '"), name.into()));
+        }
+        if hunk.old.is_empty() {
+            // Nothing to find: right after the context, else at the end.
+            let at = if hunk.contexts.is_empty() { self.lines.len() } else { below.or(above).unwrap_or_default() };
+            return Ok(Placed { at, length: 0, new: Cow::Borrowed(&hunk.new), fuzzy: None });
+        }
+        let mut old = &hunk.old[..];
+        let mut new = &hunk.new[..];
+        let mut found = self.find(old, hunk, [below, above], taken, name);
+        if matches!(found, Err(Error::Lines(..)))
+            && let [rest @ .., last] = old
+            && last.is_empty()
+            && !rest.is_empty()
+        {
+            old = rest;
+            new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
+            found = self.find(old, hunk, [below, above], taken, name);
+        }
+        let (at, way) = found?;
+        let length = old.len();
+        let Some(way) = way else { return Ok(Placed { at, length, new: Cow::Borrowed(new), fuzzy: None }) };
+        let there = &self.lines[at..at + length];
+        let borrowed = |lines: &'h [String]| -> Vec<&'h str> { lines.iter().map(String::as_str).collect() };
+        let missing = || Error::Lines(hunk.old.join("\n"), name.into());
+        // No lines at all are no empty line.
+        let changed = match new {
+            [] => Vec::new(),
+            new => merged(&borrowed(old), &borrowed(new), there).ok_or_else(missing)?,
+        };
+        let differences = differences(&old.join("\n"), &there.join("\n"));
+        let fuzzy = Some(Fuzzy { way, differences, was: vec![(at + 1, there.join("\n"))] });
+        Ok(Placed { at, length, new: Cow::Owned(changed), fuzzy })
+    }
+
+    /// Where the old lines are. Without a context, more than one place is an error: the next one might
+    /// not be the one that is meant. With a context or at the end it is the first one there.
+    fn find(
+        &self,
+        old: &[String],
+        hunk: &Hunk,
+        [below, above]: [Option<usize>; 2],
+        taken: &[Range<usize>],
+        name: &str,
+    ) -> Result<(usize, Option<&'static str>), Error> {
+        let free = |at: &usize| !taken.iter().any(|taken| *at < taken.end && taken.start < at + old.len());
+        let places = |way, from| -> Vec<usize> { self.places(way, from, old).into_iter().filter(free).collect() };
+        for (way, (how, _)) in SAME.iter().enumerate() {
+            for (from, in_order) in [(below, true), (above, false)] {
+                let Some(from) = from else { continue };
+                let mut found = places(way, from);
+                if found.is_empty() && in_order && !hunk.contexts.is_empty() {
+                    // The context is repeated as the first line.
+                    found = places(way, from - 1).into_iter().filter(|at| *at + 1 == from).collect();
+                }
+                if let Some(at) = found.last().filter(|at| hunk.last && **at + old.len() == self.lines.len()) {
+                    return Ok((*at, *how));
+                }
+                match found[..] {
+                    [] => {}
+                    [at] => return Ok((at, *how)),
+                    [at, ..] if in_order && !hunk.contexts.is_empty() => return Ok((at, *how)),
+                    _ => {
+                        let list: Vec<usize> = found.iter().map(|at| at + 1).collect();
+                        return Err(Error::Ambiguous(super::replace::list(&list), name.into()));
+                    }
+                }
             }
         }
+        Err(Error::Lines(old.join("\n"), name.into()))
     }
-    Err(Error::Lines(old.join("\n"), name.into()))
 }
 
 #[cfg(test)]
@@ -413,11 +525,27 @@ mod tests {
             ("a\nb", "@@\n a\n-b\n", "a"),
             ("a\nb\n", "@@\n-a\n-b\n", ""),
             ("", "@@\n+a", "a\n"),
+            // In the file's indentation and characters.
+            (
+                "\tif x {\n\t\ty();\n\t}\n",
+                "@@\n     if x {\n-        y();\n+        y();\n+        z();\n     }",
+                "\tif x {\n\t\ty();\n\t\tz();\n\t}\n",
+            ),
+            ("a \u{2013} b\nc\n", "@@\n a - b\n-c\n+d", "a \u{2013} b\nd\n"),
+            ("a  \nb\n", "@@\n a\n-b\n+c", "a  \nc\n"),
+            // Out of order, and with the context as the first line.
+            ("a\nb\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "A\nb\nC\n"),
+            ("f(x):\n  a\ng(y):\n  a\n", "@@ g(y):\n g(y):\n-  a\n+  b", "f(x):\n  a\ng(y):\n  b\n"),
+            ("f(x):\n  a\ng(y):\n  a\n", "@@ g\n-  a\n+  b", "f(x):\n  a\ng(y):\n  b\n"),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
             let [Section::Update { hunks, .. }] = &sections[..] else { panic!("{sections:?}") };
-            assert_eq!(apply(text, hunks, "f").as_deref(), Ok(expected), "{text:?} {body:?}");
+            assert_eq!(
+                apply(text, hunks, "f").map(|applied| applied.text).as_deref(),
+                Ok(expected),
+                "{text:?} {body:?}"
+            );
         }
     }
 
@@ -427,13 +555,50 @@ mod tests {
             ("a\n", "@@ nowhere\n-a", "Failed to find context 'nowhere' in f"),
             ("a\n", "@@\n-b", "Failed to find expected lines in f:\nb"),
             ("x\ny\nx\n", "@@\n-x\n+z", "at lines 1, 3"),
-            ("a\nb\n", "@@\n-b\n+B\n@@\n-a\n+A", "Failed to find expected lines"),
+            ("a\nb\n", "@@\n-b\n+B\n@@\n-x\n+A", "Failed to find expected lines"),
+            ("a\nb\na\nc\n", "@@\n-c\n+C\n@@\n-a\n+A", "at lines 1, 3"),
+            ("a\nb\nc\n", "@@\n a\n-b\n+B\n@@\n b\n-c\n+C", "Failed to find expected lines"),
         ];
         for (text, body, expected) in table {
             let sections = parse(&wrapped(&format!("*** Update File: f\n{body}"))).unwrap();
             let [Section::Update { hunks, .. }] = &sections[..] else { panic!("{sections:?}") };
-            let error = apply(text, hunks, "f").unwrap_err().to_string();
+            let errors = apply(text, hunks, "f").unwrap_err();
+            let error = errors.iter().map(ToString::to_string).collect::<String>();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 3_000, failure_persistence: None, ..Default::default() })]
+
+        /// Against a naive reference: lines that are each there once are changed wherever the hunks stand, in whatever
+        /// order.
+        #[test]
+        fn hunks_are_applied_in_any_order(
+            (places, order) in (proptest::collection::btree_set(0_usize..12, 1..5), proptest::collection::vec(0_usize..100, 5)),
+            tabs in proptest::bool::ANY,
+        ) {
+            let indent = |n: usize| if tabs { "\t".repeat(n % 3) } else { "  ".repeat(n % 3) };
+            let file: Vec<String> = (0..12).map(|n| format!("{}line {n}", indent(n))).collect();
+            let mut hunks: Vec<(usize, Hunk)> = places
+                .iter()
+                .enumerate()
+                .map(|(n, at)| {
+                    // As a model remembers them: with blanks for tabs.
+                    let old = format!("{}line {at}", "  ".repeat(at % 3));
+                    let new = format!("{}changed {at}", "  ".repeat(at % 3));
+                    (order[n % order.len()], Hunk { old: vec![old], new: vec![new], ..Hunk::default() })
+                })
+                .collect();
+            hunks.sort_by_key(|(order, _)| *order);
+            let hunks: Vec<Hunk> = hunks.into_iter().map(|(_, hunk)| hunk).collect();
+            let naive: String = file
+                .iter()
+                .enumerate()
+                .map(|(n, line)| if places.contains(&n) { line.replace("line", "changed") } else { line.clone() } + "\n")
+                .collect();
+            let text: String = file.iter().map(|line| format!("{line}\n")).collect();
+            proptest::prop_assert_eq!(apply(&text, &hunks, "f").map(|applied| applied.text), Ok(naive));
         }
     }
 }

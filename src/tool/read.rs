@@ -114,14 +114,14 @@ impl Tool for Read {
         let known = context.seen.known(&place.real.path);
         let disk = saved.as_deref().map(Print::of);
         let text = match (buffer, saved) {
-            (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known),
+            (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known.as_ref()),
             (_, Some(text)) | (Some(text), None) => text,
             (None, None) => String::new(),
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut output = page(&place, text, offset, limit, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
-        context.seen.note(&place.real.path, Known { text: Print::of(text), disk });
+        context.seen.note(&place.real.path, Known::of(text, disk));
         Ok(output)
     }
 }

@@ -58,12 +58,6 @@ impl Registry {
         self.tools.iter().find(|tool| tool.name() == name)
     }
 
-    /// The tool of this name, or of this name in lower case: models write `Read` for `read`. Never
-    /// one that is merely similar.
-    pub fn find_exact_or_lower(&self, name: &str) -> Option<&Arc<dyn AnyTool>> {
-        self.find(name).or_else(|| self.find(&name.to_ascii_lowercase()))
-    }
-
     /// All tools.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn AnyTool>> {
         self.tools.iter()
@@ -136,13 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_exactly_or_in_lower_case() {
+    fn a_name_is_there_once() {
         let registry = Registry::built_in();
-        let name = |text: &str| registry.find_exact_or_lower(text).map(|tool| tool.name().to_owned());
-        assert_eq!(name("Read").as_deref(), Some("read"));
-        assert_eq!(name("reed"), None);
-        assert_eq!(name(""), None);
-        assert!(registry.find("Read").is_none());
+        assert!(registry.find("read").is_some() && registry.find("Read").is_none());
         assert!(!registry.clone().add(erase(super::super::bash::Bash)));
     }
 

@@ -1,5 +1,5 @@
-//! Finds the text a model wants replaced, although models remember blanks and indentation badly,
-//! and puts the new text in its place, in the file's own indentation and line ends. Pure.
+//! Finds the text a model wants replaced, although models remember blanks, indentation and typography
+//! badly, and makes the change where it is, in the file's own spelling and line ends. Pure.
 //!
 //! Ways of looking are tried in a fixed order, the strictest first. The first way that
 //! finds anything decides: one place is replaced, several are an error that lists them. It is never
@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use super::indent::{indentation, reindented};
+use super::merge::merged;
+use super::spelling::{Folded, LONGEST, Level, differences};
 use crate::text;
 
 /// A replacement made.
@@ -17,8 +18,23 @@ pub struct Replaced {
     pub text: String,
     /// The first line of each place that was replaced, from 1.
     pub lines: Vec<usize>,
+    /// The first and last line of each place as it is now, from 1.
+    pub now: Vec<(usize, usize)>,
     /// How the place was found, where it was not by the exact text.
-    pub fuzzy: Option<&'static str>,
+    pub fuzzy: Option<Fuzzy>,
+    /// The line numbers of a listing were taken off the old and the new text.
+    pub numbers: bool,
+}
+
+/// How a place was found that is not the text that was looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fuzzy {
+    /// The way, for the model.
+    pub way: &'static str,
+    /// What differs.
+    pub differences: Vec<String>,
+    /// What was there, place by place, each with the line it began in.
+    pub was: Vec<(usize, String)>,
 }
 
 /// Why nothing was replaced. The words are for the model.
@@ -31,21 +47,25 @@ pub enum Error {
     #[error("oldString is empty. Name the text to replace, or use the write tool to replace the whole file.")]
     Empty,
     /// No way of looking found it.
-    #[error(
-        "Could not find oldString in the file. It must match exactly, including whitespace, indentation, and line endings. Read the file again and copy the text from there, without the line numbers."
-    )]
+    #[error("Could not find oldString in the file.")]
     Missing,
     /// Several places fit.
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
     /// Only a much larger piece of text was found.
     #[error(
-        "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Read that part of the file and write oldString in full."
+        "The only match for oldString is much larger than oldString itself (lines {0}-{1}). Write oldString in full."
     )]
     TooLarge(usize, usize),
+    /// The old text came with line numbers, and the new one with some.
+    #[error(
+        "oldString has the line numbers of a listing, and newString has them on some lines only. Send both without."
+    )]
+    Numbers,
 }
 
-fn list(lines: &[usize]) -> String {
+/// Line numbers, the first twenty.
+pub fn list(lines: &[usize]) -> String {
     let shown: Vec<String> = lines.iter().take(20).map(usize::to_string).collect();
     let more = if lines.len() > 20 { format!(" and {} more", lines.len() - 20) } else { String::new() };
     shown.join(", ") + &more
@@ -64,13 +84,31 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
     if old.is_empty() {
         return Err(Error::Empty);
     }
+    if !file.text.contains(&old)
+        && let Some(bare) = without_numbers(&old)
+        && is_lines(&file.text, &bare)
+    {
+        let bare_new = match without_numbers(&new) {
+            Some(bare) => bare,
+            None if new.lines().any(|line| number(line).is_some()) => return Err(Error::Numbers),
+            None => new.clone(),
+        };
+        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replaced { numbers: true, ..replaced });
+    }
+    search(content, &file, &old, &new, all)
+}
+
+fn search(content: &str, file: &Normal, old: &str, new: &str, all: bool) -> Result<Replaced, Error> {
+    if old.is_empty() {
+        return Err(Error::Missing);
+    }
     let line_of = |at: usize| memchr::memchr_iter(b'\n', &file.text.as_bytes()[..at]).count() + 1;
     for (name, way) in WAYS {
         // Blanks alone would match anywhere once blanks are ignored.
         if name.is_some() && old.trim().is_empty() {
             break;
         }
-        let mut found = way(&file.text, &old, &new);
+        let mut found = way(&file.text, old, new);
         found.sort_by_key(|found| found.span.start);
         found.dedup_by_key(|found| found.span.clone());
         if found.is_empty() {
@@ -89,7 +127,7 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
             }
             apart
         });
-        let large = found.iter().find(|found| name.is_some() && too_large(&file.text[found.span.clone()], &old));
+        let large = found.iter().find(|found| name.is_some() && too_large(&file.text[found.span.clone()], old));
         if let Some(large) = large {
             return Err(Error::TooLarge(line_of(large.span.start), line_of(large.span.end.saturating_sub(1))));
         }
@@ -98,9 +136,59 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
         if text == content {
             return Err(Error::Same);
         }
-        return Ok(Replaced { text, lines, fuzzy: *name });
+        let mut moved = 0_isize;
+        let breaks = |text: &str| isize::try_from(memchr::memchr_iter(b'\n', text.as_bytes()).count()).unwrap_or(0);
+        let mut now = Vec::with_capacity(found.len());
+        for (Found { span, new }, line) in found.iter().zip(&lines) {
+            let first = line.saturating_add_signed(moved);
+            now.push((first, first.saturating_add_signed(breaks(new.strip_suffix('\n').unwrap_or(new)))));
+            moved += breaks(new) - breaks(&file.text[span.clone()]);
+        }
+        let fuzzy = name.map(|way| {
+            let texts = found.iter().map(|found| file.text[found.span.clone()].to_owned());
+            let was: Vec<(usize, String)> = lines.iter().copied().zip(texts).collect();
+            let differences = was.first().map(|(_, was)| differences(old, was)).unwrap_or_default();
+            Fuzzy { way, differences, was }
+        });
+        return Ok(Replaced { text, lines, now, fuzzy, numbers: false });
     }
     Err(Error::Missing)
+}
+
+/// What a line of a listing is without its number: `12: text` as read shows it, `12\ttext` as `cat -n`.
+fn number(line: &str) -> Option<(usize, &str)> {
+    let line = line.trim_start_matches(' ');
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, rest) = line.split_at(digits);
+    let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix(['\t', '\u{2192}', '|']));
+    Some((number.parse().ok()?, bare.or_else(|| (rest == ":").then_some(""))?))
+}
+
+/// Whether a text is in a file, and only as whole lines.
+fn is_lines(file: &str, text: &str) -> bool {
+    let whole = |at: usize| {
+        let rest = &file[at + text.len()..];
+        (at == 0 || file[..at].ends_with('\n')) && (rest.is_empty() || text.ends_with('\n') || rest.starts_with('\n'))
+    };
+    let mut places = starts(file, text).peekable();
+    !text.is_empty() && places.peek().is_some() && places.all(whole)
+}
+
+/// A text without the numbers before its lines; none where they are not those of a listing, one after
+/// the other.
+fn without_numbers(text: &str) -> Option<String> {
+    let mut bare = Vec::new();
+    let mut next = None;
+    for line in lines(text) {
+        let (number, rest) = number(line)?;
+        if next.is_some_and(|next| next != number) {
+            return None;
+        }
+        next = Some(number + 1);
+        bare.push(rest);
+    }
+    let end = if text.ends_with('\n') { "\n" } else { "" };
+    Some(bare.join("\n") + end)
 }
 
 /// The line each place begins in, counted from one; the places are in order, so the text is gone through once.
@@ -127,36 +215,70 @@ type Way = fn(&str, &str, &str) -> Vec<Found>;
 const WAYS: &[(Option<&str>, Way)] = &[
     (None, exact),
     (Some("ignoring blanks around lines"), trimmed_lines),
+    (Some("in other characters"), |file, old, new| respelled(file, old, new, Level::Characters)),
+    (Some("ignoring how blanks are spaced"), |file, old, new| respelled(file, old, new, Level::Blanks)),
     (Some("by its first and last line"), anchored),
-    (Some("ignoring how blanks are spaced"), spaced),
-    (Some("ignoring indentation"), indented),
     (Some("after undoing escapes"), unescaped),
     (Some("ignoring blanks around it"), trimmed),
     (Some("by its context"), context),
 ];
 
 fn exact(file: &str, old: &str, new: &str) -> Vec<Found> {
-    // Overlapping places count: "aa" in "aaa" is not one place.
-    let mut found = Vec::new();
+    starts(file, old).map(|start| Found { span: start..start + old.len(), new: new.to_owned() }).collect()
+}
+
+/// Where a text begins in another. Overlapping places count: "aa" in "aaa" is not one place.
+fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
     let mut from = 0;
-    while let Some(at) = file[from..].find(old) {
-        let start = from + at;
-        found.push(Found { span: start..start + old.len(), new: new.to_owned() });
-        from = start + file[start..].chars().next().map_or(1, char::len_utf8);
+    std::iter::from_fn(move || {
+        let start = from + text.get(from..)?.find(wanted)?;
+        from = start + text[start..].chars().next().map_or(1, char::len_utf8);
+        Some(start)
+    })
+}
+
+fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Found> {
+    let (all, wanted) = (Lines::of(file), lines(old));
+    all.windows(wanted.len())
+        .filter(|window| window.texts().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim()))
+        .filter_map(|window| window.found(file, old, new))
+        .collect()
+}
+
+/// The same in another spelling: whole lines, or a piece of some.
+fn respelled(file: &str, old: &str, new: &str, level: Level) -> Vec<Found> {
+    if file.len().max(old.len()) > LONGEST {
+        return Vec::new();
+    }
+    let (folded, wanted) = (Folded::of(file, level), Folded::of(old, level).text);
+    if wanted.trim().is_empty() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for start in starts(&folded.text, &wanted) {
+        let Some(span) = folded.original(&(start..start + wanted.len())) else { continue };
+        let end = span.end - usize::from(file[span.clone()].ends_with('\n'));
+        let (before, after) = (&file[..span.start], &file[end..]);
+        let (lead, trail) = (before.rfind('\n').map_or(0, |at| at + 1), after.find('\n').unwrap_or(after.len()));
+        if before[lead..].trim().is_empty() && after[..trail].trim().is_empty() && !old.starts_with('\n') {
+            // Whole lines, which may have to be indented otherwise.
+            let first = memchr::memchr_iter(b'\n', before.as_bytes()).count();
+            let all = Lines::of(file);
+            let window = all.windows(lines(old).len()).nth(first);
+            found.extend(window.and_then(|window| window.found(file, old, new)));
+        } else {
+            let there: Vec<&str> = file[span.clone()].split('\n').collect();
+            let old: Vec<&str> = old.split('\n').collect();
+            if let Some(new) = merged(&old, &new.split('\n').collect::<Vec<_>>(), &there) {
+                found.push(Found { span, new: new.join("\n") });
+            }
+        }
     }
     found
 }
 
-fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let wanted = lines(old);
-    windows(file, wanted.len())
-        .filter(|window| window.texts().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim()))
-        .map(|window| window.found(file, old, new))
-        .collect()
-}
-
 fn anchored(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let wanted = lines(old);
+    let (all, wanted) = (Lines::of(file), lines(old));
     let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
         return Vec::new();
     };
@@ -167,10 +289,10 @@ fn anchored(file: &str, old: &str, new: &str) -> Vec<Found> {
     let sizes = wanted.len().saturating_sub(slack).max(2)..=wanted.len() + slack;
     let mut found: Vec<Found> = Vec::new();
     for size in sizes {
-        for window in windows(file, size) {
+        for window in all.windows(size) {
             let ends = window.line(0).trim() == first.trim() && window.line(size - 1).trim() == last.trim();
             if ends && alike(&window, &wanted) >= 0.65 {
-                found.push(window.found(file, old, new));
+                found.extend(window.found(file, old, new));
             }
         }
     }
@@ -178,7 +300,7 @@ fn anchored(file: &str, old: &str, new: &str) -> Vec<Found> {
 }
 
 /// How alike the lines between the first and the last are, 0 to 1.
-fn alike(window: &Window<'_>, wanted: &[&str]) -> f64 {
+fn alike(window: &Window<'_, '_>, wanted: &[&str]) -> f64 {
     let middle = window.lines.len().min(wanted.len()).saturating_sub(2);
     if middle == 0 {
         return 1.0;
@@ -209,66 +331,6 @@ fn similarity(one: &str, other: &str) -> f64 {
     }
     let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     1.0 - float(row[other.len()]) / float(longer)
-}
-
-fn spaced(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let wanted = lines(old);
-    let words: Vec<&str> = old.split_whitespace().collect();
-    let whole: Vec<Found> = windows(file, wanted.len())
-        .filter(|window| {
-            window.texts().zip(&wanted).all(|(line, wanted)| line.split_whitespace().eq(wanted.split_whitespace()))
-        })
-        .map(|window| window.found(file, old, new))
-        .collect();
-    if !whole.is_empty() || wanted.len() > 1 {
-        return whole;
-    }
-    // The words in a row within one line, any blanks between them.
-    let mut found = Vec::new();
-    for line in windows(file, 1) {
-        let text = line.line(0);
-        let mut from = 0;
-        while let Some(at) = text[from..].find(words[0]) {
-            let start = from + at;
-            if let Some(end) = in_a_row(text, start, &words) {
-                let at = line.start();
-                found.push(Found { span: at + start..at + end, new: new.trim().to_owned() });
-            }
-            from = start + text[start..].chars().next().map_or(1, char::len_utf8);
-        }
-    }
-    found
-}
-
-/// Where the words end that begin at `start`, one after the other with blanks between.
-fn in_a_row(text: &str, start: usize, words: &[&str]) -> Option<usize> {
-    let mut at = start;
-    for (n, word) in words.iter().enumerate() {
-        let rest = &text[at..];
-        let next = rest.trim_start();
-        let blanks = rest.len() - next.len();
-        if n > 0 && blanks == 0 || !next.starts_with(word) {
-            return None;
-        }
-        at += blanks + word.len();
-    }
-    Some(at)
-}
-
-fn indented(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let wanted = lines(old);
-    let bare = outdented(&wanted);
-    windows(file, wanted.len())
-        .filter(|window| outdented(&window.texts().collect::<Vec<_>>()) == bare)
-        .map(|window| window.found(file, old, new))
-        .collect()
-}
-
-/// Lines without the indentation they all have.
-fn outdented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
-    let filled = lines.iter().filter(|line| !line.trim().is_empty());
-    let least = filled.map(|line| indentation(line).len()).min().unwrap_or(0);
-    lines.iter().map(|line| if line.trim().is_empty() { "" } else { &line[least..] }).collect()
 }
 
 fn unescaped(file: &str, old: &str, new: &str) -> Vec<Found> {
@@ -311,19 +373,19 @@ fn trimmed(file: &str, old: &str, new: &str) -> Vec<Found> {
 }
 
 fn context(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let wanted = lines(old);
+    let (all, wanted) = (Lines::of(file), lines(old));
     if wanted.len() < 3 {
         return Vec::new();
     }
     let last = wanted.len() - 1;
-    let fits = |window: &Window<'_>| {
+    let fits = |window: &Window<'_, '_>| {
         let ends = window.line(0).trim() == wanted[0].trim() && window.line(last).trim() == wanted[last].trim();
         let middle = (1..last).filter(|n| !wanted[*n].trim().is_empty() || !window.line(*n).trim().is_empty());
         let (all, same) = middle
             .fold((0, 0), |(all, same), n| (all + 1, same + usize::from(window.line(n).trim() == wanted[n].trim())));
         ends && same * 2 >= all
     };
-    windows(file, wanted.len()).filter(fits).map(|window| window.found(file, old, new)).collect()
+    all.windows(wanted.len()).filter(fits).filter_map(|window| window.found(file, old, new)).collect()
 }
 
 fn too_large(found: &str, old: &str) -> bool {
@@ -337,47 +399,57 @@ fn lines(text: &str) -> Vec<&str> {
     text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
 }
 
-/// Some lines in a row.
-struct Window<'a> {
-    /// Start and text of each line, without its line break.
-    lines: Vec<(usize, &'a str)>,
+/// All between line breaks; without the last one where the text is not to end in one.
+fn split(text: &str, unended: bool) -> Vec<&str> {
+    text.strip_suffix('\n').filter(|_| unended).unwrap_or(text).split('\n').collect()
 }
 
-fn windows(file: &str, size: usize) -> impl Iterator<Item = Window<'_>> {
-    let mut at = 0;
-    let mut all = Vec::new();
-    for line in file.split_inclusive('\n') {
-        all.push((at, line.strip_suffix('\n').unwrap_or(line)));
-        at += line.len();
+/// All lines of a text: start and text of each, without its line break.
+struct Lines<'a>(Vec<(usize, &'a str)>);
+
+impl<'a> Lines<'a> {
+    fn of(file: &'a str) -> Self {
+        let mut at = 0;
+        let mut all = Vec::new();
+        for line in file.split_inclusive('\n') {
+            all.push((at, line.strip_suffix('\n').unwrap_or(line)));
+            at += line.len();
+        }
+        Self(all)
     }
-    let last = (all.len() + 1).saturating_sub(size.max(1));
-    (0..last).map(move |first| Window { lines: all[first..first + size.max(1)].to_vec() })
+
+    fn windows(&self, size: usize) -> impl Iterator<Item = Window<'a, '_>> {
+        self.0.windows(size.max(1)).map(|lines| Window { lines })
+    }
 }
 
-impl Window<'_> {
-    fn line(&self, n: usize) -> &str {
+/// Some lines in a row.
+struct Window<'a, 'l> {
+    lines: &'l [(usize, &'a str)],
+}
+
+impl<'a> Window<'a, '_> {
+    fn line(&self, n: usize) -> &'a str {
         self.lines.get(n).map_or("", |(_, text)| text)
     }
 
-    fn texts(&self) -> impl Iterator<Item = &str> {
+    fn texts(&self) -> impl Iterator<Item = &'a str> {
         self.lines.iter().map(|(_, text)| *text)
     }
 
-    fn start(&self) -> usize {
-        self.lines.first().map_or(0, |(start, _)| *start)
-    }
-
-    /// These lines are to be replaced: with the last line break where `old` has one, and with the
-    /// new text in their indentation.
-    fn found(&self, file: &str, old: &str, new: &str) -> Found {
+    /// The change of `old` into `new`, made to these lines: with the last line break where `old` has one.
+    /// None where the change replaces what these lines do not have.
+    fn found(&self, file: &str, old: &str, new: &str) -> Option<Found> {
+        let start = self.lines.first().map_or(0, |(start, _)| *start);
         let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
         let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
-        let mut new = reindented(new, &lines(old), &self.texts().collect::<Vec<_>>());
-        if old.ends_with('\n') && !breaks {
-            // The file ends here without a line break, and goes on doing so.
-            new.truncate(new.strip_suffix('\n').unwrap_or(&new).len());
-        }
-        Found { span: self.start()..end + usize::from(breaks), new }
+        // Where the file ends without a line break, it goes on doing so.
+        let unended = old.ends_with('\n') && !breaks;
+        let split = |text| split(text, unended);
+        let (old, new) = (split(old), split(new));
+        let there: Vec<&str> = self.texts().chain(breaks.then_some("")).collect();
+        let new = merged(&old, &new, &there)?.join("\n");
+        Some(Found { span: start..end + usize::from(breaks), new })
     }
 }
 
@@ -446,14 +518,21 @@ fn shared(old: &str, new: &str) -> (usize, usize) {
     (start, end)
 }
 
-/// What the model is told about a fuzzy match, in one sentence.
+/// What the model is told about a match that was not exact, in a sentence or two.
 pub fn remark(replaced: &Replaced) -> Option<String> {
-    let how = replaced.fuzzy?;
-    let places = text::count(replaced.lines.len(), "place");
-    Some(format!(
-        "oldString was not in the file exactly; it was found {how}, in {places}, at line {}. The file's own indentation was kept.",
-        list(&replaced.lines)
-    ))
+    let numbers = replaced.numbers.then(|| "The line numbers in oldString were left out.".to_owned());
+    let fuzzy = replaced.fuzzy.as_ref().map(|fuzzy| {
+        let places = text::count(replaced.lines.len(), "place");
+        let differs =
+            if fuzzy.differences.is_empty() { String::new() } else { format!(" It has {}.", fuzzy.differences.join("; ")) };
+        format!(
+            "oldString was not in the file exactly; it was found {}, in {places}, at line {}.{differs} What the edit does not change stays as the file has it.",
+            fuzzy.way,
+            list(&replaced.lines)
+        )
+    });
+    let told: Vec<String> = numbers.into_iter().chain(fuzzy).collect();
+    (!told.is_empty()).then(|| told.join(" "))
 }
 
 #[cfg(test)]
@@ -484,18 +563,47 @@ mod tests {
             ),
             ("    a\n    b\n", "  a\n  b\n", "  a\n    c\n  b\n", false, "    a\n      c\n    b\n"),
             ("a  \nb\n", "a\nb\n", "c\n", false, "c\n"),
+            ("a  \nb\n", "a\nb\n", "a\nc\n", false, "a  \nc\n"),
             ("  one\n  two", "one\ntwo\n", "one\n2\n", false, "  one\n  2"),
-            // First and last line.
+            // First and last line. What differs in between stays.
             (
                 "fn a() {\n  let x = 11;\n  done()\n}\n",
                 "fn a() {\n  let x = 12;\n  done()\n}",
-                "fn a() {}",
+                "fn a() {\n  let x = 12;\n  finished()\n}",
                 false,
-                "fn a() {}\n",
+                "fn a() {\n  let x = 11;\n  finished()\n}\n",
             ),
+            // Other characters.
+            (
+                "say \u{201c}hi\u{201d} \u{2013} x\n",
+                "say \"hi\" - x",
+                "say \"hello\" - x",
+                false,
+                "say \u{201c}hello\u{201d} \u{2013} x\n",
+            ),
+            ("a non\u{2011}breaking word\n", "non-breaking", "non-broken", false, "a non\u{2011}broken word\n"),
+            ("cafe\u{301} = 1\n", "caf\u{e9} = 1", "caf\u{e9} = 2", false, "cafe\u{301} = 2\n"),
+            (
+                "\tf(\u{2018}x\u{2019});\n",
+                "    f('x');\n",
+                "    f('x');\n    g();\n",
+                false,
+                "\tf(\u{2018}x\u{2019});\n\tg();\n",
+            ),
+            // Line numbers.
+            (
+                "x\nfoo(1);\nbar(2);\n",
+                "2: foo(1);\n3: bar(2);",
+                "2: foo(2);\n3: bar(2);",
+                false,
+                "x\nfoo(2);\nbar(2);\n",
+            ),
+            ("x\n  foo(1);\n", "    2\t  foo(1);\n", "  foo(2);\n", false, "x\n  foo(2);\n"),
+            ("x\n\ny\n", "1: x\n2:\n3: y", "x\ny", false, "x\ny\n"),
+            ("1: one\n2: two\n", "1: one\n2: two", "1: eins\n2: zwei", false, "1: eins\n2: zwei\n"),
             // Blanks within lines.
-            ("let  x   = 1;\n", "let x = 1;", "let x = 2;", false, "let x = 2;\n"),
-            ("if (a  &&   b) {\n", "a && b", "a || b", false, "if (a || b) {\n"),
+            ("let  x   = 1;\n", "let x = 1;", "let x = 2;", false, "let  x   = 2;\n"),
+            ("if (a  &&   b) {\n", "a && b", "a || b", false, "if (a  ||   b) {\n"),
             // Escapes.
             ("print(\"a\\n\")\nx\ty\n", "x\\ty", "x\\tz", false, "print(\"a\\n\")\nx\tz\n"),
             // Blanks around.
@@ -504,7 +612,7 @@ mod tests {
         for (file, old, new, all, expected) in table {
             let replaced = replace(file, old, new, all).unwrap_or_else(|e| panic!("{file:?} {old:?}: {e}"));
             assert_eq!(replaced.text, expected, "{file:?} {old:?} {:?}", replaced.fuzzy);
-            assert_eq!(replaced.fuzzy.is_some(), !file.contains(old), "{old:?}");
+            assert_eq!(replaced.fuzzy.is_some() || replaced.numbers, !file.contains(old), "{old:?}");
         }
     }
 
@@ -520,6 +628,12 @@ mod tests {
             ("x\ny\nx\n", "x", "z", Error::Ambiguous(vec![1, 3])),
             (" a\nb\n  a\n", "a \n", "c\n", Error::Ambiguous(vec![1, 3])),
             (&far, "start\nsomething else\nend", "x", Error::Missing),
+            // What would be lost was not named.
+            ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {}", Error::Missing),
+            ("f {\n  x = 11;\n  y();\n}\n", "f {\n  x = 12;\n  y();\n}", "f {\n  x = 13;\n  y();\n}", Error::Missing),
+            ("foo\nbar\n", "1: foo\n2: bar", "1: x\nbar", Error::Numbers),
+            ("abc\n", "1: b", "1: x", Error::Missing),
+            ("\u{201c}a\u{201d}\n\u{201e}\u{201d}a\u{201c}\n", "\"a\"", "b", Error::Ambiguous(vec![1, 2])),
         ];
         for (file, old, new, expected) in table {
             assert_eq!(replace(file, old, new, false), Err(expected), "{file:?} {old:?}");
@@ -587,6 +701,45 @@ mod tests {
             }
         }
         assert!(compared > 100, "{compared}");
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 3_000, failure_persistence: None, ..Default::default() })]
+
+        /// Against a naive reference: what an exact replacement makes of the plain file, in the words of it, the
+        /// fuzzy one makes of the file in another spelling, or it refuses.
+        #[test]
+        fn a_file_in_another_spelling_gets_the_same_change(
+            lines in proptest::collection::vec("[a-d]{1,2}[ \"-]?[a-d]", 1..8),
+            spelling in proptest::collection::vec(0_usize..4, 64),
+            (from, size) in (0_usize..8, 1_usize..4),
+            new in proptest::collection::vec("[a-e]{1,2}[ \"-]?[a-e]", 0..4),
+        ) {
+            let from = from.min(lines.len() - 1);
+            let old = lines[from..(from + size).min(lines.len())].join("\n");
+            let new = new.join("\n");
+            let file = lines.join("\n");
+            let mut spelling = spelling.iter();
+            let mut spell = |c: char| match (c, spelling.next().unwrap_or(&0)) {
+                (' ', 1) => "  ".to_owned(),
+                (' ', 2) => "\t".to_owned(),
+                ('"', 1) => "\u{201c}".to_owned(),
+                ('"', 2) => "\u{201d}".to_owned(),
+                ('-', 1 | 2) => "\u{2011}".to_owned(),
+                ('\n', 1) => " \n".to_owned(),
+                ('\n', 2) => "\r\n".to_owned(),
+                (c, _) => c.to_string(),
+            };
+            let spelled: String = file.chars().map(&mut spell).collect();
+            let plain = |text: &str| Folded::of(&text.replace("\r\n", "\n"), Level::Blanks).text;
+            proptest::prop_assert_eq!(plain(&spelled), &file[..]);
+            if let Ok(replaced) = replace(&spelled, &old, &new, false) {
+                let places: Vec<usize> = starts(&file, &old).collect();
+                let naive: Vec<String> =
+                    places.iter().map(|at| format!("{}{new}{}", &file[..*at], &file[at + old.len()..])).collect();
+                proptest::prop_assert!(naive.contains(&plain(&replaced.text)), "{:?} {:?} {:?}: {:?}", spelled, old, new, replaced);
+            }
+        }
     }
 
     proptest::proptest! {

@@ -1,12 +1,17 @@
-//! Which files the model has read in this session, and in what state.
+//! What the model has seen in this session: files it has read, and in what state; and every line that
+//! a result has shown it, whichever tool that was.
 //!
-//! A file may be changed only in the state the model knows. What counts is the content, not the
-//! modification time, and not how lines end: an editor shows the same text with other line ends.
+//! What counts is the content, not the modification time, and not how lines end: an editor shows
+//! the same text with other line ends. What a command of the agent's changes in a file that was as the
+//! model knew it is the agent's own change.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::disk;
 
 /// The state of a text: equal for equal content, whatever its line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,36 +33,185 @@ impl Print {
 }
 
 /// What is known of one file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// What the model has seen.
     pub text: Print,
     /// What lay on disk at that time; differs when the editor held unsaved changes.
     pub disk: Option<Print>,
+    /// The text itself, where it is kept: to say what has changed since.
+    pub was: Option<Arc<str>>,
+    /// The file on disk at that time.
+    stamp: Option<Stamp>,
 }
 
-/// The memory of one session. A leaf lock, held only for a look-up.
+/// Tells two states of a file on disk apart without reading it: its length and when it was written.
+type Stamp = (u64, SystemTime);
+
+fn stamp(real: &Path) -> Option<Stamp> {
+    let data = std::fs::metadata(real).ok()?;
+    Some((data.len(), data.modified().ok()?))
+}
+
+/// The longest text that is kept to say what has changed in it, in bytes, and how much all may have.
+const KEPT: usize = 128 << 10;
+const ALL_KEPT: usize = 8 << 20;
+
+/// How many lines are remembered. Beyond that all are forgotten, and some may have to be read again.
+const LINES: usize = 400_000;
+
+impl Known {
+    /// The model has seen this text, while this lay on disk.
+    pub fn of(text: &str, disk: Option<Print>) -> Self {
+        let was = (text.len() <= KEPT).then(|| text.into());
+        Self { text: Print::of(text), disk, was, stamp: None }
+    }
+}
+
+/// The memory of one session. Leaf locks, held only for a look-up.
 #[derive(Debug, Default)]
 pub struct Seen {
-    files: Mutex<HashMap<PathBuf, Known>>,
+    files: Mutex<Files>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    known: HashMap<PathBuf, Known>,
+    /// Bytes of the texts that are kept.
+    kept: usize,
+}
+
+/// Lines, and which two followed each other; lines without words do not count.
+#[derive(Debug, Default)]
+struct Shown {
+    lines: HashSet<u64>,
+    pairs: HashSet<(u64, u64)>,
 }
 
 impl Seen {
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The model has seen this file, or has written it. `real` has its symlinks resolved.
-    pub fn note(&self, real: &Path, known: Known) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).insert(real.into(), known);
+    pub fn note(&self, real: &Path, mut known: Known) {
+        known.stamp = stamp(real);
+        let mut files = self.files();
+        files.kept += known.was.as_ref().map_or(0, |was| was.len());
+        if let Some(before) = files.known.insert(real.into(), known) {
+            files.kept -= before.was.map_or(0, |was| was.len());
+        }
+        if files.kept > ALL_KEPT {
+            files.known.values_mut().for_each(|known| known.was = None);
+            files.kept = 0;
+        }
     }
 
     /// What the model knows of a file.
     pub fn known(&self, real: &Path) -> Option<Known> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).get(real).copied()
+        self.files().known.get(real).cloned()
     }
 
     /// The file is gone.
     pub fn forget(&self, real: &Path) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(real);
+        let mut files = self.files();
+        if let Some(before) = files.known.remove(real) {
+            files.kept -= before.was.map_or(0, |was| was.len());
+        }
+    }
+
+    /// The files that lie on disk as the model knows them. Looks at the disk.
+    pub fn as_known(&self) -> Vec<PathBuf> {
+        let known: Vec<(PathBuf, Option<Stamp>)> = {
+            let files = self.files();
+            let saved = files.known.iter().filter(|(_, known)| known.disk == Some(known.text));
+            saved.map(|(path, known)| (path.clone(), known.stamp)).collect()
+        };
+        known.into_iter().filter(|(path, was)| was.is_some() && stamp(path) == *was).map(|(path, _)| path).collect()
+    }
+
+    /// What has changed in these files since [`Seen::as_known`], the agent has changed: they are known as
+    /// they are now. Reads those that have.
+    pub fn adopt(&self, paths: Vec<PathBuf>) {
+        for path in paths {
+            let now = stamp(&path);
+            if self.known(&path).is_none_or(|known| known.stamp == now) {
+                continue;
+            }
+            match disk::read(&path).map(String::from_utf8) {
+                Ok(Ok(text)) => {
+                    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+                    self.note(&path, Known::of(text, Some(Print::of(text))));
+                }
+                // The next look says what is wrong with it.
+                Ok(Err(_)) | Err(_) => self.forget(&path),
+            }
+        }
+    }
+
+    /// The model has been shown this, by whatever tool.
+    pub fn show(&self, result: &str) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.lines.len() > LINES {
+            *shown = Shown::default();
+        }
+        for undressed in DRESS {
+            let mut before = None;
+            for line in result.lines() {
+                let Some(line) = undressed(line) else {
+                    before = None;
+                    continue;
+                };
+                let Some(line) = mark(line) else { continue };
+                shown.lines.insert(line);
+                if let Some(before) = before {
+                    shown.pairs.insert((before, line));
+                }
+                before = Some(line);
+            }
+        }
+    }
+
+    /// Whether all lines of a text have been shown, and those that follow each other together.
+    pub fn shows(&self, text: &str) -> bool {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<u64> = text.lines().filter_map(mark).collect();
+        lines.iter().all(|line| shown.lines.contains(line))
+            && lines.windows(2).all(|pair| shown.pairs.contains(&(pair[0], pair[1])))
     }
 }
+
+/// What a line is remembered by, if it has words.
+fn mark(line: &str) -> Option<u64> {
+    let line = line.trim_end();
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    (!line.is_empty()).then(|| hasher.finish())
+}
+
+/// How results write the lines of a file, and what is left of a line without that: as they are; after a
+/// number; after a path and a number; as in a diff.
+const DRESS: [fn(&str) -> Option<&str>; 4] = [
+    |line| Some(line),
+    |line| {
+        let line = line.trim_start();
+        let rest = line.strip_prefix("Line ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
+        let bare = rest.strip_prefix(": ").or_else(|| rest.strip_prefix("- "));
+        bare.or_else(|| rest.strip_prefix([':', '-', '\t', '|', '\u{2192}'])).filter(|_| rest.len() < line.len())
+    },
+    |line| {
+        let ends = |separator: char| {
+            line.match_indices(separator).find_map(|(at, _)| {
+                let rest = &line[at + 1..];
+                let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+                rest[digits..].strip_prefix(separator).filter(|_| digits > 0)
+            })
+        };
+        ends(':').or_else(|| ends('-'))
+    },
+    |line| line.strip_prefix(['+', '-', ' ']),
+];
 
 #[cfg(test)]
 mod tests {
@@ -71,5 +225,55 @@ mod tests {
         for (one, other) in [("a\nb", "ab"), ("a\n", "a"), ("a\r", "a"), ("a\rb", "a\nb"), ("", "\n")] {
             assert_ne!(Print::of(one), Print::of(other), "{one:?} {other:?}");
         }
+    }
+
+    #[test]
+    fn what_results_show_counts_whoever_shows_it() {
+        let file = "fn a() {\n\n    b();\n}\n";
+        // A result, and whether it shows the file.
+        let table = [
+            (file.to_owned(), true),
+            ("$ cat f\nfn a() {\n\n    b();\n}  \n[exit code 0]".into(), true),
+            ("1: fn a() {\n2: \n3:     b();\n4: }\n".into(), true),
+            ("     1\tfn a() {\n     2\t\n     3\t    b();\n     4\t}".into(), true),
+            ("f:1:fn a() {\nf:2:\nf:3:    b();\nf:4:}".into(), true),
+            ("f:1:fn a() {\nf-2-\nf-3-    b();\nf-4-}".into(), true),
+            ("f:\n  Line 1: fn a() {\n  Line 2: \n  Line 3:     b();\n  Line 4: }".into(), true),
+            ("@@ -1,2 +1,4 @@\n fn a() {\n+\n+    b();\n }".into(), true),
+            ("1: fn a() {\n4: }\n".into(), false),
+            ("fn a() {\n    c();\n}\n    b();\n".into(), false),
+            ("fn a() {\n    b(); // more\n}\n".into(), false),
+            (String::new(), false),
+        ];
+        for (result, expected) in table {
+            let seen = Seen::default();
+            seen.show(&result);
+            assert_eq!(seen.shows(file), expected, "{result:?}");
+        }
+        assert!(Seen::default().shows("\n"));
+    }
+
+    #[test]
+    fn what_a_command_changes_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let seen = Seen::default();
+        let known = |text: &str| Known::of(text, Some(Print::of(text)));
+        for name in ["formatted", "changed before", "left", "removed"] {
+            std::fs::write(path(name), "a\n").unwrap();
+            seen.note(&path(name), known("a\n"));
+        }
+        std::fs::write(path("changed before"), "by the user\n").unwrap();
+        let before = seen.as_known();
+        assert_eq!(before.len(), 3, "{before:?}");
+        std::fs::write(path("formatted"), "\u{feff}a;\n").unwrap();
+        std::fs::write(path("changed before"), "by the user, by the command\n").unwrap();
+        std::fs::remove_file(path("removed")).unwrap();
+        seen.adopt(before);
+        let text = |name: &str| seen.known(&path(name)).map(|known| known.text);
+        assert_eq!(text("formatted"), Some(Print::of("a;\n")));
+        assert_eq!(text("changed before"), Some(Print::of("a\n")));
+        assert_eq!(text("left"), Some(Print::of("a\n")));
+        assert_eq!(text("removed"), None);
     }
 }

@@ -178,7 +178,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
     (context, up)
 }
 
-/// Prepares and runs, as if everything were allowed.
+/// Prepares and runs, as if everything were allowed; the model sees what comes of it.
 pub(super) async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
@@ -186,5 +186,6 @@ pub(super) async fn call(
 ) -> Result<(Vec<Need>, Output), Failure> {
     let prepared = tool.prepare(input, context).await?;
     let output = (prepared.run)(context.clone()).await?;
+    context.seen.show(&output.text);
     Ok((prepared.needs, output))
 }

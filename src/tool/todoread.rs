@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::Kind;
+use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 
 /// See the module.
@@ -30,6 +31,18 @@ impl Tool for Todoread {
     }
 
     async fn run(&self, (): (), context: Context) -> Result<Output, Failure> {
-        super::todowrite::output(&context.todos.get())
+        let todos = context.todos.get();
+        let line = |todo: &Todo| {
+            let status = match todo.status {
+                TodoStatus::Pending => "pending",
+                TodoStatus::InProgress => "in_progress",
+                TodoStatus::Completed => "completed",
+                TodoStatus::Cancelled => "cancelled",
+            };
+            format!("- [{status}] {}", todo.content)
+        };
+        let lines: Vec<String> = todos.iter().map(line).collect();
+        let text = if lines.is_empty() { "There is no plan.".to_owned() } else { lines.join("\n") };
+        Ok(super::todowrite::output(&todos, text))
     }
 }

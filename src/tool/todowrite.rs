@@ -41,7 +41,7 @@ impl Tool for Todowrite {
     async fn run(&self, todos: Vec<Todo>, context: Context) -> Result<Output, Failure> {
         context.todos.set(todos.clone());
         context.outlet.event(Event::Plan(todos.clone())).await;
-        output(&todos)
+        Ok(output(&todos, standing(&todos)))
     }
 }
 
@@ -51,12 +51,30 @@ fn title(todos: &[Todo]) -> String {
     text::count(open, "todo")
 }
 
-/// A plan as the model gets it back.
-pub(super) fn output(todos: &[Todo]) -> Result<Output, Failure> {
-    let broken = |e: serde_json::Error| Failure::Broken(e.to_string());
-    let text = serde_json::to_string_pretty(todos).map_err(broken)?;
+/// What is said about a plan: `text` to the model, all of it to the editor.
+pub(super) fn output(todos: &[Todo], text: String) -> Output {
     let metadata = Map::from_iter([("todos".to_owned(), serde_json::to_value(todos).unwrap_or(Value::Null))]);
-    Ok(Output { title: title(todos), metadata, ..Output::text(text) })
+    Output { title: title(todos), metadata, ..Output::text(text) }
+}
+
+/// How far a plan is, in a line: the model has written it and needs no more.
+fn standing(todos: &[Todo]) -> String {
+    let states = [
+        (TodoStatus::Completed, "completed"),
+        (TodoStatus::InProgress, "in progress"),
+        (TodoStatus::Pending, "pending"),
+        (TodoStatus::Cancelled, "cancelled"),
+    ];
+    let counted = states.into_iter().filter_map(|(status, words)| {
+        let n = todos.iter().filter(|todo| todo.status == status).count();
+        (n > 0).then(|| format!("{n} {words}"))
+    });
+    let counted: Vec<String> = counted.collect();
+    if counted.is_empty() {
+        "The plan is empty now.".into()
+    } else {
+        format!("The plan is kept: {}.", counted.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -78,10 +96,10 @@ mod tests {
         ]);
         let (_, output) = call(&erase(Todowrite), json!({"todos": todos}), &context).await.unwrap();
         assert_eq!(output.title, "1 todo");
-        assert!(output.text.contains("\"status\": \"in_progress\""));
+        assert_eq!(output.text, "The plan is kept: 1 completed, 1 in progress.");
         assert!(matches!(up.try_recv(), Ok(Up::Event(Event::Plan(plan))) if plan.len() == 2));
         let (_, again) = call(&erase(todoread::Todoread), json!({}), &context).await.unwrap();
-        assert_eq!((again.text, again.metadata), (output.text, output.metadata));
+        assert_eq!((again.text.as_str(), again.metadata), ("- [completed] one\n- [in_progress] two", output.metadata));
         let wrong = json!({"todos": [{"content": "x", "status": "done"}]});
         let failure = call(&erase(Todowrite), wrong, &context).await.unwrap_err().to_string();
         assert!(failure.contains("todos[0].status"), "{failure}");

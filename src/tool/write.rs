@@ -43,8 +43,8 @@ impl Tool for Write {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let document = target(context, &input.file_path).await?;
-        document.check_seen(context)?;
+        let mut document = target(context, &input.file_path).await?;
+        document.check_whole(context)?;
         // A mark at the beginning is kept, not doubled.
         let content = input.content.strip_prefix('\u{feff}').filter(|_| document.exists).unwrap_or(&input.content);
         // A file whose lines all end in \r\n stays one, also when the model wrote \n throughout.
@@ -75,8 +75,8 @@ impl Tool for Write {
 mod tests {
     use serde_json::json;
 
+    use super::super::erase;
     use super::super::test::{Stage, call};
-    use super::super::{erase, read};
     use super::*;
 
     #[tokio::test]
@@ -91,8 +91,10 @@ mod tests {
         stage.write("old", "\u{feff}1\r\n2\r\n");
         let input = json!({"filePath": "old", "content": "3\n4\n"});
         let failure = call(&tool, input.clone(), &context).await.unwrap_err().to_string();
-        assert!(failure.contains("has not been read"), "{failure}");
-        call(&erase(read::Read), json!({"filePath": "old"}), &context).await.unwrap();
+        assert!(
+            failure.contains("old exists, and was not read in this session") && failure.contains("\n1: 1\n2: 2\n"),
+            "{failure}"
+        );
         let (_, output) = call(&tool, input, &context).await.unwrap();
         assert_eq!(stage.read("old"), "\u{feff}3\r\n4\r\n".as_bytes());
         assert_eq!(output.changes[0].old.as_deref(), Some("1\r\n2\r\n"));

@@ -17,13 +17,13 @@ use super::frame::Frame;
 use super::witness::Witness;
 use super::{History, Scope, doom, next, remind, view};
 use crate::agent::Agent;
-use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Progress, Up};
+use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Kind, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Finish, Message, Part};
 use crate::permission::explain::{explain, forbidden, unit_line};
 use crate::permission::{Action, Denial, Need, Place, Policy, Verdict, evaluate, settles};
 use crate::tool::claims::Claims;
-use crate::tool::{AnyTool, Context, Failure, Output, Run, truncate};
+use crate::tool::{AnyTool, Context, Failure, Output, Run, accept, truncate};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -49,16 +49,15 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         if call.state != CallState::Pending {
             continue;
         }
+        let Meant { call, tool, notes, wrong, kind } = meant(frame, call.clone());
         let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
         let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
         let unbroken = here as usize == earlier.len();
         let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
         earlier.push((call.tool.clone(), call.input.clone()));
-        let tool = visible(frame, &call.tool);
         let repeats = Repeats { calls: here + before.calls, ..before };
-        let (part, call, claims) = (part.id.clone(), call.clone(), claims.clone());
-        let one =
-            One { scope, frame, witness, message: &id, part, call, tool, claims, facts: Facts::default(), repeats };
+        let (message, part, claims, facts) = (&id, part.id.clone(), claims.clone(), Facts::default());
+        let one = One { scope, frame, witness, message, part, call, tool, notes, wrong, kind, claims, facts, repeats };
         waiting.push_back((place, one));
     }
     let mut running = FuturesUnordered::new();
@@ -148,10 +147,49 @@ pub fn interrupted(call: &Call) -> Option<CallState> {
     Some(CallState::Failed { error: error.into(), metadata })
 }
 
-/// The tool of that name, if the model was offered it; `Read` finds `read`.
-fn visible(frame: &Frame, name: &str) -> Option<Arc<dyn AnyTool>> {
-    let find = |name: &str| frame.tools.iter().find(|tool| tool.name() == name).cloned();
-    find(name).or_else(|| find(&name.to_lowercase()))
+/// A call as it is meant.
+struct Meant {
+    call: Call,
+    /// None where the model was offered no such tool.
+    tool: Option<Arc<dyn AnyTool>>,
+    /// What the model should know about that.
+    notes: Vec<String>,
+    /// Why the arguments are none.
+    wrong: Option<String>,
+    /// Its kind of work, where another one was announced.
+    kind: Option<Kind>,
+}
+
+/// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
+/// that call: what is judged, shown, run and kept is one.
+fn meant(frame: &Frame, mut call: Call) -> Meant {
+    let (mut notes, mut wrong, announced) = (Vec::new(), None, call.kind);
+    if let Value::String(raw) = &*call.input {
+        match accept::arguments(&call.tool, raw) {
+            Ok(input) => call.input = Arc::new(input),
+            Err(why) => wrong = Some(why),
+        }
+    }
+    let tool = accept::named(&frame.tools, &call.tool, &call.input);
+    if let Some(tool) = &tool {
+        if wrong.is_none()
+            && let Ok(accepted) = tool.accept(Value::clone(&call.input))
+        {
+            notes = accepted.notes;
+            if accepted.input != *call.input {
+                call.input = Arc::new(accepted.input);
+            }
+        }
+        if tool.name() != call.tool {
+            if !tool.name().eq_ignore_ascii_case(&call.tool) {
+                notes.push(format!("The tool {} is named {} here.", crate::text::title(&call.tool), tool.name()));
+            }
+            call.tool = tool.name().to_owned();
+            call.kind = tool.kind();
+        }
+    }
+    let kind = Some(call.kind).filter(|kind| *kind != announced);
+    Meant { call, tool, notes, wrong, kind }
 }
 
 /// The instruction files that the model has in front of it: in the system prompt, and in the results
@@ -175,6 +213,9 @@ struct One<'a> {
     part: PartId,
     call: Call,
     tool: Option<Arc<dyn AnyTool>>,
+    notes: Vec<String>,
+    wrong: Option<String>,
+    kind: Option<Kind>,
     claims: Arc<Claims>,
     facts: Facts,
     repeats: Repeats,
@@ -240,6 +281,7 @@ impl One<'_> {
                 };
                 update.progress = Some(Progress::Failed);
                 update.output = Some(error.clone());
+                self.scope.seen.show(&error);
                 self.call.state = CallState::Failed { error, metadata };
             }
         }
@@ -260,14 +302,14 @@ impl One<'_> {
         }
         let Some(tool) = self.tool.clone() else {
             self.show(None).await;
-            return Err(Failure::Tell(self.unknown()));
+            return Err(Failure::Tell(accept::unknown(&self.frame.tools, &self.call.tool)));
         };
-        if let Value::String(raw) = &*self.call.input {
-            let why = serde_json::from_str::<Value>(raw).err().map_or("not an object".into(), |e| e.to_string());
+        if let Some(why) = self.wrong.take() {
             self.show(None).await;
             return Err(Failure::Tell(format!(
-                "The arguments of {} are not a JSON object ({why}). Write the call again.",
-                self.call.tool
+                "The arguments of {} are not a JSON object ({why}). It takes {}. Write the call again.",
+                self.call.tool,
+                accept::wanted(&tool.schema())
             )));
         }
         let context = self.context();
@@ -312,10 +354,26 @@ impl One<'_> {
         }
         let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
-        let mut run = prepared.run;
+        // What a command changes in files that are as the model knows them, the agent has changed.
+        let sweeps = super::witness::sweeps(self.call.kind, tool.name());
+        let before = if sweeps { known(&context).await } else { Vec::new() };
+        let done = self.further(prepared.run, &context).await;
+        adopt(before, &context).await;
+        done
+    }
+
+    /// Runs, as often as something further has to be allowed.
+    async fn further(&mut self, mut run: Run, context: &Context) -> Result<Output, Failure> {
         loop {
-            match self.run(run, &context).await {
-                Ok(output) => return Ok(truncate::finish(output, &context)),
+            match self.run(run, context).await {
+                Ok(mut output) => {
+                    if !self.notes.is_empty() {
+                        output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
+                    }
+                    let output = truncate::finish(output, context);
+                    context.seen.show(&output.text);
+                    return Ok(output);
+                }
                 Err(Failure::Further(further)) => {
                     for need in &further.needs {
                         self.permit(need, None).await?;
@@ -353,6 +411,7 @@ impl One<'_> {
         let changes: Vec<_> = needs.into_iter().flatten().flat_map(|need| need.changes.clone()).collect();
         let update = CallUpdate {
             title: Some(self.call.title.clone()),
+            kind: self.kind,
             input: self.call.input.is_object().then(|| Value::clone(&self.call.input)),
             locations: (!self.call.locations.is_empty()).then(|| self.call.locations.clone()),
             changes: (!changes.is_empty()).then_some(changes),
@@ -375,14 +434,22 @@ impl One<'_> {
         let limits = truncate::Limits { bytes, ..context.limits };
         Context { claims: self.claims.clone(), facts: self.facts.clone(), limits, ..context }
     }
+}
 
-    fn unknown(&self) -> String {
-        let names: Vec<&str> = self.frame.tools.iter().map(|tool| tool.name()).collect();
-        if names.is_empty() {
-            return "No tools can be called now. Answer in words.".into();
-        }
-        let name = crate::text::title(&self.call.tool);
-        format!("There is no tool named \"{name}\" for you here. You have: {}.", names.join(", "))
+/// The files that are as the model knows them.
+async fn known(context: &Context) -> Vec<PathBuf> {
+    let seen = context.seen.clone();
+    tokio::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
+}
+
+/// What has changed in these files since is the agent's own change.
+async fn adopt(files: Vec<PathBuf>, context: &Context) {
+    if files.is_empty() {
+        return;
+    }
+    let seen = context.seen.clone();
+    if let Err(e) = tokio::task::spawn_blocking(move || seen.adopt(files)).await {
+        tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }
 

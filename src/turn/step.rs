@@ -25,6 +25,7 @@ use crate::message::{
 use crate::model::request::Draft;
 use crate::model::{Answer, Delta, Error, Model, Request};
 use crate::store;
+use crate::tool::accept;
 
 /// How long a growing part may stay unwritten in the store: a short one, and any.
 const SAVE_EVERY: Duration = Duration::from_millis(100);
@@ -342,7 +343,10 @@ impl Folded<'_> {
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
-            kind: self.scope.tools.find(&name).map(|tool| tool.kind()).unwrap_or_default(),
+            kind: match self.scope.tools.find(&name) {
+                Some(tool) => tool.kind(),
+                None => accept::kind(&self.frame.tools, &name),
+            },
             title: crate::text::title(&name),
             locations: Vec::new(),
             state: CallState::Pending,

@@ -1,0 +1,768 @@
+//! Calls as models make them: by the names that tools and arguments have elsewhere, numbers and lists as
+//! text, with fields that nobody asked for. Where there is one meaning it is taken, before anything is
+//! judged or shown: what is judged is what runs. A name that is merely similar is never taken for
+//! another.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::AnyTool;
+use crate::event::Kind;
+use crate::text;
+
+/// What a tool is called elsewhere. All names as [`folded`] leaves them.
+struct Names {
+    tool: &'static str,
+    also: &'static [&'static str],
+    /// A field that says which of several tools in one is meant, and what it says.
+    says: Option<(&'static str, &'static str)>,
+    /// The fields, each with what it is called elsewhere.
+    fields: &'static [(&'static str, &'static [&'static str])],
+}
+
+const PATH: &[&str] = &["path", "file", "filename", "filepath", "targetfile", "absolutepath", "relativepath", "uri"];
+const FOLDER: &[&str] = &["directory", "dir", "folder", "root", "searchpath", "dirpath", "directorypath", "cwd"];
+const OLD: &[&str] = &["oldstr", "old", "oldtext", "oldcontent", "search", "find", "searchstring", "originaltext"];
+const NEW: &[&str] =
+    &["newstr", "new", "newtext", "newcontent", "replace", "replacement", "replacewith", "replacestring"];
+const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
+const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];
+
+/// The names that models have been seen to use.
+const TABLE: &[Names] = &[
+    Names {
+        tool: "bash",
+        also: &[
+            "shell",
+            "sh",
+            "run",
+            "runcommand",
+            "execute",
+            "executecommand",
+            "exec",
+            "execcommand",
+            "terminal",
+            "runterminalcmd",
+            "runinterminal",
+            "runshellcommand",
+            "localshell",
+            "command",
+            "cmd",
+        ],
+        says: None,
+        fields: &[
+            ("command", &["cmd", "script", "commandline", "shellcommand", "input", "code"]),
+            ("workdir", &["cwd", "dir", "directory", "workingdirectory", "workingdir"]),
+            ("timeout", &["timeoutms"]),
+            ("run_in_background", &["background", "isbackground"]),
+        ],
+    },
+    Names {
+        tool: "bash_output",
+        also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
+        says: None,
+        fields: &[("bash_id", JOB)],
+    },
+    Names {
+        tool: "bash_stop",
+        also: &["killshell", "killbash", "kill", "taskstop"],
+        says: None,
+        fields: &[("bash_id", JOB)],
+    },
+    Names {
+        tool: "read",
+        also: &[
+            "view",
+            "readfile",
+            "viewfile",
+            "openfile",
+            "open",
+            "cat",
+            "fileread",
+            "getfilecontents",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+        ],
+        says: Some(("command", "view")),
+        fields: &[
+            ("filePath", PATH),
+            ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),
+            ("limit", &["lines", "maxlines", "numlines", "count", "linecount", "linelimit"]),
+        ],
+    },
+    Names {
+        tool: "list",
+        also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
+        says: None,
+        fields: &[("path", FOLDER)],
+    },
+    Names {
+        tool: "glob",
+        also: &["findfiles", "filesearch", "globsearch", "globfiles"],
+        says: None,
+        fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
+    },
+    Names {
+        tool: "grep",
+        also: &[
+            "grepsearch",
+            "rg",
+            "ripgrep",
+            "searchfilecontent",
+            "searchfiles",
+            "search",
+            "searchcode",
+            "textsearch",
+        ],
+        says: None,
+        fields: &[
+            ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
+            (
+                "path",
+                &[
+                    "file",
+                    "filepath",
+                    "directory",
+                    "dir",
+                    "folder",
+                    "root",
+                    "searchpath",
+                    "dirpath",
+                    "directorypath",
+                    "cwd",
+                ],
+            ),
+            ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
+        ],
+    },
+    Names {
+        tool: "edit",
+        also: &[
+            "strreplace",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+            "replace",
+            "replaceinfile",
+            "searchreplace",
+            "editfile",
+            "fileedit",
+            "stringreplace",
+        ],
+        says: Some(("command", "str_replace")),
+        fields: &[("filePath", PATH), ("oldString", OLD), ("newString", NEW), ("replaceAll", ALL)],
+    },
+    Names {
+        tool: "multiedit",
+        also: &["multieditfile", "editfile", "multistrreplace"],
+        says: None,
+        fields: &[
+            ("filePath", PATH),
+            ("edits", &["changes", "replacements", "operations"]),
+            ("oldString", OLD),
+            ("newString", NEW),
+            ("replaceAll", ALL),
+        ],
+    },
+    Names {
+        tool: "write",
+        also: &[
+            "create",
+            "writefile",
+            "createfile",
+            "writetofile",
+            "filewrite",
+            "savefile",
+            "newfile",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+        ],
+        says: Some(("command", "create")),
+        fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
+    },
+    Names {
+        tool: "apply_patch",
+        also: &["patch", "applydiff"],
+        says: None,
+        fields: &[("patchText", &["patch", "input", "diff", "content", "text"])],
+    },
+    Names {
+        tool: "task",
+        also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
+        says: None,
+        fields: &[
+            ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
+            ("prompt", &["task", "instructions", "message"]),
+        ],
+    },
+    Names {
+        tool: "skill",
+        also: &["useskill", "loadskill", "readskill"],
+        says: None,
+        fields: &[("name", &["skill", "skillname", "command"])],
+    },
+    Names {
+        tool: "webfetch",
+        also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
+        says: None,
+        fields: &[("url", &["uri", "link", "address"])],
+    },
+    Names { tool: "question", also: &["ask", "askuser", "askuserquestion", "askquestion"], says: None, fields: &[] },
+    Names {
+        tool: "todowrite",
+        also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
+        says: None,
+        fields: &[
+            ("todos", &["todolist", "items", "tasks", "plan", "list"]),
+            ("content", &["task", "title", "text", "step", "todo", "description"]),
+            ("status", &["state"]),
+        ],
+    },
+    Names { tool: "todoread", also: &["readtodos", "gettodos", "listtodos"], says: None, fields: &[] },
+    Names { tool: "plan_exit", also: &["exitplanmode", "exitplan"], says: None, fields: &[] },
+    Names { tool: "plan_enter", also: &["enterplanmode", "enterplan"], says: None, fields: &[] },
+];
+
+/// What stands before names in the formats that some models were trained on.
+const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
+
+/// Fields that say something about the call, and nothing to the tool.
+const TALK: &[&str] = &[
+    "description",
+    "explanation",
+    "reason",
+    "reasoning",
+    "thought",
+    "thoughts",
+    "thinking",
+    "title",
+    "summary",
+    "comment",
+    "purpose",
+    "intent",
+    "justification",
+    "activeform",
+    "id",
+    "toolsummary",
+    "toolcallid",
+];
+
+/// Arguments as their tool takes them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accepted {
+    /// The arguments.
+    pub input: Value,
+    /// What the model should know about that.
+    pub notes: Vec<String>,
+}
+
+/// A name without case and separators.
+fn folded(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+fn names(tool: &str) -> Option<&'static Names> {
+    TABLE.iter().find(|names| names.tool == tool)
+}
+
+/// The tool of this name among those that are offered: of exactly this one, in other letters (`Read`,
+/// `TodoWrite`), or of one it has elsewhere (`str_replace`, `view`), where the arguments fit one tool
+/// of that name, and only that.
+pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Arc<dyn AnyTool>> {
+    if let Some(tool) = spelled(tools, name) {
+        return Some(tool);
+    }
+    let fit = |tool: &Arc<dyn AnyTool>| {
+        let fits = |accepted: &Accepted| {
+            accepted.notes.is_empty() && super::input::check(&accepted.input, &tool.schema()).is_ok()
+        };
+        tool.accept(input.clone()).is_ok_and(|accepted| fits(&accepted))
+    };
+    let mut fitting = elsewhere(tools, name).filter(|tool| fit(tool));
+    fitting.next().filter(|_| fitting.next().is_none())
+}
+
+/// What kind of work a call of this name will be, while its arguments are not known yet.
+pub fn kind(tools: &[Arc<dyn AnyTool>], name: &str) -> Kind {
+    let mut kinds = spelled(tools, name).into_iter().chain(elsewhere(tools, name)).map(|tool| tool.kind());
+    let first = kinds.next().unwrap_or_default();
+    if kinds.all(|kind| kind == first) { first } else { Kind::default() }
+}
+
+/// The tool of this name, in whatever letters.
+fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
+    let find = |name: &str| tools.iter().find(|tool| tool.name() == name).cloned();
+    let bare = bare(name);
+    find(name).or_else(|| find(&name.to_lowercase())).or_else(|| find(bare)).or_else(|| {
+        let bare = folded(bare);
+        TABLE.iter().find(|names| folded(names.tool) == bare).and_then(|names| find(names.tool))
+    })
+}
+
+/// A name without what stands before it elsewhere.
+fn bare(name: &str) -> &str {
+    BEFORE.iter().find_map(|before| name.strip_prefix(before)).unwrap_or(name)
+}
+
+/// The tools that have this name elsewhere.
+fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
+    let name = folded(bare(name));
+    let named = TABLE.iter().filter(|names| names.also.contains(&name.as_str()));
+    let find = |names: &Names| tools.iter().find(|tool| tool.name() == names.tool).cloned();
+    named.filter_map(find).collect::<Vec<_>>().into_iter()
+}
+
+/// What a model is told that calls a tool there is not.
+pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
+    let all: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    if all.is_empty() {
+        return "No tools can be called now. Answer in words.".into();
+    }
+    let meant: Vec<String> = elsewhere(tools, name)
+        .map(|tool| format!(" Perhaps you mean {}; it takes {}.", tool.name(), wanted(&tool.schema())))
+        .collect();
+    format!(
+        "There is no tool named \"{}\" for you here. You have: {}.{}",
+        text::title(name),
+        all.join(", "),
+        meant.concat()
+    )
+}
+
+/// The arguments of a call of `tool`, as its schema has them.
+///
+/// # Errors
+/// What has two meanings, or none.
+pub(super) fn accept(tool: &str, input: Value, schema: &Value) -> Result<Accepted, String> {
+    let names = names(tool);
+    let mut notes = Vec::new();
+    let input = match input {
+        Value::Object(mut fields) => {
+            if let Some((field, word)) = names.and_then(|names| names.says)
+                && fields.get(field).is_some_and(|said| *said == word)
+            {
+                fields.remove(field);
+            }
+            Value::Object(object(fields, schema, names, &mut notes)?)
+        }
+        other => shaped(other, schema, names)?,
+    };
+    let known: Vec<&str> =
+        schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+    if !notes.is_empty() {
+        notes = vec![format!(
+            "{tool} knows no {}, which was left out; it takes {}.",
+            notes.join(" and no "),
+            known.join(", ")
+        )];
+    }
+    Ok(Accepted { input, notes })
+}
+
+/// The fields under the names they have here; `extra` gets those that were left out.
+fn object(
+    fields: Map<String, Value>,
+    schema: &Value,
+    names: Option<&Names>,
+    extra: &mut Vec<String>,
+) -> Result<Map<String, Value>, String> {
+    let Some(known) = schema["properties"].as_object() else { return Ok(fields) };
+    let also = |field: &str, name: &str| {
+        names.is_some_and(|names| names.fields.iter().any(|(own, also)| *own == field && also.contains(&name)))
+    };
+    let mut out: Map<String, Value> = Map::new();
+    let mut others = Vec::new();
+    for (name, value) in fields {
+        match known.get(&name) {
+            Some(schema) => drop(out.insert(name, shaped(value, schema, names)?)),
+            None => others.push((name, value)),
+        }
+    }
+    for (name, value) in others {
+        let bare = folded(&name);
+        let own = known.keys().find(|field| folded(field) == bare).or_else(|| {
+            let mut called = known.keys().filter(|field| also(field, &bare));
+            // "path" may be one of two: the one that is still open.
+            let open = called.clone().find(|field| !out.contains_key(*field));
+            open.or_else(|| called.next())
+        });
+        if let Some(own) = own {
+            let value = shaped(value, &known[own], names)?;
+            match out.get(own) {
+                Some(_) if TALK.contains(&bare.as_str()) => {}
+                Some(given) if *given != value && !value.is_null() => {
+                    return Err(format!(
+                        "{own} and {} are the same field, with two values; send {own} alone",
+                        text::escaped(&name)
+                    ));
+                }
+                Some(_) => {}
+                None => drop(out.insert(own.clone(), value)),
+            }
+            continue;
+        }
+        if schema["additionalProperties"] == true {
+            out.insert(name, value);
+            continue;
+        }
+        let nothing = match &value {
+            Value::Null | Value::Bool(false) => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        if nothing || TALK.contains(&bare.as_str()) {
+            continue;
+        }
+        let slip = |field: &&String| !out.contains_key(*field) && is_slip(&bare, &folded(field));
+        if let Some(field) = known.keys().find(slip) {
+            return Err(format!("{} is not known; write {field}, if that is what you mean", text::escaped(&name)));
+        }
+        extra.push(text::title(&name));
+    }
+    Ok(out)
+}
+
+/// Whether two names are one but for a slip: a letter too few, too many or another, or two changed about.
+fn is_slip(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    if one.len() < 4 || other.len() < 4 || one.len().abs_diff(other.len()) > 1 {
+        return false;
+    }
+    let head = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&one[head..], &other[head..]);
+    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[..a.len() - tail], &b[..b.len() - tail]);
+    a.len().max(b.len()) <= 1 || (a.len() == 2 && b.len() == 2 && a[0] == b[1] && a[1] == b[0])
+}
+
+/// A value in the shape that is wanted, where it has one meaning; as it is where not.
+fn shaped(value: Value, schema: &Value, names: Option<&Names>) -> Result<Value, String> {
+    let kind = schema["type"].as_str().unwrap_or_default();
+    Ok(match (kind, value) {
+        ("string", Value::String(word)) => Value::String(choice(word, schema)),
+        ("string", value @ (Value::Number(_) | Value::Bool(_))) => Value::String(value.to_string()),
+        ("integer" | "number", Value::String(text)) => match serde_json::from_str::<Value>(text.trim()) {
+            Ok(number) if number.is_number() => whole(number, kind),
+            _ => Value::String(text),
+        },
+        ("integer" | "number", number @ Value::Number(_)) => whole(number, kind),
+        ("boolean", Value::String(word)) => match word.trim().to_ascii_lowercase().as_str() {
+            "true" | "yes" | "1" => Value::Bool(true),
+            "false" | "no" | "0" => Value::Bool(false),
+            _ => Value::String(word),
+        },
+        ("boolean", Value::Number(number)) if number.as_u64().is_some_and(|n| n < 2) => {
+            Value::Bool(number.as_u64() == Some(1))
+        }
+        ("array", value) => {
+            let items = match value {
+                Value::Array(items) => items,
+                Value::String(text) => match parse(&text) {
+                    Ok(Value::Array(items)) => items,
+                    Ok(one @ Value::Object(_)) => vec![one],
+                    _ if schema["items"]["type"] == "string" && !text.is_empty() => vec![Value::String(text)],
+                    _ => return Ok(Value::String(text)),
+                },
+                one @ Value::Object(_) if schema["items"]["type"] == "object" => vec![one],
+                other => return Ok(other),
+            };
+            Value::Array(items.into_iter().map(|item| shaped(item, &schema["items"], names)).collect::<Result<_, _>>()?)
+        }
+        ("object", value) => {
+            let value = match value {
+                Value::String(text) => parse(&text).ok().filter(Value::is_object).unwrap_or(Value::String(text)),
+                value => value,
+            };
+            match value {
+                // What is said beside the entries of a list is left out without a word.
+                Value::Object(fields) => Value::Object(object(fields, schema, names, &mut Vec::new())?),
+                value => value,
+            }
+        }
+        (_, value) => value,
+    })
+}
+
+/// `3.0` for 3.
+fn whole(number: Value, kind: &str) -> Value {
+    let exact = number
+        .as_f64()
+        .filter(|n| n.fract() == 0.0 && n.abs() < 9e15 && kind == "integer" && !number.is_i64() && !number.is_u64());
+    match exact.and_then(|n| format!("{n:.0}").parse::<i64>().ok()) {
+        Some(n) => Value::from(n),
+        None => number,
+    }
+}
+
+/// A word of an enumeration in its own letters.
+fn choice(word: String, schema: &Value) -> String {
+    let choices = super::input::choices(schema);
+    let same = choices.iter().find(|choice| folded(choice) == folded(&word) && !choices.contains(&word.as_str()));
+    same.map_or(word, |choice| (*choice).to_owned())
+}
+
+/// What a tool takes, in a line.
+pub fn wanted(schema: &Value) -> String {
+    let required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let one = |(name, field): (&String, &Value)| {
+        let kind = match field["type"].as_str().unwrap_or("any") {
+            "array" if field["items"]["type"] == "object" => format!("a list of {{{}}}", wanted(&field["items"])),
+            "array" => "a list".to_owned(),
+            kind => kind.to_owned(),
+        };
+        let optional = if required(name) { "" } else { ", optional" };
+        format!("{name} ({kind}{optional})")
+    };
+    let fields: Vec<String> = schema["properties"].as_object().into_iter().flatten().map(one).collect();
+    if fields.is_empty() { "nothing".into() } else { fields.join(", ") }
+}
+
+/// The arguments of a call that came as text: JSON in JSON, in a code block, with line breaks as they are
+/// in its strings; or a patch as it is. `tool` as the model has called it.
+///
+/// # Errors
+/// What is wrong with the text, and where.
+pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
+    let patch = raw.trim_start().starts_with("*** Begin Patch");
+    if patch && ["applypatch", "patch"].contains(&folded(tool).as_str()) {
+        return Ok(Value::Object(Map::from_iter([("patchText".to_owned(), Value::String(raw.to_owned()))])));
+    }
+    match parse(raw)? {
+        Value::String(inner) => {
+            parse(&inner).and_then(|inner| if inner.is_object() { Ok(inner) } else { Err(not(&inner)) })
+        }
+        object @ Value::Object(_) => Ok(object),
+        other => Err(not(&other)),
+    }
+}
+
+fn not(value: &Value) -> String {
+    format!("{} is no object", text::cut_chars(&value.to_string(), 80))
+}
+
+fn parse(raw: &str) -> Result<Value, String> {
+    let text = raw.trim();
+    let fenced =
+        text.strip_prefix("```").and_then(|text| text.strip_suffix("```")).and_then(|text| text.split_once('\n'));
+    let text = fenced.map_or(text, |(_, inside)| inside.trim());
+    serde_json::from_str(text).or_else(|e| serde_json::from_str(&controlled(text)).map_err(|_| fault(text, &e)))
+}
+
+/// Line breaks and tabs within strings, written out.
+fn controlled(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut inside, mut escaped) = (false, false);
+    for c in text.chars() {
+        match c {
+            '\n' if inside => out.push_str("\\n"),
+            '\r' if inside => out.push_str("\\r"),
+            '\t' if inside => out.push_str("\\t"),
+            c => out.push(c),
+        }
+        inside ^= c == '"' && !escaped;
+        escaped = inside && c == '\\' && !escaped;
+    }
+    out
+}
+
+/// Why a text is no JSON, with the 80 characters around the place.
+fn fault(text: &str, e: &serde_json::Error) -> String {
+    let before: usize = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum();
+    let at = text.floor_char_boundary((before + e.column()).min(text.len()));
+    let start = text[..at].char_indices().rev().nth(39).map_or(0, |(at, _)| at);
+    let end = text[at..].char_indices().nth(40).map_or(text.len(), |(more, _)| at + more);
+    let (head, tail) = (if start > 0 { "…" } else { "" }, if end < text.len() { "…" } else { "" });
+    format!("{e}, at the end of: {head}{}⟨here⟩{}{tail}", &text[start..at], &text[at..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::registry::Registry;
+    use super::*;
+
+    fn offered() -> Vec<Arc<dyn AnyTool>> {
+        Registry::built_in().all().filter(|tool| tool.name() != "invalid").cloned().collect()
+    }
+
+    #[test]
+    fn the_table_names_what_there_is() {
+        let tools = offered();
+        for names in TABLE {
+            let tool = tools.iter().find(|tool| tool.name() == names.tool).unwrap_or_else(|| panic!("{}", names.tool));
+            let schema = tool.schema().to_string();
+            for (field, also) in names.fields {
+                assert!(schema.contains(&format!("\"{field}\":")), "{} {field}", names.tool);
+                assert!(also.iter().all(|name| folded(name) == *name), "{} {field}", names.tool);
+            }
+            for name in names.also {
+                assert_eq!(folded(name), *name);
+                assert!(tools.iter().all(|tool| folded(tool.name()) != *name), "{name} is a tool of ours");
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_taken_as_they_are_meant() {
+        // Called, with; what runs, with.
+        let table = [
+            ("Read", json!({"file_path": "a"}), "read", json!({"filePath": "a"})),
+            ("view", json!({"path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "read",
+                json!({"file": "a", "offset": "10", "limit": 20.0}),
+                "read",
+                json!({"filePath": "a", "offset": 10, "limit": 20}),
+            ),
+            (
+                "str_replace",
+                json!({"path": "a", "old_str": "b", "new_str": "c"}),
+                "edit",
+                json!({"filePath": "a", "oldString": "b", "newString": "c"}),
+            ),
+            (
+                "edit",
+                json!({"filePath": "a", "oldString": "b", "newString": 5, "replace_all": "True"}),
+                "edit",
+                json!({"filePath": "a", "oldString": "b", "newString": "5", "replaceAll": true}),
+            ),
+            (
+                "str_replace_editor",
+                json!({"command": "create", "path": "a", "file_text": "x"}),
+                "write",
+                json!({"filePath": "a", "content": "x"}),
+            ),
+            ("str_replace_editor", json!({"command": "view", "path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "str_replace_based_edit_tool",
+                json!({"command": "str_replace", "path": "a", "old_str": "b", "new_str": ""}),
+                "edit",
+                json!({"filePath": "a", "oldString": "b", "newString": ""}),
+            ),
+            (
+                "Bash",
+                json!({"cmd": "ls", "timeout": "5000", "is_background": "false"}),
+                "bash",
+                json!({"command": "ls", "timeout": 5000, "run_in_background": false}),
+            ),
+            ("run_command", json!({"command": "ls"}), "bash", json!({"command": "ls"})),
+            ("functions.bash", json!({"command": "ls"}), "bash", json!({"command": "ls"})),
+            ("BashOutput", json!({"bash_id": "b1"}), "bash_output", json!({"bash_id": "b1"})),
+            (
+                "MultiEdit",
+                json!({"file_path": "a", "edits": "[{\"old_string\": \"b\", \"new_string\": \"c\"}]"}),
+                "multiedit",
+                json!({"filePath": "a", "edits": [{"oldString": "b", "newString": "c"}]}),
+            ),
+            (
+                "multiedit",
+                json!({"path": "a", "edits": {"old_str": "b", "new_str": "c"}}),
+                "multiedit",
+                json!({"filePath": "a", "edits": [{"oldString": "b", "newString": "c"}]}),
+            ),
+            (
+                "apply_patch",
+                json!({"input": "*** Begin Patch"}),
+                "apply_patch",
+                json!({"patchText": "*** Begin Patch"}),
+            ),
+            (
+                "TodoWrite",
+                json!({"todos": [{"content": "x", "status": "In Progress", "activeForm": "xing"}]}),
+                "todowrite",
+                json!({"todos": [{"content": "x", "status": "in_progress", "activeForm": "xing"}]}),
+            ),
+            ("list", json!({"path": ".", "ignore": "*.o"}), "list", json!({"path": ".", "ignore": ["*.o"]})),
+            ("read", json!({"filePath": "a", "path": "a"}), "read", json!({"filePath": "a"})),
+            (
+                "read",
+                json!({"filePath": "a", "explanation": "to see it", "encoding": ""}),
+                "read",
+                json!({"filePath": "a"}),
+            ),
+            ("write", json!({"path": "a", "content": 17}), "write", json!({"filePath": "a", "content": "17"})),
+        ];
+        let tools = offered();
+        for (name, input, tool, expected) in table {
+            let found = named(&tools, name, &input).unwrap_or_else(|| panic!("{name} {input}"));
+            let accepted = found.accept(input.clone()).unwrap_or_else(|e| panic!("{name} {input}: {e}"));
+            assert_eq!((found.name(), &accepted.input, accepted.notes.len()), (tool, &expected, 0), "{name} {input}");
+            assert_eq!(found.accept(expected.clone()).unwrap().input, expected);
+        }
+    }
+
+    #[test]
+    fn what_has_no_one_meaning_is_not_guessed() {
+        let tools = offered();
+        let table = [
+            ("reed", json!({"filePath": "a"})),
+            ("teleport", json!({})),
+            ("", json!({})),
+            ("view", json!({"somewhere": "a"})),
+            ("view", json!({"path": "a", "depth": 3})),
+            ("str_replace_editor", json!({"command": "insert", "path": "a", "insert_line": 1, "new_str": "x"})),
+            ("str_replace_editor", json!({"command": "undo_edit", "path": "a"})),
+            ("kill", json!({"signal": 9})),
+        ];
+        for (name, input) in table {
+            assert!(named(&tools, name, &input).is_none(), "{name} {input}");
+        }
+        assert_eq!(kind(&tools, "run_command"), Kind::Execute);
+        assert_eq!(kind(&tools, "View"), Kind::Read);
+        assert_eq!(kind(&tools, "str_replace_editor"), Kind::default());
+        // What is not offered is not found.
+        assert!(named(&tools[..1], "view", &json!({"path": "a"})).is_none());
+        let told = unknown(&tools, "str_replace_editor");
+        assert!(
+            told.contains("Perhaps you mean edit; it takes filePath (string), oldString (string), newString (string)"),
+            "{told}"
+        );
+        let read = tools.iter().find(|tool| tool.name() == "read").unwrap();
+        for (input, why) in [
+            (json!({"filePath": "a", "ofset": 1}), "ofset is not known; write offset, if that is what you mean"),
+            (
+                json!({"filePath": "a", "path": "b"}),
+                "filePath and path are the same field, with two values; send filePath alone",
+            ),
+        ] {
+            assert_eq!(read.accept(input).unwrap_err(), why);
+        }
+        let accepted = read.accept(json!({"filePath": "a", "depth": 3})).unwrap();
+        assert_eq!(
+            (accepted.input, accepted.notes),
+            (
+                json!({"filePath": "a"}),
+                vec!["read knows no depth, which was left out; it takes filePath, offset, limit.".to_owned()]
+            )
+        );
+    }
+
+    #[test]
+    fn arguments_come_as_text() {
+        let table = [
+            ("read", "\"{\\\"filePath\\\": \\\"a\\\"}\"", json!({"filePath": "a"})),
+            ("read", "```json\n{\"filePath\": \"a\"}\n```", json!({"filePath": "a"})),
+            ("write", "{\"content\": \"a\n\tb\\n\\\"c\\\"\"}", json!({"content": "a\n\tb\n\"c\""})),
+            ("apply_patch", "*** Begin Patch\n*** End Patch", json!({"patchText": "*** Begin Patch\n*** End Patch"})),
+        ];
+        for (tool, raw, expected) in table {
+            assert_eq!(arguments(tool, raw), Ok(expected), "{raw}");
+        }
+        let long = format!("{{\"content\": \"{}\", oldString: \"{}\"}}", "ä".repeat(100), "b".repeat(100));
+        let why = arguments("edit", &long).unwrap_err();
+        assert!(
+            why.starts_with("key must be a string at line 1 column ") && why.contains(", o⟨here⟩ldString: \"bbb"),
+            "{why}"
+        );
+        assert!(why.chars().count() < 180, "{why}");
+        assert_eq!(arguments("edit", "[1]").unwrap_err(), "[1] is no object");
+        assert_eq!(
+            arguments("edit", "\"x\"").unwrap_err(),
+            "expected value at line 1 column 1, at the end of: x⟨here⟩"
+        );
+        assert!(arguments("bash", "*** Begin Patch").is_err());
+    }
+}

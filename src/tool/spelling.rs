@@ -1,0 +1,379 @@
+//! The same words in other characters: a typographic quote for a plain one, a hyphen that does not
+//! break, an accent as a character of its own, tabs for blanks. Models write what they mean; files have
+//! what they have. Here the two are compared, what differs is named, and a change that was written
+//! against the one is carried over to the other. Pure.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+use icu_normalizer::properties::CanonicalCombiningClassMapBorrowed;
+
+/// The longest text that is compared in another spelling than its own, in bytes: it takes some 40 times that
+/// in memory.
+pub(super) const LONGEST: usize = 1 << 20;
+
+/// How much is taken for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// Characters: quotes, dashes, composed and decomposed letters, what cannot be seen.
+    Characters,
+    /// How much blank there is, too: any within a line is one, and at the ends of a line none.
+    Blanks,
+}
+
+/// A text in plain characters, and the way back.
+pub(super) struct Folded {
+    /// The plain text.
+    pub text: String,
+    units: Vec<Unit>,
+}
+
+/// What stands for itself: a letter with its accents, a run of blanks.
+#[derive(Debug, Clone)]
+struct Unit {
+    plain: Range<usize>,
+    original: Range<usize>,
+}
+
+/// The plain characters for one that is not, if it has any. Nothing for what cannot be seen.
+fn plain(c: char) -> Option<&'static str> {
+    Some(match c {
+        '\u{2018}'..='\u{201b}' | '\u{2032}' => "'",
+        '\u{201c}'..='\u{201f}' | '\u{2033}' => "\"",
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' => "-",
+        '\u{2026}' => "...",
+        '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => " ",
+        '\u{ad}' | '\u{200b}' | '\u{2060}' | '\u{feff}' => "",
+        _ => return None,
+    })
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t') || plain(c) == Some(" ")
+}
+
+/// Blank, or nothing that could be seen: what a run of blanks is made of.
+fn is_empty(c: char) -> bool {
+    is_blank(c) || plain(c) == Some("")
+}
+
+/// Whether a character belongs to the one before it: an accent, the later parts of a Korean syllable.
+fn continues(c: char) -> bool {
+    const CLASSES: CanonicalCombiningClassMapBorrowed<'static> = CanonicalCombiningClassMapBorrowed::new();
+    c >= '\u{300}' && (CLASSES.get_u8(c) != 0 || ('\u{1160}'..='\u{11ff}').contains(&c))
+}
+
+impl Folded {
+    /// Folds a text.
+    pub(super) fn of(text: &str, level: Level) -> Self {
+        const COMPOSED: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
+        let mut out = String::with_capacity(text.len());
+        let mut units = Vec::with_capacity(text.len());
+        let mut at = 0;
+        while let Some(c) = text[at..].chars().next() {
+            let rest = &text[at + c.len_utf8()..];
+            let further = |fits: fn(char) -> bool| rest.len() - rest.trim_start_matches(fits).len();
+            let mut length = c.len_utf8();
+            let begin = out.len();
+            if level == Level::Blanks && is_empty(c) {
+                length += further(is_empty);
+                let edge = !text[at..at + length].contains(is_blank)
+                    || begin == 0
+                    || out.ends_with('\n')
+                    || matches!(text[at + length..].chars().next(), None | Some('\n'));
+                out.push_str(if edge { "" } else { " " });
+            } else {
+                length += further(continues);
+                let unit = &text[at..at + length];
+                match plain(c) {
+                    Some(plain) if length == c.len_utf8() => out.push_str(plain),
+                    _ if unit.is_ascii() => out.push_str(unit),
+                    _ => out.push_str(&COMPOSED.normalize(unit)),
+                }
+            }
+            units.push(Unit { plain: begin..out.len(), original: at..at + length });
+            at += length;
+        }
+        Self { text: out, units }
+    }
+
+    /// Where a piece of the plain text is in the original; none where it begins or ends within
+    /// what stands for one thing. What has no plain text at its ends is not part of it.
+    pub(super) fn original(&self, piece: &Range<usize>) -> Option<Range<usize>> {
+        let first = self.units.partition_point(|unit| unit.plain.end <= piece.start);
+        let last = self.units.partition_point(|unit| unit.plain.start < piece.end);
+        let (first, last) = (self.units.get(first)?, self.units[..last].iter().rfind(|unit| !unit.plain.is_empty())?);
+        (first.plain.start == piece.start && last.plain.end == piece.end)
+            .then(|| first.original.start..last.original.end)
+    }
+}
+
+/// A piece of two texts that are the same but for their spelling: where it is in each.
+struct Pair {
+    one: Range<usize>,
+    other: Range<usize>,
+}
+
+/// The smallest pieces of two texts with the same plain text, in order: what has plain text, and what
+/// lies between. None where the texts are not the same.
+fn pairs(one: &str, other: &str) -> Option<Vec<Pair>> {
+    let (a, b) = (Folded::of(one, Level::Blanks), Folded::of(other, Level::Blanks));
+    if a.text != b.text {
+        return None;
+    }
+    let (mut found, mut n, mut m) = (Vec::new(), 0, 0);
+    let (mut from, mut other_from) = (0, 0);
+    let skip = |units: &[Unit], n: &mut usize| {
+        while units.get(*n).is_some_and(|unit| unit.plain.is_empty()) {
+            *n += 1;
+        }
+    };
+    loop {
+        skip(&a.units, &mut n);
+        skip(&b.units, &mut m);
+        let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else { break };
+        found.push(Pair { one: from..first.original.start, other: other_from..other_first.original.start });
+        let (start, other_start) = (first.original.start, other_first.original.start);
+        // "…" beside "...": as many units of each as it takes for both to end at one point.
+        while a.units[n].plain.end != b.units[m].plain.end {
+            if a.units[n].plain.end < b.units[m].plain.end { n += 1 } else { m += 1 }
+        }
+        (from, other_from) = (a.units[n].original.end, b.units[m].original.end);
+        found.push(Pair { one: start..from, other: other_start..other_from });
+        (n, m) = (n + 1, m + 1);
+    }
+    found.push(Pair { one: from..one.len(), other: other_from..other.len() });
+    Some(found)
+}
+
+/// Words, and everything else character by character.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at + c.len_utf8()..];
+        let word = |c: char| c.is_alphanumeric() || c == '_' || continues(c);
+        let fits: &dyn Fn(char) -> bool = if word(c) { &word } else { &continues };
+        let length = c.len_utf8() + rest.len() - rest.trim_start_matches(fits).len();
+        tokens.push(&text[at..at + length]);
+        at += length;
+    }
+    tokens
+}
+
+/// A change of `old` into `new`, made to `found`, which is `old` in another spelling: what the change
+/// keeps, keeps the spelling of `found`. `new` as it is where `found` is something else.
+pub(super) fn carried(old: &str, new: &str, found: &str) -> String {
+    let Some(pairs) = pairs(old, found).filter(|_| old != found) else { return new.to_owned() };
+    // For each byte of `old`, where it is in `new`, if the change keeps it.
+    let mut kept: Vec<Option<usize>> = vec![None; old.len()];
+    let (a, b) = (tokens(old), tokens(new));
+    let starts = |tokens: &[&str]| -> Vec<usize> {
+        tokens.iter().scan(0, |at, token| Some(std::mem::replace(at, *at + token.len()))).collect()
+    };
+    let (a_starts, b_starts) = (starts(&a), starts(&b));
+    for op in similar::capture_diff_slices(similar::Algorithm::Myers, &a, &b) {
+        if let similar::DiffOp::Equal { old_index, new_index, len } = op {
+            for n in 0..len {
+                for byte in 0..a[old_index + n].len() {
+                    kept[a_starts[old_index + n] + byte] = Some(b_starts[new_index + n] + byte);
+                }
+            }
+        }
+    }
+    // Where a piece that is kept begins in `new`.
+    let place = |range: &Range<usize>| -> Option<usize> {
+        let first = kept.get(range.start).copied().flatten()?;
+        kept[range.clone()].iter().enumerate().all(|(n, at)| *at == Some(first + n)).then_some(first)
+    };
+    let mut out = String::with_capacity(new.len());
+    let mut at = 0;
+    for (n, pair) in pairs.iter().enumerate() {
+        if !pair.one.is_empty() {
+            if let Some(start) = place(&pair.one).filter(|start| *start >= at) {
+                out.push_str(&new[at..start]);
+                out.push_str(&found[pair.other.clone()]);
+                at = start + pair.one.len();
+            }
+            continue;
+        }
+        // What `old` has nothing of stays where both its neighbours do, side by side.
+        let before = pairs[..n].iter().rfind(|pair| !pair.one.is_empty());
+        let after = pairs[n + 1..].iter().find(|pair| !pair.one.is_empty());
+        let before = before.map_or(Some(0), |pair| place(&pair.one).map(|start| start + pair.one.len()));
+        let after = after.map_or(Some(new.len()), |pair| place(&pair.one));
+        if before == after && before == Some(at) {
+            out.push_str(&found[pair.other.clone()]);
+        }
+    }
+    out.push_str(&new[at..]);
+    out
+}
+
+/// What differs between two texts that are the same but for their spelling, for the model: "U+2011
+/// (non-breaking hyphen) where you wrote \"-\"". Empty where they are not, or nothing differs.
+pub(super) fn differences(wanted: &str, found: &str) -> Vec<String> {
+    let mut all: BTreeMap<String, usize> = BTreeMap::new();
+    for pair in pairs(wanted, found).unwrap_or_default() {
+        let (wanted, found) = (&wanted[pair.one], &found[pair.other]);
+        if wanted != found {
+            *all.entry(difference(wanted, found)).or_default() += 1;
+        }
+    }
+    let times = |(words, n): (String, usize)| if n > 1 { format!("{words} ({n} times)") } else { words };
+    all.into_iter().map(times).collect()
+}
+
+fn difference(wanted: &str, found: &str) -> String {
+    let blank = |text: &str| text.chars().all(|c| matches!(c, ' ' | '\t'));
+    if blank(wanted) && blank(found) {
+        return match (wanted.contains('\t'), found.contains('\t')) {
+            (false, true) => "tabs where you wrote blanks".into(),
+            (true, false) => "blanks where you wrote tabs".into(),
+            _ if wanted.is_empty() => "blanks where you wrote none".into(),
+            _ if found.is_empty() => "no blanks where you wrote some".into(),
+            _ => "another number of blanks".into(),
+        };
+    }
+    let decomposed = |text: &str| text.chars().any(continues);
+    match (decomposed(wanted), decomposed(found)) {
+        (false, true) => return format!("\"{found}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
+        (true, false) => return format!("\"{found}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
+        _ => {}
+    }
+    let wrote = match wanted {
+        "" => "nothing".to_owned(),
+        wanted if wanted.is_ascii() => format!("{wanted:?}"),
+        wanted => named(wanted),
+    };
+    let has = if found.is_empty() { "nothing".to_owned() } else { named(found) };
+    format!("{has} where you wrote {wrote}")
+}
+
+/// Characters by number and, where it is one of those that are mistaken, by name.
+fn named(text: &str) -> String {
+    if text.is_ascii() {
+        return format!("{text:?}");
+    }
+    let one = |c: char| {
+        let name = match c {
+            '\u{2018}' | '\u{2019}' => " (typographic single quote)",
+            '\u{201c}' | '\u{201d}' => " (typographic quote)",
+            '\u{2010}' => " (hyphen)",
+            '\u{2011}' => " (non-breaking hyphen)",
+            '\u{2013}' => " (en dash)",
+            '\u{2014}' => " (em dash)",
+            '\u{2212}' => " (minus sign)",
+            '\u{2026}' => " (ellipsis)",
+            '\u{a0}' | '\u{202f}' => " (no-break space)",
+            '\u{ad}' => " (soft hyphen)",
+            '\u{200b}' => " (zero width space)",
+            '\u{feff}' => " (byte order mark)",
+            _ => "",
+        };
+        format!("U+{:04X}{name}", u32::from(c))
+    };
+    text.chars().map(one).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_the_same_but_for_their_spelling() {
+        // One, other, from which level on they are the same.
+        let table = [
+            ("a-b", "a\u{2011}b", Some(Level::Characters)),
+            ("\"x\" 'y'", "\u{201c}x\u{201d} \u{2018}y\u{2019}", Some(Level::Characters)),
+            ("wait...", "wait\u{2026}", Some(Level::Characters)),
+            ("caf\u{e9}", "cafe\u{301}", Some(Level::Characters)),
+            ("\u{ac00}\u{ac01}", "\u{1100}\u{1161}\u{1100}\u{1161}\u{11a8}", Some(Level::Characters)),
+            ("a b", "a\u{a0}b", Some(Level::Characters)),
+            ("ab", "a\u{200b}b", Some(Level::Characters)),
+            ("a b", "a  \tb", Some(Level::Blanks)),
+            ("  a\nb", "\ta  \nb ", Some(Level::Blanks)),
+            ("a b", "ab", None),
+            ("a\nb", "a b", None),
+            ("cafe", "caf\u{e9}", None),
+            ("a\u{200d}b", "ab", None),
+        ];
+        for (one, other, level) in table {
+            for tried in [Level::Characters, Level::Blanks] {
+                let same = Folded::of(one, tried).text == Folded::of(other, tried).text;
+                assert_eq!(same, level.is_some_and(|level| tried >= level), "{one:?} {other:?} {tried:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_change_keeps_keeps_its_spelling() {
+        // Old, new, found, result.
+        let table = [
+            ("say \"hi\"", "say \"hello\"", "say \u{201c}hi\u{201d}", "say \u{201c}hello\u{201d}"),
+            ("a-b c", "a-b d", "a\u{2011}b c", "a\u{2011}b d"),
+            ("a-b c", "a_b c", "a\u{2011}b c", "a_b c"),
+            ("wait... now", "wait... then", "wait\u{2026} now", "wait\u{2026} then"),
+            ("wait...", "wait..", "wait\u{2026}", "wait.."),
+            ("caf\u{e9} one", "caf\u{e9} two", "cafe\u{301} one", "cafe\u{301} two"),
+            ("a\nb", "a\nc", "a  \nb", "a  \nc"),
+            ("a\nb", "a\nx\nb", "a  \nb ", "a  \nx\nb "),
+            ("x = 1;", "x = 2;", "x  =\t1;", "x  =\t2;"),
+            ("a b", "b", "a\u{a0}b", "b"),
+            ("a-b", "", "a\u{2011}b", ""),
+            ("other", "new", "found", "new"),
+        ];
+        for (old, new, found, expected) in table {
+            assert_eq!(carried(old, new, found), expected, "{old:?} {new:?} {found:?}");
+        }
+    }
+
+    #[test]
+    fn differences_are_named() {
+        let table = [
+            ("a-b", "a\u{2011}b", "U+2011 (non-breaking hyphen) where you wrote \"-\""),
+            (
+                "\"a\"",
+                "\u{201c}a\u{201d}",
+                "U+201C (typographic quote) where you wrote \"\\\"\"; U+201D (typographic quote) where you wrote \"\\\"\"",
+            ),
+            ("caf\u{e9}", "cafe\u{301}", "\"e\u{301}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
+            ("cafe\u{301}", "caf\u{e9}", "\"\u{e9}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
+            ("    a", "\ta", "tabs where you wrote blanks"),
+            ("a", "a  ", "blanks where you wrote none"),
+            ("a-b-c", "a\u{2013}b\u{2013}c", "U+2013 (en dash) where you wrote \"-\" (2 times)"),
+            ("a\u{2013}b", "a-b", "\"-\" where you wrote U+2013 (en dash)"),
+            ("a", "b", ""),
+            ("a", "a", ""),
+        ];
+        for (wanted, found, expected) in table {
+            assert_eq!(differences(wanted, found).join("; "), expected, "{wanted:?} {found:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config { cases: 10_000, failure_persistence: None, ..Default::default() })]
+
+        /// A change that is carried over is the change: its plain text is that of the new text, and
+        /// against the text it was written for it is the new text to the letter.
+        #[test]
+        fn a_carried_change_is_the_change(
+            found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",
+            cuts in proptest::collection::vec((0_usize..20, "[abx \n-]{0,3}"), 0..3),
+        ) {
+            let old = Folded::of(&found, Level::Blanks).text;
+            let mut new = old.clone();
+            for (at, put) in cuts {
+                let at = new.char_indices().map(|(at, _)| at).nth(at).unwrap_or(new.len());
+                let end = new[at..].chars().next().map_or(at, |c| at + c.len_utf8());
+                new.replace_range(at..end, &put);
+            }
+            proptest::prop_assert_eq!(carried(&old, &new, &old), new.as_str());
+            proptest::prop_assert_eq!(carried(&old, &old, &found), found.as_str());
+            let made = carried(&old, &new, &found);
+            let plain = |text: &str| Folded::of(text, Level::Blanks).text;
+            proptest::prop_assert_eq!(plain(&made), plain(&new), "{:?} {:?} {:?} {:?}", old, new, found, made);
+        }
+    }
+}
