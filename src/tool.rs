@@ -313,7 +313,7 @@ pub trait AnyTool: Send + Sync {
     /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
     ///
     /// # Errors
-    /// What has two meanings, for the model.
+    /// What does not fit, for the model.
     fn accept(&self, input: Value) -> Result<Accepted, String> {
         Ok(Accepted { input, notes: Vec::new() })
     }
@@ -403,7 +403,6 @@ impl<T: Tool> AnyTool for Erased<T> {
                 ))
             };
             let input = self.accept(input).map_err(wrong)?.input;
-            input::check(&input, &schema).map_err(wrong)?;
             let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
             let (needs, ready) = self.tool.prepare(input, context).await?;
             let tool = self.tool.clone();

@@ -272,13 +272,8 @@ pub fn named(tools: &[Arc<dyn AnyTool>], name: &str, input: &Value) -> Option<Ar
     if let Some(tool) = spelled(tools, name) {
         return Some(tool);
     }
-    let fit = |tool: &Arc<dyn AnyTool>| {
-        let fits = |accepted: &Accepted| {
-            accepted.notes.is_empty() && super::input::check(&accepted.input, &tool.schema()).is_ok()
-        };
-        tool.accept(input.clone()).is_ok_and(|accepted| fits(&accepted))
-    };
-    let mut fitting = elsewhere(tools, name).filter(|tool| fit(tool));
+    let fit = |tool: &Arc<dyn AnyTool>| tool.accept(input.clone()).is_ok_and(|accepted| accepted.notes.is_empty());
+    let mut fitting = elsewhere(tools, name).filter(fit);
     fitting.next().filter(|_| fitting.next().is_none())
 }
 
@@ -332,7 +327,7 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
 /// The arguments of a call of `tool`, as its schema has them.
 ///
 /// # Errors
-/// What has two meanings, or none.
+/// What has two meanings, or none, and what does not fit.
 pub(super) fn accept(tool: &str, input: Value, schema: &Value) -> Result<Accepted, String> {
     let names = names(tool);
     let mut notes = Vec::new();
@@ -356,6 +351,7 @@ pub(super) fn accept(tool: &str, input: Value, schema: &Value) -> Result<Accepte
             known.join(", ")
         )];
     }
+    super::input::check(&input, schema)?;
     Ok(Accepted { input, notes })
 }
 

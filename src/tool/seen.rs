@@ -190,10 +190,14 @@ fn mark(line: &str) -> Option<u64> {
     (!line.is_empty()).then(|| hasher.finish())
 }
 
+fn as_it_is(line: &str) -> Option<&str> {
+    Some(line)
+}
+
 /// How results write the lines of a file, and what is left of a line without that: as they are; after a
 /// number; after a path and a number; as in a diff.
 const DRESS: [fn(&str) -> Option<&str>; 4] = [
-    |line| Some(line),
+    as_it_is,
     |line| {
         let line = line.trim_start();
         let rest = line.strip_prefix("Line ").unwrap_or(line).trim_start_matches(|c: char| c.is_ascii_digit());
