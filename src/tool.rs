@@ -52,10 +52,13 @@ mod faults;
 mod gate;
 mod indent;
 mod input;
+mod live;
+mod pattern;
 mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
+mod screen;
 #[cfg(test)]
 mod test;
 
@@ -125,6 +128,8 @@ pub struct Context {
     pub session: SessionId,
     /// The call.
     pub call: CallId,
+    /// Where it stands among the calls of its message.
+    pub order: Option<Order>,
     /// What becomes known of it while it runs.
     pub facts: Facts,
     /// The session's directory: relative paths start here.
@@ -159,6 +164,15 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Limits of what goes to the model.
     pub limits: truncate::Limits,
+}
+
+/// Where a call stands among those of its message.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// For the model: in which order they run, and which one it is.
+    pub words: String,
+    /// It runs side by side with others, because it only reads.
+    pub beside: bool,
 }
 
 /// What the editor offers for files.

@@ -2,14 +2,13 @@
 //!
 //! Each call is a fresh shell, without start-up files and without anyone to answer it. Output goes
 //! to the editor while it comes, a few times a second. Memory holds the beginning and the end of
-//! it; the whole text is in a file when it is long. The call ends when the shell does, even if
-//! something it started keeps the pipe open; such things live on until the process ends
-//! ([`crate::process::sweep`]), except that a timeout or a cancel ends everything.
+//! it; the whole text is in a file when it is long. A timeout or a cancel ends everything.
 //!
-//! A command may also be left in the background, at once or when its time is over ([`super::jobs`]).
+//! A call ends with its shell. What the shell leaves running is not let go of: it becomes a command in
+//! the background ([`super::jobs`]), with a name. So does a command that was meant for it, once it has been
+//! watched for its first words or an early end, and one whose time is over, if that is wanted.
 
-use std::path::PathBuf;
-use std::pin::Pin;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -17,32 +16,38 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
 use super::confinement::Lock;
 use super::jobs::{self, Running, changed_note, last_words};
+use super::live::Live;
 use super::path::{Access, Found, Resolved, resolve};
 use super::printed::{Kept, Printed};
 use super::truncate::Keep;
 use super::watch::Watch;
 use super::{Context, Description, Failure, Output, Tool};
-use crate::event::{CallUpdate, Event, Exit, Kind, Severity};
+use crate::environment::private_dir;
+use crate::event::{Event, Exit, Kind, Severity};
 use crate::permission::{Need, Place, command_need};
-use crate::process::{GIT_HELD, Program, Wiring, find};
-use crate::text::{self, Lossy};
+use crate::process::{Child, GIT_HELD, Program, Wiring, find};
+use crate::text;
 
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;
 /// What a program can be given as one argument on Linux has fewer bytes than this.
 const LONGEST: usize = 128 << 10;
-/// How often the editor hears of new output.
-const BEAT: Duration = Duration::from_millis(100);
-/// The most output of one beat that the editor gets; of more, the end.
-const PIECE: usize = 32 << 10;
 /// How long a command may take to end when its time is over.
 const GRACE: Duration = Duration::from_secs(2);
 /// The same when the user is waiting.
 const SHORT_GRACE: Duration = Duration::from_millis(50);
+/// How long a command is watched before it is left in the background.
+const WATCHED: Duration = Duration::from_secs(1);
+/// It has said its first words when it has printed nothing for so long after them.
+const QUIET: Duration = Duration::from_millis(300);
+/// How often it is looked whether a shell is done but for what it has started with `&`.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// See the module.
 pub struct Bash;
 
@@ -154,141 +159,261 @@ impl Tool for Bash {
             env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
         }
         let work = context.call.as_str();
+        let note = bash.as_ref().filter(|_| starts_others(&command)).and_then(|_| notebook(&lock.scratch, work));
+        let line = note.as_deref().and_then(|note| staying(&command, note)).unwrap_or_else(|| command.clone());
         let (shell, args) = match bash {
             Some(bash) => (bash, &["--noprofile", "--norc", "-c"][..]),
             None => ("/bin/sh".into(), &["-c"][..]),
         };
-        let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([command.as_str()]));
+        let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([line.as_str()]));
         let program = context.confinement.enter(&lock, &context, program.env("PWD", &place.path));
         let watch = Watch::look(&context.worktree);
         let mut child = program
             .start(Wiring::Together, work)
             .map_err(|e| Failure::Tell(format!("The shell could not be started in {}: {e}.", place.shown)))?;
-        let Some(mut pipe) = child.output.take() else {
+        let Some(pipe) = child.output.take() else {
             return Err(Failure::Broken("the shell has no output".into()));
         };
-
-        let mut taken = Printed::new(context.limits, context.environment.clone());
-        if background {
-            let worktree = context.worktree.clone();
-            let running = Running { child, pipe, open: true, printed: taken, lock, watch, worktree, limit };
-            let sandbox = running.lock.words.clone();
-            let (id, path) = context.jobs.add(running, &command, &context.call);
-            let words = format!("Running in the background as {id}.");
-            // Where the editor shows a terminal, it would be an empty one.
-            let stream = Some(format!("{words}\n"));
-            context.progress(CallUpdate { stream, ..CallUpdate::default() }).await;
-            return Ok(left(&id, words, None, path, sandbox));
-        }
-        let limit = limit.unwrap_or(Duration::from_millis(LIMIT));
-        let mut live = Live::new(&context);
-        // A limit beyond what the clock can count is no limit.
-        let far = Instant::now() + Duration::from_secs(60 * 60 * 24 * 365);
-        let deadline = Instant::now().checked_add(limit).unwrap_or(far).min(far);
-        let mut buffer = vec![0; 64 << 10];
-        let mut open = true;
-        let end = loop {
-            let beat = live.next_beat();
-            tokio::select! {
-                biased;
-                () = context.cancelled.cancelled() => {
-                    child.kill(SHORT_GRACE).await;
-                    return Err(Failure::Cancelled);
-                }
-                () = sleep_until(deadline) => {
-                    if keep && context.jobs.room().is_ok() {
-                        break End::Kept;
-                    }
-                    tokio::select! {
-                        () = child.kill(GRACE) => {}
-                        () = context.cancelled.cancelled() => {}
-                    }
-                    if context.cancelled.is_cancelled() {
-                        child.kill(Duration::ZERO).await;
-                        return Err(Failure::Cancelled);
-                    }
-                    break End::Timeout;
-                }
-                status = child.wait() => match status {
-                    Ok(status) => break End::Status(status),
-                    Err(e) => return Err(Failure::Broken(format!("the shell could not be waited for: {e}"))),
-                },
-                read = pipe.read(&mut buffer), if open => match read {
-                    Ok(0) | Err(_) => open = false,
-                    Ok(n) => {
-                        taken.take(&buffer[..n]);
-                        live.take(&buffer[..n]);
-                    }
-                },
-                () = live.sent(), if live.sending.is_some() => {}
-                () = sleep_until(beat), if live.has_news() => live.send(),
-            }
-        };
-        if let End::Kept = end {
-            let worktree = context.worktree.clone();
-            let so_far = taken.kept().text;
-            let running = Running { child, pipe, open, printed: taken, lock, watch, worktree, limit: None };
-            let sandbox = running.lock.words.clone();
-            let (id, path) = context.jobs.add(running, &command, &context.call);
-            let words = format!("After {} ms it goes on in the background as {id}.", limit.as_millis());
-            live.take(format!("\n{words}\n").as_bytes());
-            tokio::select! {
-                () = live.finish(None) => {}
-                () = context.cancelled.cancelled() => {}
-            }
-            return Ok(left(&id, words, Some(so_far), path, sandbox));
-        }
-        if open {
-            let take = |bytes: &[u8]| {
-                taken.take(bytes);
-                live.take(bytes);
-            };
-            tokio::select! {
-                biased;
-                () = context.cancelled.cancelled() => {
-                    child.kill(Duration::ZERO).await;
-                    return Err(Failure::Cancelled);
-                }
-                () = last_words(&mut pipe, &mut buffer, take) => {}
-            }
+        let printed = Printed::new(context.limits, context.environment.clone());
+        let begun = Begun { child, pipe, open: true, printed, live: Live::new(&context) };
+        let plan = Plan { limit, background, keep, note };
+        let (end, mut begun) = begun.follow(&plan, &context).await?;
+        if let Some(note) = &plan.note {
+            // It may never have been written.
+            std::fs::remove_file(note).ok();
         }
         let exit = end.exit();
-        // The editor gets the last words even when it is slow, unless the user gives up.
-        tokio::select! {
-            () = live.finish(Some(exit.clone())) => {}
-            () = context.cancelled.cancelled() => {}
+        let stays = match &end {
+            End::Kept(_) | End::Left(_) => true,
+            End::Status(_) => {
+                begun.last_words(&context).await?;
+                begun.open || begun.child.left_something()
+            }
+            End::Timeout(_) | End::Done(..) => {
+                begun.last_words(&context).await?;
+                false
+            }
+        };
+        let mut told = Told { background: None, notes: Vec::new(), sandbox: lock.words.clone() };
+        if background && !stays && !matches!(end, End::Timeout(_)) {
+            told.notes.push("It has ended already: nothing runs in the background.".into());
         }
-        let background = child.left_something();
-        let taken = taken.kept();
-        let mut notes = Vec::new();
-        if exit.code != Some(0) {
-            notes.extend(lock.blame(&taken.text));
+        told.notes.extend(context.order.as_ref().map(|order| order.words.clone()));
+        let Begun { child, pipe, open, mut printed, mut live } = begun;
+        if stays {
+            let kept = printed.kept();
+            let spent = limit.filter(|_| matches!(end, End::Kept(Since::Start)));
+            let worktree = context.worktree.clone();
+            let running = Running { child, pipe, open, printed, lock, watch, worktree, limit: spent };
+            let (id, path) = context.jobs.add(running, &command, &context.call);
+            let words = end.stays(&id);
+            live.take(format!("{words}\n").as_bytes());
+            live.over(exit.clone(), &context).await;
+            told.background = Some((id, words, path));
+            return Ok(output(kept, &end, exit, told));
+        }
+        printed.end();
+        // The editor gets the last words even when it is slow, unless the user gives up.
+        live.over(exit.clone(), &context).await;
+        let kept = printed.kept();
+        if exit.as_ref().is_none_or(|exit| exit.code != Some(0)) {
+            told.notes.extend(lock.blame(&kept.text));
         }
         let changed = watch.changes(&context.worktree);
         if !changed.is_empty() {
-            notes.push(changed_note(&changed));
+            told.notes.push(changed_note(&changed));
             let title = format!("A command changed what decides what runs on this machine: {}.", changed.join(", "));
             context.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
         }
-        Ok(output(taken, &end, exit, limit, background, notes, lock.words))
+        Ok(output(kept, &end, exit, told))
     }
 }
 
+/// What is to become of a command.
+struct Plan {
+    limit: Option<Duration>,
+    background: bool,
+    keep: bool,
+    /// Where its shell notes the exit code when all that is left to do is to wait for what it has started.
+    note: Option<PathBuf>,
+}
+
+/// A command that runs.
+struct Begun {
+    child: Child,
+    pipe: pipe::Receiver,
+    open: bool,
+    printed: Printed,
+    live: Live,
+}
+
+impl Begun {
+    /// Follows it until its call is over.
+    async fn follow(mut self, plan: &Plan, context: &Context) -> Result<(End, Self), Failure> {
+        let begun = Instant::now();
+        let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
+        // A limit beyond what the clock can count is no limit.
+        let deadline = plan.limit.and_then(|limit| begun.checked_add(limit)).map_or(far, |at| at.min(far));
+        // Until when it is watched, once its call waits for nothing else.
+        let mut watched = plan.background.then_some(begun + WATCHED);
+        let mut left = None;
+        let mut quiet = far;
+        let mut look = begun;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let beat = self.live.next_beat();
+            tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    self.child.kill(SHORT_GRACE).await;
+                    return Err(Failure::Cancelled);
+                }
+                () = sleep_until(deadline), if left.is_none() => {
+                    if plan.keep && context.jobs.room().is_ok() {
+                        return Ok((End::Kept(Since::Limit(plan.limit.unwrap_or_default())), self));
+                    }
+                    tokio::select! {
+                        () = self.child.kill(GRACE) => {}
+                        () = context.cancelled.cancelled() => {}
+                    }
+                    if context.cancelled.is_cancelled() {
+                        self.child.kill(Duration::ZERO).await;
+                        return Err(Failure::Cancelled);
+                    }
+                    return Ok((End::Timeout(plan.limit.unwrap_or_default()), self));
+                }
+                status = self.child.wait() => return match status {
+                    // What it was waiting for has ended in time to be part of this call.
+                    Ok(status) => Ok((left.map_or(End::Status(status), |code| End::Done(code, status)), self)),
+                    Err(e) => Err(Failure::Broken(format!("the shell could not be waited for: {e}"))),
+                },
+                read = self.pipe.read(&mut buffer), if self.open => match read {
+                    Ok(0) | Err(_) => self.open = false,
+                    Ok(n) => {
+                        self.take(&buffer[..n]);
+                        quiet = Instant::now() + QUIET;
+                    }
+                },
+                () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
+                    return Ok((left.map_or(End::Kept(Since::Start), End::Left), self));
+                }
+                () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
+                    look = Instant::now() + LOOK;
+                    left = plan.note.as_deref().and_then(noted);
+                    if left.is_some() {
+                        watched.get_or_insert((begun + WATCHED).max(Instant::now() + QUIET));
+                    }
+                }
+                () = self.live.sent(), if self.live.sending.is_some() => {}
+                () = sleep_until(beat), if self.live.has_news() => self.live.send(),
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.printed.take(bytes);
+        self.live.take(bytes);
+    }
+
+    /// What is still in the pipe when the shell has ended.
+    async fn last_words(&mut self, context: &Context) -> Result<(), Failure> {
+        let mut buffer = vec![0; 64 << 10];
+        let Self { child, pipe, open, printed, live } = self;
+        let take = |bytes: &[u8]| {
+            printed.take(bytes);
+            live.take(bytes);
+        };
+        tokio::select! {
+            biased;
+            () = context.cancelled.cancelled() => {
+                child.kill(Duration::ZERO).await;
+                Err(Failure::Cancelled)
+            }
+            open_still = last_words(pipe, &mut buffer, take), if *open => {
+                *open = open_still;
+                Ok(())
+            }
+            else => Ok(()),
+        }
+    }
+}
+
+/// How a call ends.
 enum End {
+    /// With its shell.
     Status(ExitStatus),
-    Timeout,
+    /// Its shell was done with this code, and what it had started has ended as well.
+    Done(i32, ExitStatus),
+    Timeout(Duration),
+    /// Its shell is done with this code, and waits for what it has started.
+    Left(i32),
     /// It goes on in the background.
-    Kept,
+    Kept(Since),
+}
+
+/// Since when a command is in the background.
+enum Since {
+    Start,
+    Limit(Duration),
 }
 
 impl End {
-    fn exit(&self) -> Exit {
+    fn exit(&self) -> Option<Exit> {
         match self {
-            Self::Status(status) => ending(*status).1,
-            Self::Timeout => Exit { code: None, signal: Some("SIGTERM".into()) },
-            Self::Kept => Exit { code: None, signal: None },
+            Self::Status(status) => Some(ending(*status).1),
+            Self::Done(code, _) | Self::Left(code) => Some(Exit { code: Some(*code), signal: None }),
+            Self::Timeout(_) => Some(Exit { code: None, signal: Some("SIGTERM".into()) }),
+            Self::Kept(_) => None,
         }
     }
+
+    /// What goes on in the background, and under which name.
+    fn stays(&self, id: &str) -> String {
+        match self {
+            Self::Kept(Since::Limit(limit)) => {
+                format!("After {} ms it goes on in the background as {id}.", limit.as_millis())
+            }
+            Self::Kept(Since::Start) => format!("Running in the background as {id}."),
+            _ => format!("What it started is still running, in the background as {id}."),
+        }
+    }
+}
+
+/// Whether a command line may start something with `&`; where it stands in quotes it does no harm to think so.
+fn starts_others(command: &str) -> bool {
+    let bytes = command.as_bytes();
+    memchr::memchr_iter(b'&', bytes).any(|at| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        let after = bytes.get(at + 1);
+        !matches!(before, Some(b'&' | b'>' | b'<' | b'|' | b'\\')) && !matches!(after, Some(b'&' | b'>'))
+    })
+}
+
+/// Where a shell may note its exit code; none where that cannot be written into a command line as it is.
+fn notebook(scratch: &Path, work: &str) -> Option<PathBuf> {
+    private_dir(scratch).ok()?;
+    let path = scratch.join(format!("exit-{work}"));
+    let plain = |c: char| c.is_alphanumeric() || " /._-+@=,".contains(c);
+    path.to_str().filter(|path| path.chars().all(plain))?;
+    Some(path)
+}
+
+/// The command line for a shell that outlives what it has started: at its end it notes its exit code, and
+/// waits. Its own end is that of what it started last. Some sandboxes end everything with their shell.
+///
+/// Nothing of this is done where the command sets a trap for the end itself, or becomes another program.
+fn staying(command: &str, note: &Path) -> Option<String> {
+    let note = note.to_str()?;
+    let last = r#"{ c=$?; set +ex; } 2>/dev/null; [ "$(jobs -rp)" ] || exit $c; "#;
+    let wait = "wait $!; c=$?; wait; exit $c";
+    let line = format!("trap '{last}{{ echo $c >|\"{note}\"; }} 2>/dev/null || exit $c; {wait}' EXIT; {command}");
+    // It must still be given as one argument.
+    (line.len() < LONGEST).then_some(line)
+}
+
+/// The exit code a shell has noted.
+fn noted(note: &Path) -> Option<i32> {
+    std::fs::read_to_string(note).ok()?.strip_suffix('\n')?.parse().ok()
 }
 
 /// How a shell ended, in words and in numbers.
@@ -300,28 +425,6 @@ pub(super) fn ending(status: ExitStatus) -> (String, Exit) {
         (None, signal) => format!("ended by {}", signal.as_deref().unwrap_or("a signal")),
     };
     (how, exit)
-}
-
-/// The result of a command that goes on in the background.
-fn left(id: &str, words: String, so_far: Option<String>, path: Option<PathBuf>, sandbox: Option<String>) -> Output {
-    let metadata = [
-        Some((jobs::ID.to_owned(), Value::String(id.to_owned()))),
-        path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string()))),
-        sandbox.map(|words| ("sandbox".to_owned(), Value::String(words))),
-    ];
-    let before = so_far.filter(|text| !text.trim().is_empty());
-    let before = before.map(|text| format!("{}\n\n", text.trim_end_matches('\n'))).unwrap_or_default();
-    let text = format!(
-        "{before}<shell_metadata>\n{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it.\n</shell_metadata>"
-    );
-    Output {
-        text,
-        display: Some(format!("{before}{words}")),
-        cut: true,
-        keep: Keep::Tail,
-        metadata: metadata.into_iter().flatten().collect(),
-        ..Output::default()
-    }
 }
 
 fn signal_name(number: i32) -> String {
@@ -344,39 +447,56 @@ fn signal_name(number: i32) -> String {
         .map_or_else(|| format!("signal {number}"), |(_, name)| format!("SIG{name}"))
 }
 
-fn output(
-    taken: Kept,
-    end: &End,
-    exit: Exit,
-    limit: Duration,
-    background: bool,
-    more: Vec<String>,
+/// What the model is told besides the output.
+struct Told {
+    /// The id of what goes on, what it is, and the file that holds all it prints.
+    background: Option<(String, String, Option<PathBuf>)>,
+    notes: Vec<String>,
     sandbox: Option<String>,
-) -> Output {
-    let display = taken.text.clone();
-    let mut text = if taken.text.trim().is_empty() { "(no output)".to_owned() } else { taken.text };
-    if let Some(hint) = taken.hint {
+}
+
+fn output(kept: Kept, end: &End, exit: Option<Exit>, told: Told) -> Output {
+    let printed = !kept.text.trim().is_empty();
+    let mut display = kept.text.clone();
+    let mut text = match (printed, end) {
+        (true, _) => kept.text,
+        (false, End::Kept(_)) => "(no output yet)".to_owned(),
+        (false, _) => "(no output)".to_owned(),
+    };
+    if let Some(hint) = kept.hint {
         text = format!("{}\n\n{hint}", text.trim_end_matches('\n'));
     }
     let mut notes = Vec::new();
-    match (end, exit.code, &exit.signal) {
-        (End::Timeout, ..) => notes.push(format!(
-            "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout.",
+    match (end, &exit) {
+        (End::Timeout(limit), _) => notes.push(format!(
+            "The command was terminated after exceeding its timeout of {} ms. If it needs longer, call it again with a larger timeout; if it does not end by itself, with run_in_background.",
             limit.as_millis()
         )),
-        (_, Some(code), _) => notes.push(format!("Exit code: {code}")),
-        (_, None, signal) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
+        (_, Some(Exit { code: Some(code), .. })) => notes.push(format!("Exit code: {code}")),
+        (_, Some(Exit { signal, .. })) => notes.push(format!("Ended by {}", signal.as_deref().unwrap_or("a signal"))),
+        (_, None) => {}
     }
-    if background && matches!(end, End::Status(_)) {
-        notes.push("Processes it started are still running in the background.".into());
+    if let End::Done(_, status) = end {
+        notes.push(format!("What it started with & has ended: {}.", ending(*status).0));
     }
-    notes.extend(more);
-    let metadata = Map::from_iter([
-        ("exit".to_owned(), exit.code.map_or(Value::Null, Value::from)),
-        ("truncated".to_owned(), Value::Bool(taken.path.is_some())),
-    ]);
-    let path = taken.path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string())));
-    let sandbox = sandbox.map(|words| ("sandbox".to_owned(), Value::String(words)));
+    let mut metadata = Map::new();
+    if let Some(exit) = exit {
+        metadata.insert("exit".into(), exit.code.map_or(Value::Null, Value::from));
+        metadata.insert("truncated".into(), Value::Bool(kept.path.is_some()));
+    }
+    let mut path = kept.path;
+    if let Some((id, words, all)) = told.background {
+        notes.push(format!(
+            "{words} You will be told when it ends. bash_output reads what it prints, bash_stop ends it."
+        ));
+        let before = if printed { format!("{}\n\n", display.trim_end_matches('\n')) } else { String::new() };
+        display = format!("{before}{words}");
+        metadata.insert(jobs::ID.into(), Value::String(id));
+        path = all.or(path);
+    }
+    notes.extend(told.notes);
+    let path = path.map(|path| ("outputPath".to_owned(), Value::String(path.display().to_string())));
+    let sandbox = told.sandbox.map(|words| ("sandbox".to_owned(), Value::String(words)));
     Output {
         text: format!("{}\n\n<shell_metadata>\n{}\n</shell_metadata>", text.trim_end_matches('\n'), notes.join("\n")),
         display: Some(display),
@@ -387,89 +507,12 @@ fn output(
     }
 }
 
-type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Output on its way to the editor. While one piece is being sent, the next one gathers; an editor
-/// that does not read holds up neither the command nor its end.
-struct Live {
-    context: Context,
-    lossy: Lossy,
-    news: String,
-    skipped: usize,
-    last: Option<Instant>,
-    sending: Option<Sending>,
-}
-
-impl Live {
-    fn new(context: &Context) -> Self {
-        Self {
-            context: context.clone(),
-            lossy: Lossy::default(),
-            news: String::new(),
-            skipped: 0,
-            last: None,
-            sending: None,
-        }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        self.news.push_str(&self.lossy.push(bytes));
-        if self.news.len() > 2 * PIECE {
-            let kept = text::tail(&self.news, PIECE).to_owned();
-            self.skipped += self.news.len() - kept.len();
-            self.news = kept;
-        }
-    }
-
-    fn has_news(&self) -> bool {
-        self.sending.is_none() && !self.news.is_empty()
-    }
-
-    fn next_beat(&self) -> Instant {
-        self.last.map_or_else(Instant::now, |last| last + BEAT)
-    }
-
-    fn piece(&mut self) -> Option<String> {
-        let news = std::mem::take(&mut self.news);
-        let skipped = std::mem::take(&mut self.skipped);
-        match (news.is_empty(), skipped) {
-            (true, _) => None,
-            (false, 0) => Some(news),
-            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{news}")),
-        }
-    }
-
-    fn send(&mut self) {
-        self.last = Some(Instant::now());
-        if let Some(stream) = self.piece() {
-            let context = self.context.clone();
-            self.sending = Some(Box::pin(async move {
-                context.progress(CallUpdate { stream: Some(stream), ..CallUpdate::default() }).await;
-            }));
-        }
-    }
-
-    async fn sent(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.await;
-            self.sending = None;
-        }
-    }
-
-    async fn finish(mut self, exit: Option<Exit>) {
-        self.sent().await;
-        let end = self.lossy.end();
-        self.news.push_str(&end);
-        let stream = self.piece();
-        self.context.progress(CallUpdate { stream, exit, ..CallUpdate::default() }).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::super::erase;
+    use super::super::live::{BEAT, PIECE};
     use super::super::test::{Stage, call};
     use super::*;
     use crate::channel::Receiver;

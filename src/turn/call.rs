@@ -479,6 +479,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
     Context {
         session: scope.session.clone(),
         call: call.clone(),
+        order: None,
         facts: Facts::default(),
         cwd: scope.cwd.clone(),
         roots: scope.roots.clone(),
