@@ -37,6 +37,7 @@ pub mod document;
 pub mod jobs;
 pub mod patch;
 pub mod path;
+pub mod refusal;
 pub mod replace;
 pub mod search;
 pub mod seen;
@@ -91,6 +92,11 @@ pub trait Tool: Send + Sync + 'static {
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// Checked input, as `prepare` leaves it for `run`.
     type Ready: Send + 'static;
+
+    /// Whether one call may run side by side with others of its step.
+    fn beside(_input: &Self::Input, _context: &Context) -> bool {
+        Self::CONCURRENT
+    }
 
     /// What it does, for the model.
     fn description(&self) -> String {
@@ -309,6 +315,10 @@ pub trait AnyTool: Send + Sync {
     fn kind(&self) -> Kind;
     /// Whether calls of one step may run side by side with others.
     fn concurrent(&self) -> bool;
+    /// Whether one call may: its arguments may say more.
+    fn beside(&self, _input: &Value, _context: &Context) -> bool {
+        self.concurrent()
+    }
     /// The permission key that hides it when denied for everything.
     fn permission(&self) -> &str;
     /// A title and locations for arguments, as far as they are valid.
@@ -367,6 +377,11 @@ impl<T: Tool> AnyTool for Erased<T> {
 
     fn concurrent(&self) -> bool {
         T::CONCURRENT
+    }
+
+    fn beside(&self, input: &Value, context: &Context) -> bool {
+        let input = serde_json::from_value(input.clone());
+        input.map_or(T::CONCURRENT, |input| T::beside(&input, context))
     }
 
     fn permission(&self) -> &str {

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, sleep_until};
 
-use super::confinement::Lock;
+use super::confinement::{Confinement, Lock, scratch};
 use super::jobs::{self, Running, changed_note, last_words};
 use super::live::Live;
 use super::path::{Access, Found, Resolved, resolve};
@@ -29,7 +29,7 @@ use super::watch::Watch;
 use super::{Context, Description, Failure, Output, Tool};
 use crate::environment::private_dir;
 use crate::event::{Event, Exit, Kind, Severity};
-use crate::permission::{Need, Place, command_need};
+use crate::permission::{Need, Place, Rules, command_need, evaluate};
 use crate::process::{Child, GIT_HELD, Program, Wiring, find};
 use crate::text;
 
@@ -58,11 +58,11 @@ pub struct Input {
     pub command: String,
     /// Milliseconds before it is ended (default 120000, in the background none)
     pub timeout: Option<u64>,
-    /// Leave it running in the background and return at once
+    /// Leave it running in the background
     pub run_in_background: Option<bool>,
-    /// At its timeout, leave it running in the background instead of ending it
+    /// At its timeout, leave it running instead
     pub keep_on_timeout: Option<bool>,
-    /// Directory to run in (default: the working directory)
+    /// Directory to run in
     pub workdir: Option<String>,
     /// What it does, in a few words
     pub description: Option<String>,
@@ -78,6 +78,7 @@ pub struct Ready {
     place: Resolved,
     /// Where bash is; never a file of the project.
     bash: Option<PathBuf>,
+    confinement: Confinement,
     lock: Lock,
 }
 
@@ -87,6 +88,12 @@ impl Tool for Bash {
     const CONCURRENT: bool = false;
     type Input = Input;
     type Ready = Ready;
+
+    fn beside(input: &Input, context: &Context) -> bool {
+        let Ok(place) = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List) else { return false };
+        let judged = Place { cwd: place.real.path, ..context.policy.place.clone() };
+        input.run_in_background != Some(true) && only_reads(&command_need(&input.command, &judged))
+    }
 
     fn describe(input: &Input, _: &Context) -> Description {
         let title = match input.run_in_background {
@@ -120,15 +127,17 @@ impl Tool for Bash {
         if place.real.found != Found::Directory {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
-        let confinement = &context.confinement;
-        let lock = confinement.lock(context).await?;
         let judged = Place {
-            scratch: Some(lock.scratch.clone()),
-            trusted: confinement.trusted,
+            scratch: Some(scratch(context)),
+            trusted: context.confinement.trusted,
             cwd: place.real.path.clone(),
             ..context.policy.place.clone()
         };
         let mut need = command_need(&input.command, &judged);
+        // Beside others it changes nothing, whatever the agent may do.
+        let beside = context.order.as_ref().is_some_and(|order| order.beside) && only_reads(&need);
+        let confinement = if beside { context.confinement.reading() } else { context.confinement.clone() };
+        let lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
         need.kept = lock.kept;
         if let Some(words) = &lock.words {
@@ -140,11 +149,11 @@ impl Tool for Bash {
         let limit = input.timeout.or_else(|| (!background).then_some(LIMIT)).map(Duration::from_millis);
         let keep = input.keep_on_timeout == Some(true);
         let bash = find("bash", judged.system_path());
-        Ok((needs, Ready { command: input.command, limit, background, keep, place, bash, lock }))
+        Ok((needs, Ready { command: input.command, limit, background, keep, place, bash, confinement, lock }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
-        let Ready { command, limit, background, keep, place, bash, lock } = ready;
+        let Ready { command, limit, background, keep, place, bash, confinement, lock } = ready;
         place.still()?;
         if background {
             // Others may have been started while the user was asked.
@@ -154,7 +163,7 @@ impl Tool for Bash {
         if !context.confinement.trusted {
             env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
         }
-        if context.confinement.reads_only() {
+        if confinement.reads_only() {
             // What it fetches could not be kept.
             env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());
         }
@@ -166,7 +175,7 @@ impl Tool for Bash {
             None => ("/bin/sh".into(), &["-c"][..]),
         };
         let program = Program::new(shell, &place.real.path, env).args(args.iter().copied().chain([line.as_str()]));
-        let program = context.confinement.enter(&lock, &context, program.env("PWD", &place.path));
+        let program = confinement.enter(&lock, &context, program.env("PWD", &place.path));
         let watch = Watch::look(&context.worktree);
         let mut child = program
             .start(Wiring::Together, work)
@@ -177,11 +186,12 @@ impl Tool for Bash {
         let printed = Printed::new(context.limits, context.environment.clone());
         let begun = Begun { child, pipe, open: true, printed, live: Live::new(&context) };
         let plan = Plan { limit, background, keep, note };
-        let (end, mut begun) = begun.follow(&plan, &context).await?;
+        let followed = begun.follow(&plan, &context).await;
         if let Some(note) = &plan.note {
             // It may never have been written.
             std::fs::remove_file(note).ok();
         }
+        let (end, mut begun) = followed?;
         let exit = end.exit();
         let stays = match &end {
             End::Kept(_) | End::Left(_) => true,
@@ -207,7 +217,8 @@ impl Tool for Bash {
             let running = Running { child, pipe, open, printed, lock, watch, worktree, limit: spent };
             let (id, path) = context.jobs.add(running, &command, &context.call);
             let words = end.stays(&id);
-            live.take(format!("{words}\n").as_bytes());
+            let apart = if kept.text.is_empty() { "" } else { "\n" };
+            live.take(format!("{apart}{words}\n").as_bytes());
             live.over(exit.clone(), &context).await;
             told.background = Some((id, words, path));
             return Ok(output(kept, &end, exit, told));
@@ -282,18 +293,13 @@ impl Begun {
                     }
                     return Ok((End::Timeout(plan.limit.unwrap_or_default()), self));
                 }
-                status = self.child.wait() => return match status {
+                status = self.child.wait() => {
+                    let status = status
+                        .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
                     // What it was waiting for has ended in time to be part of this call.
-                    Ok(status) => Ok((left.map_or(End::Status(status), |code| End::Done(code, status)), self)),
-                    Err(e) => Err(Failure::Broken(format!("the shell could not be waited for: {e}"))),
-                },
-                read = self.pipe.read(&mut buffer), if self.open => match read {
-                    Ok(0) | Err(_) => self.open = false,
-                    Ok(n) => {
-                        self.take(&buffer[..n]);
-                        quiet = Instant::now() + QUIET;
-                    }
-                },
+                    let left = left.or_else(|| plan.note.as_deref().and_then(noted));
+                    return Ok((left.map_or(End::Status(status), |code| End::Done(code, status)), self));
+                }
                 () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
                     return Ok((left.map_or(End::Kept(Since::Start), End::Left), self));
                 }
@@ -301,9 +307,17 @@ impl Begun {
                     look = Instant::now() + LOOK;
                     left = plan.note.as_deref().and_then(noted);
                     if left.is_some() {
-                        watched.get_or_insert((begun + WATCHED).max(Instant::now() + QUIET));
+                        quiet = Instant::now() + QUIET;
+                        watched = Some(quiet.max(begun + WATCHED));
                     }
                 }
+                read = self.pipe.read(&mut buffer), if self.open => match read {
+                    Ok(0) | Err(_) => self.open = false,
+                    Ok(n) => {
+                        self.take(&buffer[..n]);
+                        quiet = Instant::now() + QUIET;
+                    }
+                },
                 () = self.live.sent(), if self.live.sending.is_some() => {}
                 () = sleep_until(beat), if self.live.has_news() => self.live.send(),
             }
@@ -379,6 +393,12 @@ impl End {
     }
 }
 
+/// Whether a command line is known to change nothing, and to end with its shell.
+fn only_reads(need: &Need) -> bool {
+    let verdict = evaluate(&Rules::default(), &Rules::default(), need);
+    verdict.proven_read_only && !need.command.as_ref().is_some_and(|line| starts_others(&line.text))
+}
+
 /// Whether a command line may start something with `&`; where it stands in quotes it does no harm to think so.
 fn starts_others(command: &str) -> bool {
     let bytes = command.as_bytes();
@@ -392,7 +412,7 @@ fn starts_others(command: &str) -> bool {
 /// Where a shell may note its exit code; none where that cannot be written into a command line as it is.
 fn notebook(scratch: &Path, work: &str) -> Option<PathBuf> {
     private_dir(scratch).ok()?;
-    let path = scratch.join(format!("exit-{work}"));
+    let path = scratch.join(format!("exit-{}", text::plain(work)));
     let plain = |c: char| c.is_alphanumeric() || " /._-+@=,".contains(c);
     path.to_str().filter(|path| path.chars().all(plain))?;
     Some(path)
@@ -661,14 +681,100 @@ mod tests {
         let output = bash(&context, json!({"command": "sleep 20 & echo done"})).await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         assert!(
-            output.text.contains("done\n") && output.text.contains("still running in the background"),
+            output.text.contains("done\n") && output.text.contains("still running, in the background as bash_1."),
             "{}",
             output.text
         );
+        assert_eq!(context.jobs.running().len(), 1);
+        context.jobs.stop("bash_1", "stopped").await.unwrap();
         let began = Instant::now();
         let output = bash(&context, json!({"command": "echo x | (sleep 0.1; cat)"})).await.unwrap();
         assert!(output.text.starts_with("x\n") && !output.text.contains("background"), "{}", output.text);
         assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    /// However something is left behind, it can go on printing, and its end is known.
+    #[tokio::test]
+    async fn what_is_left_behind_has_a_name() {
+        let stage = Stage::new();
+        let late = "while [ ! -e go ]; do sleep 0.01; done; echo late; echo later >&2; exit 5";
+        let table = [
+            (format!("({late}) & echo now"), "exit code 5", "late\nlater\n"),
+            (format!("(({late}) & echo now); true"), "exit code 0", "late\nlater\n"),
+            (format!("({late}) & disown; echo now"), "exit code 0", "late\nlater\n"),
+            (format!("trap 'echo bye' EXIT; ({late}) & echo now"), "exit code 0", "late\nlater\n"),
+            (format!("set -eux; ({late}) & echo now"), "exit code 5", "late"),
+            (format!("({late}) >log 2>&1 & echo now"), "exit code 5", ""),
+            (format!("({late}; sleep 1) & ({late}) & echo now; false"), "exit code 5", "late\nlater\n"),
+        ];
+        for (n, (command, how, printed)) in (1..).zip(table) {
+            let context = stage.context();
+            std::fs::remove_file(stage.cwd().join("go")).ok();
+            let output = bash(&context, json!({"command": command})).await.unwrap();
+            assert!(
+                output.text.contains("now\n") && output.text.contains("in the background as bash_1."),
+                "{}",
+                output.text
+            );
+            assert_eq!(output.metadata["exit"], i32::from(n == 7), "{command}");
+            assert_eq!(output.metadata[jobs::ID], "bash_1");
+            stage.write("go", "");
+            let reading = context.jobs.read("bash_1", Duration::from_secs(20), &jobs::Until::End).await.unwrap();
+            assert_eq!(reading.how.as_deref(), Some(how), "{command}");
+            assert!(reading.text.contains(printed) && !reading.text.contains("now\n"), "{command}: {}", reading.text);
+        }
+        // What has ended by then is no more in the background.
+        let context = stage.context();
+        let output = bash(&context, json!({"command": "(echo a; exit 4) & echo b"})).await.unwrap();
+        assert!(
+            output.text.contains("Exit code: 0\n") || output.text.ends_with("Exit code: 0\n</shell_metadata>"),
+            "{}",
+            output.text
+        );
+        assert!(context.jobs.running().is_empty());
+        let scratch = scratch(&context);
+        assert_eq!(std::fs::read_dir(scratch).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn ampersands_that_start_something() {
+        for (command, starts) in [
+            ("a &", true),
+            ("a & b", true),
+            ("a&b", true),
+            ("a >x 2>&1 &", true),
+            ("a && b", false),
+            ("a 2>&1", false),
+            ("a &>x", false),
+            ("a |& b", false),
+            ("a <&3", false),
+            ("a \\& b", false),
+            ("a", false),
+        ] {
+            assert_eq!(starts_others(command), starts, "{command}");
+        }
+        let note = Path::new("/a b/exit-call_1");
+        assert!(staying("a &", note).unwrap().ends_with("' EXIT; a &"));
+        assert_eq!(staying(&"a".repeat(LONGEST - 10), note), None);
+    }
+
+    #[tokio::test]
+    async fn what_only_reads_runs_beside_others() {
+        let stage = Stage::new();
+        let context = stage.context();
+        let table = [
+            (json!({"command": "cat a; ls -la | head"}), true),
+            (json!({"command": "git status --short && git log --oneline -3"}), true),
+            (json!({"command": "touch a"}), false),
+            (json!({"command": "ls > a"}), false),
+            (json!({"command": "ls & cat a"}), false),
+            (json!({"command": "ls", "run_in_background": true}), false),
+            (json!({"command": "make test"}), false),
+            (json!({"command": "ls $(rm a)"}), false),
+        ];
+        for (input, beside) in table {
+            assert_eq!(erase(Bash).beside(&input, &context), beside, "{input}");
+        }
     }
 
     #[tokio::test]

@@ -31,9 +31,9 @@ pub struct BashOutput;
 pub struct Input {
     /// The id of the command
     pub bash_id: String,
-    /// Milliseconds to wait at most, for `until` or for its end
+    /// Milliseconds to wait at most, for until or its end
     pub wait: Option<u64>,
-    /// Regular expression to wait for in a line of new output; `.` for any
+    /// Regular expression to wait for in new output
     pub until: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::beneath::Root;
 use super::path::{Access, Found, Resolved, resolve};
-use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs};
+use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
@@ -31,7 +31,7 @@ pub struct Glob;
 pub struct Input {
     /// For example **/*.rs or src/**/*.{ts,tsx}
     pub pattern: String,
-    /// Directory to search in (default: the working directory)
+    /// Directory to search in
     pub path: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Tool for Glob {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let base = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
         }
@@ -115,7 +115,10 @@ impl Tool for Glob {
         directory(&ready.base)?;
         if ready.base.real.is_absent() {
             let instead = elsewhere(&context, &ready.base.real.path).await;
-            return Err(Failure::Tell(format!("Directory not found: {}. Nothing was searched.{instead}", ready.base.shown)));
+            return Err(Failure::Tell(format!(
+                "Directory not found: {}. Nothing was searched.{instead}",
+                ready.base.shown
+            )));
         }
         for (place, _) in &ready.roots {
             place.still()?;
@@ -200,7 +203,10 @@ impl Best {
 /// That it is no file. What lies outside is not told before it may be looked at.
 fn directory(base: &Resolved) -> Result<(), Failure> {
     if matches!(base.real.found, Found::File | Found::Special) {
-        return Err(Failure::Tell(format!("{} is a file; path must be a directory. Look at it with read, or search it with grep.", base.shown)));
+        return Err(Failure::Tell(format!(
+            "{} is a file; path must be a directory. Look at it with read, or search it with grep.",
+            base.shown
+        )));
     }
     Ok(())
 }
@@ -344,6 +350,10 @@ mod tests {
         let (_, output) = call(&erase(Glob), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
         assert_eq!(names(&stage, &output.text).len(), 100);
         assert!(output.text.contains("(The 100 newest of 150 files.") && output.metadata["truncated"] == true);
+        assert!(output.text.contains("\n  ") && output.text.contains("/many: 150\n"), "{}", output.text);
+        let failure =
+            call(&erase(Glob), json!({"pattern": "*", "path": "hidden"}), &context).await.unwrap_err().to_string();
+        assert!(failure.starts_with("Directory not found: hidden. Nothing was searched."), "{failure}");
         let failure =
             call(&erase(Glob), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
         assert!(failure.starts_with("a.rs is a file; path must be a directory."), "{failure}");

@@ -15,9 +15,9 @@ use serde_json::{Map, Value};
 
 use super::beneath::{Looker, Root};
 use super::glob::spelled;
-use super::path::{Access, Found, Resolved, resolve};
+use super::path::{Access, Found, Resolved};
 use super::pattern::{Pattern, Style};
-use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs};
+use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::Need;
@@ -42,18 +42,16 @@ pub struct Grep;
 pub struct Input {
     /// Regular expression (Rust syntax)
     pub pattern: String,
-    /// File or directory (default: the working directory)
+    /// File or directory
     pub path: Option<String>,
     /// Glob for file names, for example *.{ts,tsx}
     pub include: Option<String>,
-    /// Lines to show around each match
+    /// Lines around each match
     pub context: Option<u64>,
     pub ignore_case: Option<bool>,
-    /// Whole words only
+    /// Whole words
     pub word: Option<bool>,
-    /// Names of the files, not their lines
     pub files_only: Option<bool>,
-    /// Match across lines
     pub multiline: Option<bool>,
 }
 
@@ -107,10 +105,10 @@ impl Tool for Grep {
         let named = input.path.as_deref().unwrap_or(".");
         // To search one file is to read it.
         let mut access = Access::List;
-        let mut place = resolve(context, named, access)?;
+        let mut place = look_up(context, named, access).await?;
         if place.real.found != Found::Directory {
             access = Access::Read;
-            place = resolve(context, named, access)?;
+            place = look_up(context, named, access).await?;
         }
         let on = |flag: Option<bool>| flag == Some(true);
         let multiline = on(input.multiline);
@@ -136,7 +134,10 @@ impl Tool for Grep {
         ready.place.still()?;
         if ready.place.real.is_absent() {
             let instead = elsewhere(&context, &ready.place.real.path).await;
-            return Err(Failure::Tell(format!("Path not found: {}. Nothing was searched.{instead}", ready.place.shown)));
+            return Err(Failure::Tell(format!(
+                "Path not found: {}. Nothing was searched.{instead}",
+                ready.place.shown
+            )));
         }
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
@@ -164,7 +165,8 @@ impl Tool for Grep {
                     };
                     // It may have become a pipe, or a link, since it was listed.
                     let Some(file) = look.open(path) else { return };
-                    let taker = Taker { matcher: &pattern.matcher, most, first: files_only, ..Taker::of(&pattern.matcher) };
+                    let taker =
+                        Taker { matcher: &pattern.matcher, most, first: files_only, ..Taker::of(&pattern.matcher) };
                     let hits = taker.hits(&mut searcher, &file, by_name);
                     if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut look))
@@ -250,7 +252,8 @@ impl Hits {
         });
         if let Some(more) = more {
             // What stands before it belongs to it.
-            let before = self.lines[..more].iter().rposition(|line| matches!(line, Line::Match(..) | Line::Further(..)));
+            let before =
+                self.lines[..more].iter().rposition(|line| matches!(line, Line::Match(..) | Line::Further(..)));
             self.lines.truncate(before.map_or(0, |last| last + 1));
             self.kept = most;
         }
@@ -333,7 +336,8 @@ impl Best {
         }
         let name = |rank: &Rank| text::escaped(&rank.path.display().to_string());
         for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.kept > 0) {
-            let part = if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
+            let part =
+                if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
             text.push_str(&format!("\n\n{}{part}:", name(rank)));
             for line in &hits.lines {
                 text.push_str(&match line {
@@ -512,7 +516,10 @@ mod tests {
             (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
             (json!({"pattern": "fn", "path": "ignored/x.rs"}), "Found 1 match\n"),
             (json!({"pattern": "(?i)FN (ONE|two)", "path": "."}), "Found 2 matches"),
-            (json!({"pattern": "nothing like it"}), "No files found"),
+            (json!({"pattern": "nothing like it"}), "No matches for `nothing like it` in 7 files."),
+            (json!({"pattern": "fn", "include": "*.zig"}), "No matches: no file fits include `*.zig`.\n"),
+            (json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}), "Found 2 matches"),
+            (json!({"pattern": "o", "word": true, "path": "a.rs"}), "No matches for `o` in 1 file."),
         ];
         for (input, expected) in table {
             let text = grep(&context, input.clone()).await.text;
@@ -534,15 +541,92 @@ mod tests {
         }
         let context = stage.context();
         let output = grep(&context, json!({"pattern": "hit"})).await;
-        assert!(output.text.starts_with("Found 100 matches (more matches available)\n"));
-        assert!(output.text.ends_with("(Results truncated. Consider using a more specific path or pattern.)"));
+        assert!(output.text.starts_with("Found 200 matches in 40 files; 100 are shown, those of the newest files\n"));
+        let (_, rest) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        assert_eq!(rest.lines().filter(|line| line.starts_with("  /") && line.ends_with(": 5")).count(), 20);
+        assert!(rest.ends_with("(Use a more specific path, include or pattern, or filesOnly.)"), "{rest}");
         assert_eq!(output.text.matches("hit").count(), 100);
-        let files: Vec<&str> =
-            output.text.lines().filter_map(|line| line.strip_suffix(':')?.rsplit('/').next()).collect();
+        let (shown, _) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        let files: Vec<&str> = shown.lines().filter_map(|line| line.strip_suffix(':')?.rsplit('/').next()).collect();
         let expected: Vec<String> = (20..40).rev().map(|n| format!("f{n:02}")).collect();
         assert_eq!(files, expected);
         let hundred = grep(&context, json!({"pattern": "hit", "include": "f[01]*"})).await;
         assert!(hundred.text.starts_with("Found 100 matches\n"), "{}", hundred.text);
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_of_matches_can_be_chosen() {
+        let stage = Stage::new();
+        stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
+        stage.write("b/c", "let x =\n    hit;\n");
+        age(&stage, "b/c", 100);
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let a = format!("{cwd}/a");
+        let table = [
+            (
+                json!({"pattern": "hit", "path": "a", "context": 1}),
+                format!(
+                    "Found 2 matches\n\n{a}:\n  Line 2- 2\n  Line 3: hit\n  Line 4- 4\n  --\n  Line 7- 7\n  Line 8: hit hit\n  Line 9- 9"
+                ),
+            ),
+            (json!({"pattern": "hit", "filesOnly": true}), format!("Found matches in 2 files:\n{a}\n{cwd}/b/c")),
+            (
+                json!({"pattern": "x =\\s+hit", "multiline": true}),
+                format!("Found 1 match\n\n{cwd}/b/c:\n  Line 1: let x =\n  Line 2:     hit;"),
+            ),
+            (json!({"pattern": "x =\\s+hit"}), "No matches for `x =\\s+hit` in 2 files.".to_owned()),
+            (
+                json!({"pattern": "^5\n6$"}),
+                format!(
+                    "Found 1 match\n\n{a}:\n  Line 5: 5\n  Line 6: 6\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)"
+                ),
+            ),
+        ];
+        for (input, expected) in table {
+            assert_eq!(grep(&context, input.clone()).await.text, expected, "{input}");
+        }
+        stage.write("many", "1\n2\nhit\n4\n".repeat(150));
+        let text = grep(&context, json!({"pattern": "hit", "path": "many", "context": 1})).await.text;
+        assert!(text.starts_with("Found 150 matches in 1 file; 100 are shown, those of the newest files\n"), "{text}");
+        assert!(text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100, "{text}");
+        assert_eq!(text.matches("- ").count(), 200, "what belongs to what is not shown is not shown");
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_missing_is_looked_for_elsewhere() {
+        let stage = Stage::new();
+        for name in
+            ["src/runtime/mod.rs", "src/net/mod.rs", "src/config.rs", "ignored/lost.rs", "secret/keys.rs", ".env"]
+        {
+            stage.write(name, "x\n");
+        }
+        stage.write(".gitignore", "ignored\n");
+        let mut context = stage.context();
+        let mut policy = crate::permission::Policy::clone(&context.policy);
+        policy.rules.0.push(crate::permission::Rule {
+            permission: "read".into(),
+            pattern: "secret/*".into(),
+            action: crate::permission::Action::Deny,
+            source: "test".into(),
+        });
+        context.policy = std::sync::Arc::new(policy);
+        let table = [
+            ("runtime/mod.rs", "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs"),
+            ("runtime", "\n\nDid you mean one of these?\nsrc/runtime"),
+            ("src/confg.rs", "\n\nDid you mean one of these?\nsrc/config.rs"),
+            // What a search does not show is not named here either.
+            ("lost.rs", ""),
+            ("keys.rs", ""),
+            ("sub/.env", ""),
+            ("secre", ""),
+        ];
+        for (path, instead) in table {
+            let failure =
+                call(&erase(Grep), json!({"pattern": "x", "path": path}), &context).await.unwrap_err().to_string();
+            assert!(failure.contains("not found: ") && failure.ends_with(instead), "{failure}");
+            assert_eq!(failure.contains("Did you mean"), !instead.is_empty(), "{failure}");
+        }
     }
 
     #[tokio::test]

@@ -422,9 +422,8 @@ impl Job {
             Until::End => state.end.is_some(),
             Until::Output(pattern) => {
                 let news = state.news();
-                news.split(|byte| *byte == b'\n').any(|line| {
-                    !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default()
-                })
+                news.split(|byte| *byte == b'\n')
+                    .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
             }
         }
     }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::beneath::Root;
-use super::path::{Access, Found, Resolved, resolve};
-use super::search::{LIMIT, blocking, elsewhere, globs, walker};
+use super::path::{Access, Found, Resolved};
+use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
@@ -26,7 +26,7 @@ pub struct List;
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// Directory (default: the working directory)
+    /// Directory
     pub path: Option<String>,
     /// Globs to leave out
     pub ignore: Option<Vec<String>>,
@@ -55,7 +55,7 @@ impl Tool for List {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let place = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        let place = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if place.real.inside {
             directory(&place, context).await?;
         }
@@ -241,6 +241,47 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_large_directory_hides_no_other() {
+        let stage = Stage::new();
+        for n in 0..150 {
+            stage.write(&format!("src/doc/{n}.md"), "");
+            stage.write(&format!("crates/big/{n}.rs"), "");
+        }
+        for name in ["src/runtime/mod.rs", "src/runtime/task/core.rs", "src/lib.rs", "tests/one.rs", "Cargo.toml"] {
+            stage.write(name, "");
+        }
+        let (_, output) = call(&erase(List), json!({}), &stage.context()).await.unwrap();
+        let (_, text) = output.text.split_once('\n').unwrap();
+        let expected = "  crates/ (150)
+    big/ (150)
+  src/ (153)
+    doc/ (150)
+    runtime/ (2)
+      task/ (1)
+        core.rs
+      mod.rs
+    lib.rs
+  tests/ (1)
+    one.rs
+  Cargo.toml
+
+(305 files in all. What is closed stands with the number of files below it: list it, or use glob.)
+";
+        assert_eq!(text, expected);
+        // What was asked for shows what there is room for.
+        let (_, output) = call(&erase(List), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
+        assert_eq!(output.text.lines().filter(|line| line.ends_with(".md")).count(), 99);
+        assert!(output.text.contains("\n  (51 more files)\n"), "{}", output.text);
+        for n in 0..130 {
+            stage.write(&format!("many/{n:03}/x"), "");
+        }
+        let (_, output) = call(&erase(List), json!({"path": "many"}), &stage.context()).await.unwrap();
+        assert!(output.text.contains("\n  099/ (1)\n  (30 more directories)\n"), "{}", output.text);
+        let failure = call(&erase(List), json!({"path": "runtime"}), &stage.context()).await.unwrap_err().to_string();
+        assert_eq!(failure, "Directory not found: runtime\n\nDid you mean one of these?\nsrc/runtime");
+    }
+
+    #[tokio::test]
     async fn a_directory_is_a_tree() {
         let stage = Stage::new();
         for name in ["b.txt", "a/y.rs", "a/x/deep", "dist/out", "node_modules/m/i.js", ".git/HEAD", ".hid", "odd\nname"]
@@ -260,7 +301,7 @@ mod tests {
             stage.write(&format!("many/{n}"), "");
         }
         let (_, output) = call(&erase(List), json!({"path": "many"}), &context).await.unwrap();
-        assert!(output.text.ends_with("  9\n") || output.text.contains("(21 more files)\n"), "{}", output.text);
+        assert!(output.text.contains("\n  (21 more files)\n"), "{}", output.text);
         assert!(output.text.contains("(120 files in all.") && output.metadata["count"] == 120);
         for (path, why) in [("b.txt", "is a file"), ("none", "not found")] {
             let failure = call(&erase(List), json!({"path": path}), &context).await.unwrap_err().to_string();

@@ -370,7 +370,7 @@ impl Page {
                     self.lines.push_back(Line::EMPTY);
                 }
             }
-            's' => self.saved = (row, self.column),
+            's' => self.save(),
             'u' => self.restore(),
             // Colours, modes, questions to the terminal: nothing that is seen in a text.
             _ => {}
@@ -381,6 +381,10 @@ impl Page {
         if let Some(column) = self.column {
             self.erase(column, None);
         }
+    }
+
+    fn save(&mut self) {
+        self.saved = (self.row, Some(self.column()));
     }
 
     fn restore(&mut self) {
@@ -429,7 +433,7 @@ impl Perform for Page {
             return;
         }
         match byte {
-            b'7' => self.saved = (self.row, self.column),
+            b'7' => self.save(),
             b'8' => self.restore(),
             b'c' => self.clear(),
             b'D' | b'E' => self.feed_line(),

@@ -13,9 +13,11 @@ use ignore::{WalkBuilder, WalkState};
 use tokio_util::sync::CancellationToken;
 
 use super::beneath::Looker;
+use super::path::{Access, Resolved, resolve};
 use super::{Context, Failure};
 use crate::config::nearest;
 use crate::permission::Action;
+use crate::permission::paths::{self, Barred, Refusal};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
 
@@ -78,6 +80,19 @@ pub fn files<V: FnMut(&Path) + Send>(
 const FAR: usize = 200_000;
 /// How many names are proposed.
 const PROPOSED: usize = 3;
+
+/// The place a model means, for looking at: as [`resolve`], but for what may be meant where there is nothing.
+///
+/// # Errors
+/// As [`resolve`].
+pub async fn look_up(context: &Context, written: &str, access: Access) -> Result<Resolved, Failure> {
+    let admitted = paths::admit(&context.policy, access, written);
+    if let Err(Barred::Refused(missing @ Refusal::Missing(path))) = &admitted {
+        let instead = elsewhere(context, Path::new(path)).await;
+        return Err(Failure::Tell(format!("{missing}{instead}")));
+    }
+    resolve(context, written, access)
+}
 
 /// Where the name of a place that is missing is found elsewhere in the project, or one that is nearly it: lines
 /// for the model, empty where there is none. What a search would not show is not proposed.
