@@ -331,6 +331,9 @@ impl Begun {
 
     /// What is still in the pipe when the shell has ended.
     async fn last_words(&mut self, context: &Context) -> Result<(), Failure> {
+        if !self.open {
+            return Ok(());
+        }
         let mut buffer = vec![0; 64 << 10];
         let Self { child, pipe, open, printed, live } = self;
         let take = |bytes: &[u8]| {
@@ -343,11 +346,10 @@ impl Begun {
                 child.kill(Duration::ZERO).await;
                 Err(Failure::Cancelled)
             }
-            open_still = last_words(pipe, &mut buffer, take), if *open => {
-                *open = open_still;
+            held = last_words(pipe, &mut buffer, take) => {
+                *open = held;
                 Ok(())
             }
-            else => Ok(()),
         }
     }
 }
