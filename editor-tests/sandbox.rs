@@ -402,7 +402,7 @@ fn a_command_ends_with_adjutant() {
     }
 }
 
-/// Under bubblewrap too a command that is ended is asked first, and what one leaves behind ends with it.
+/// Under bubblewrap too a command that is ended is asked first, and what one leaves behind goes on.
 fn a_guarded_command_has_its_time() {
     let asked =
         json!({ "command": "trap 'echo asked > asked; exit 0' TERM; echo begun; sleep 1000 & wait", "timeout": 500 });
@@ -418,7 +418,7 @@ fn a_guarded_command_has_its_time() {
     let mut talk = Talk::new(project);
     let session = talk.open();
     let (_, updates) = turn(&mut talk, &session, "build");
-    assert!(!words(&updates).contains("still running in the background"), "{}", words(&updates));
+    assert!(words(&updates).contains("still running, in the background as bash_1."), "{}", words(&updates));
     let project = talk.leave();
     assert_eq!(fs::read_to_string(project.path("asked")).unwrap(), "asked\n");
     assert_eq!(model.problems(), Vec::<String>::new());

@@ -38,6 +38,7 @@ pub mod document;
 pub mod jobs;
 pub mod patch;
 pub mod path;
+pub mod refusal;
 pub mod replace;
 pub mod search;
 pub mod seen;
@@ -53,12 +54,15 @@ mod faults;
 mod gate;
 mod indent;
 mod input;
+mod live;
 mod merge;
 mod nearest;
+mod pattern;
 mod printed;
 #[cfg(test)]
 #[cfg(unix)]
 mod rows;
+mod screen;
 mod spelling;
 #[cfg(test)]
 mod test;
@@ -95,6 +99,11 @@ pub trait Tool: Send + Sync + 'static {
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// Checked input, as `prepare` leaves it for `run`.
     type Ready: Send + 'static;
+
+    /// Whether one call may run side by side with others of its step.
+    fn beside(_input: &Self::Input, _context: &Context) -> bool {
+        Self::CONCURRENT
+    }
 
     /// What it does, for the model.
     fn description(&self) -> String {
@@ -134,6 +143,8 @@ pub struct Context {
     pub mark: Mark,
     /// The call.
     pub call: CallId,
+    /// Where it stands among the calls of its message.
+    pub order: Option<Order>,
     /// What becomes known of it while it runs.
     pub facts: Facts,
     /// The session's directory: relative paths start here.
@@ -168,6 +179,15 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Limits of what goes to the model.
     pub limits: truncate::Limits,
+}
+
+/// Where a call stands among those of its message.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// For the model: in which order they run, and which one it is.
+    pub words: String,
+    /// It runs side by side with others, because it only reads.
+    pub beside: bool,
 }
 
 /// What the editor offers for files.
@@ -308,6 +328,10 @@ pub trait AnyTool: Send + Sync {
     fn kind(&self) -> Kind;
     /// Whether calls of one step may run side by side with others.
     fn concurrent(&self) -> bool;
+    /// Whether one call may: its arguments may say more.
+    fn beside(&self, _input: &Value, _context: &Context) -> bool {
+        self.concurrent()
+    }
     /// The permission key that hides it when denied for everything.
     fn permission(&self) -> &str;
     /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
@@ -373,6 +397,11 @@ impl<T: Tool> AnyTool for Erased<T> {
 
     fn concurrent(&self) -> bool {
         T::CONCURRENT
+    }
+
+    fn beside(&self, input: &Value, context: &Context) -> bool {
+        let input = serde_json::from_value(input.clone());
+        input.map_or(T::CONCURRENT, |input| T::beside(&input, context))
     }
 
     fn permission(&self) -> &str {

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use super::rule::POSTURE;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, wildcard};
-use crate::text;
 use crate::text::spelled;
 
 /// Explains a verdict over a need under these rules. Several lines; names that could upset a terminal
@@ -43,19 +42,6 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         line(&mut out, &format!("{mark} {}", shown(rule)));
     }
     out
-}
-
-/// For the model: what is not allowed, and which rule forbids it.
-pub fn forbidden(verdict: &Verdict, need: &Need) -> String {
-    let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
-    match (&verdict.rule, &verdict.reason) {
-        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
-        (Some(rule), None) => format!(
-            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
-            rule.permission, rule.pattern, rule.source
-        ),
-        (None, None) => format!("Not allowed: {what}."),
-    }
 }
 
 /// One part of a command line: what it is, what becomes of it, and why.

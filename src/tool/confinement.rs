@@ -27,6 +27,8 @@ pub struct Confinement {
     wish: settings::Sandbox,
     /// The user trusts the project.
     pub trusted: bool,
+    /// It is for a single command, and nothing to tell the user of.
+    aside: bool,
     /// Whether the user was told, for each level.
     told: Arc<[AtomicBool; 2]>,
 }
@@ -55,6 +57,7 @@ impl Confinement {
             level: Level::WorkspaceWrite,
             wish: settings::Sandbox::default(),
             trusted: false,
+            aside: false,
             told: Arc::default(),
         }
     }
@@ -71,6 +74,12 @@ impl Confinement {
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
         let level = if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite };
         Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
+    }
+
+    /// For a command that only reads, of an agent that may do more.
+    #[must_use]
+    pub fn reading(&self) -> Self {
+        Self { level: Level::ReadOnly, aside: self.level != Level::ReadOnly, ..self.clone() }
     }
 
     /// Whether the agent is one that only reads.
@@ -104,9 +113,7 @@ impl Confinement {
         let unproven = (none && level == Level::ReadOnly).then(|| {
             "this agent is to change nothing, there is no sandbox that would see to it, and this is not known to be harmless".to_owned()
         });
-        let data = &context.environment.dirs.data;
-        let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
-        let scratch = data.join("scratch").join(context.session.as_str());
+        let scratch = scratch(context);
         let harmless = !none && level == Level::ReadOnly && held.modes && held.offline && !network;
         let kept = harmless && self.wish.unattended;
         let lock = Lock { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven, kept };
@@ -116,6 +123,9 @@ impl Confinement {
 
     async fn tell(&self, lock: &Lock, context: &Context) {
         let [reading, writing] = &*self.told;
+        if self.aside && lock.held.mechanism.is_some() {
+            return;
+        }
         let told = if self.level == Level::ReadOnly { reading } else { writing };
         let Some(words) = lock.words.as_ref().filter(|_| !told.swap(true, Ordering::Relaxed)) else { return };
         let notice = if lock.held.mechanism.is_some() {
@@ -174,6 +184,13 @@ impl Confinement {
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
         lock.sandbox.wrap(&lock.held, &policy, program)
     }
+}
+
+/// The session's directory for short-lived files. May not exist yet.
+pub fn scratch(context: &Context) -> PathBuf {
+    let data = &context.environment.dirs.data;
+    let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
+    data.join("scratch").join(context.session.as_str())
 }
 
 fn owned_by_root(path: &Path) -> bool {

@@ -1,6 +1,6 @@
 //! `glob`: files by their names, the newest first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -10,12 +10,15 @@ use serde_json::{Map, Value};
 
 use super::beneath::Root;
 use super::path::{Access, Found, Resolved, resolve};
-use super::search::{LIMIT, Rank, blocking, files, globs};
+use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Need, paths};
 use crate::text;
+
+/// How many directories are counted by name where not all files are shown.
+const COUNTED: usize = 20;
 
 /// How many alternatives `{a,b}` may make.
 const ALTERNATIVES: usize = 64;
@@ -28,7 +31,7 @@ pub struct Glob;
 pub struct Input {
     /// For example **/*.rs or src/**/*.{ts,tsx}
     pub pattern: String,
-    /// Directory to search in (default: the working directory)
+    /// Directory to search in
     pub path: Option<String>,
 }
 
@@ -37,6 +40,17 @@ pub struct Input {
 pub struct Ready {
     base: Resolved,
     roots: Vec<(Resolved, String)>,
+    /// As it was written.
+    pattern: String,
+}
+
+/// What was found: the newest files, at most one more than are shown, and how many there are of all, by the
+/// directories they lie in.
+#[derive(Debug, Default)]
+struct Best {
+    newest: BTreeSet<Rank>,
+    count: usize,
+    places: BTreeMap<PathBuf, usize>,
 }
 
 impl Tool for Glob {
@@ -59,7 +73,7 @@ impl Tool for Glob {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let base = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
         }
@@ -91,23 +105,30 @@ impl Tool for Glob {
             needs.extend(new);
         }
         let mut own = Need::new("glob", &*input.pattern).always("*");
-        own.metadata.insert("pattern".into(), Value::String(input.pattern));
+        own.metadata.insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert("path".into(), Value::String(base.real.path.display().to_string()));
         needs.push(own);
-        Ok((needs, Ready { base, roots }))
+        Ok((needs, Ready { base, roots, pattern: input.pattern }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         directory(&ready.base)?;
+        if ready.base.real.is_absent() {
+            let instead = elsewhere(&context, &ready.base.real.path).await;
+            return Err(Failure::Tell(format!(
+                "Directory not found: {}. Nothing was searched.{instead}",
+                ready.base.shown
+            )));
+        }
         for (place, _) in &ready.roots {
             place.still()?;
         }
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
-        let Ready { base, roots } = ready;
+        let Ready { base, roots, pattern } = ready;
         let shown = base.shown.clone();
         let done = blocking(&context, move || {
-            let found: Mutex<BTreeSet<Rank>> = Mutex::default();
+            let found: Mutex<Best> = Mutex::default();
             let mut left_out = LeftOut::default();
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
@@ -121,12 +142,12 @@ impl Tool for Glob {
                     move |path: &Path| {
                         let Some(rank) = Rank::of(path, &mut look) else { return };
                         let rank = Rank { path: spelled(path, place), ..rank };
+                        // The directory next below the one that is searched.
+                        let rest = path.strip_prefix(&place.real.path).unwrap_or(path);
+                        let next = rest.parent().and_then(|dir| dir.iter().next());
+                        let folder = next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
                         // A leaf lock: nothing is called while it is held.
-                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                        found.insert(rank);
-                        if found.len() > LIMIT + 1 {
-                            found.pop_last();
-                        }
+                        found.lock().unwrap_or_else(PoisonError::into_inner).add(rank, folder);
                     }
                 });
                 left_out.merge(left);
@@ -136,18 +157,28 @@ impl Tool for Glob {
         .await?;
         let (found, left_out, base) =
             done.map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
-        let truncated = found.len() > LIMIT;
-        let mut text: String = if found.is_empty() { "No files found".into() } else { String::new() };
-        let shown = found.iter().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
-        text.push_str(&shown.collect::<Vec<_>>().join("\n"));
+        let truncated = found.count > LIMIT;
+        let mut text = String::new();
+        if found.count == 0 {
+            let place = if shown == "." { String::new() } else { format!(" in {shown}") };
+            text = format!("No files match `{}`{place}. What git ignores is left out.", text::title(&pattern));
+        }
+        let named = |path: &Path| text::escaped(&path.display().to_string());
+        let files: Vec<String> = found.newest.iter().take(LIMIT).map(|rank| named(&rank.path)).collect();
+        text.push_str(&files.join("\n"));
         if truncated {
-            text.push_str(&format!(
-                "\n\n(Results are truncated: the {LIMIT} newest files are shown. Use a more specific path or pattern.)"
-            ));
+            text.push_str(&format!("\n\n(The {LIMIT} newest of {} files. By directory:", found.count));
+            for (folder, count) in found.places.iter().take(COUNTED) {
+                text.push_str(&format!("\n  {}: {count}", named(folder)));
+            }
+            if found.places.len() > COUNTED {
+                text.push_str(&format!("\n  and {} more directories", found.places.len() - COUNTED));
+            }
+            text.push_str("\nUse a more specific path or pattern.)");
         }
         text.push_str(&left_out.words());
         let metadata = Map::from_iter([
-            ("count".to_owned(), Value::from(found.len().min(LIMIT))),
+            ("count".to_owned(), Value::from(files.len())),
             ("truncated".to_owned(), Value::Bool(truncated)),
         ]);
         let locations = vec![Location { path: base.path, line: None }];
@@ -155,10 +186,27 @@ impl Tool for Glob {
     }
 }
 
+impl Best {
+    fn add(&mut self, rank: Rank, folder: PathBuf) {
+        // Several patterns may find the same file, but only while all of them are remembered it is known.
+        if !self.newest.insert(rank) {
+            return;
+        }
+        self.count += 1;
+        *self.places.entry(folder).or_default() += 1;
+        if self.newest.len() > LIMIT {
+            self.newest.pop_last();
+        }
+    }
+}
+
 /// That it is no file. What lies outside is not told before it may be looked at.
 fn directory(base: &Resolved) -> Result<(), Failure> {
     if matches!(base.real.found, Found::File | Found::Special) {
-        return Err(Failure::Tell(format!("{} is a file; path must be a directory.", base.shown)));
+        return Err(Failure::Tell(format!(
+            "{} is a file; path must be a directory. Look at it with read, or search it with grep.",
+            base.shown
+        )));
     }
     Ok(())
 }
@@ -285,7 +333,7 @@ mod tests {
             ("**/*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
             ("*.rs", vec!["src/new.rs", ".hidden/h.rs", "a.rs", "b.rs"]),
             ("src/*", vec!["src/new.rs"]),
-            ("*.log", vec!["No files found"]),
+            ("*.log", vec!["No files match `*.log`. What git ignores is left out."]),
             ("{a,b}.rs", vec!["a.rs", "b.rs"]),
             (".env*", vec![".env.example"]),
         ];
@@ -301,10 +349,14 @@ mod tests {
         }
         let (_, output) = call(&erase(Glob), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
         assert_eq!(names(&stage, &output.text).len(), 100);
-        assert!(output.text.contains("Results are truncated") && output.metadata["truncated"] == true);
+        assert!(output.text.contains("(The 100 newest of 150 files.") && output.metadata["truncated"] == true);
+        assert!(output.text.contains("\n  ") && output.text.contains("/many: 150\n"), "{}", output.text);
+        let failure =
+            call(&erase(Glob), json!({"pattern": "*", "path": "hidden"}), &context).await.unwrap_err().to_string();
+        assert!(failure.starts_with("Directory not found: hidden. Nothing was searched."), "{failure}");
         let failure =
             call(&erase(Glob), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
-        assert_eq!(failure, "a.rs is a file; path must be a directory.");
+        assert!(failure.starts_with("a.rs is a file; path must be a directory."), "{failure}");
     }
 
     #[tokio::test]

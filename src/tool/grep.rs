@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grep_matcher::Matcher;
-use grep_regex::{RegexMatcher, RegexMatcherBuilder};
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use grep_regex::RegexMatcher;
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::beneath::{Looker, Root};
 use super::glob::spelled;
-use super::path::{Access, Found, Resolved, resolve};
-use super::search::{LIMIT, Rank, blocking, files, globs};
+use super::path::{Access, Found, Resolved};
+use super::pattern::{Pattern, Style};
+use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::Need;
@@ -26,27 +28,53 @@ use crate::text;
 const LINE: usize = 2_000;
 /// The longest line searched, in bytes.
 const LONGEST: usize = 64 << 20;
+/// The most lines around a match.
+const AROUND: usize = 50;
+/// How many files are counted by name that have no line among those shown.
+const COUNTED: usize = 20;
 
 /// See the module.
 pub struct Grep;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Input {
     /// Regular expression (Rust syntax)
     pub pattern: String,
-    /// File or directory to search (default: the working directory)
+    /// File or directory
     pub path: Option<String>,
     /// Glob for file names, for example *.{ts,tsx}
     pub include: Option<String>,
+    /// Lines around each match
+    pub context: Option<u64>,
+    pub ignore_case: Option<bool>,
+    /// Whole words
+    pub word: Option<bool>,
+    pub files_only: Option<bool>,
+    pub multiline: Option<bool>,
 }
 
 /// Where to look for what.
 #[derive(Debug)]
 pub struct Ready {
     place: Resolved,
-    matcher: RegexMatcher,
+    pattern: Pattern,
+    wanted: Wanted,
     include: Option<globset::GlobSet>,
+}
+
+/// What of the matches is shown, and what was asked for.
+#[derive(Debug)]
+struct Wanted {
+    /// Lines around each match.
+    around: usize,
+    files_only: bool,
+    /// As they were written.
+    pattern: String,
+    include: Option<String>,
+    /// A line break in the pattern made it match across lines.
+    broken: bool,
 }
 
 impl Tool for Grep {
@@ -77,61 +105,77 @@ impl Tool for Grep {
         let named = input.path.as_deref().unwrap_or(".");
         // To search one file is to read it.
         let mut access = Access::List;
-        let mut place = resolve(context, named, access)?;
+        let mut place = look_up(context, named, access).await?;
         if place.real.found != Found::Directory {
             access = Access::Read;
-            place = resolve(context, named, access)?;
+            place = look_up(context, named, access).await?;
         }
-        let matcher = matcher(&input.pattern)?;
-        let include = input
-            .include
-            .as_deref()
-            .filter(|include| !include.is_empty())
-            .map(|include| globs(&[include]))
-            .transpose()?;
+        let on = |flag: Option<bool>| flag == Some(true);
+        let multiline = on(input.multiline);
+        let style = Style { ignore_case: on(input.ignore_case), word: on(input.word), multiline };
+        let pattern = Pattern::new("pattern", &input.pattern, style)?;
+        let written = input.include.filter(|include| !include.is_empty());
+        let include = written.as_deref().map(|include| globs(&[include])).transpose()?;
         let mut own = Need::new("grep", &*input.pattern).always("*");
-        own.metadata.insert("pattern".into(), Value::String(input.pattern));
+        own.metadata.insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert("path".into(), Value::String(place.real.path.display().to_string()));
-        own.metadata.insert("include".into(), input.include.map_or(Value::Null, Value::String));
-        Ok((place.needs(access, own), Ready { place, matcher, include }))
+        own.metadata.insert("include".into(), written.clone().map_or(Value::Null, Value::String));
+        let wanted = Wanted {
+            around: input.context.map_or(0, |lines| usize::try_from(lines).unwrap_or(AROUND).min(AROUND)),
+            files_only: on(input.files_only),
+            pattern: input.pattern,
+            include: written,
+            broken: pattern.multiline && !multiline,
+        };
+        Ok((place.needs(access, own), Ready { place, pattern, wanted, include }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         ready.place.still()?;
         if ready.place.real.is_absent() {
-            return Err(Failure::Tell(format!("File not found: {}", ready.place.shown)));
+            let instead = elsewhere(&context, &ready.place.real.path).await;
+            return Err(Failure::Tell(format!(
+                "Path not found: {}. Nothing was searched.{instead}",
+                ready.place.shown
+            )));
         }
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
-        let Ready { place, matcher, include } = ready;
+        let Ready { place, pattern, wanted, include } = ready;
         let (at, shown) = (place.path.clone(), place.shown.clone());
-        let (best, left_out) = blocking(&context, move || {
+        let (best, left_out, wanted) = blocking(&context, move || {
+            let searched = AtomicUsize::new(0);
             let best: Mutex<Best> = Mutex::default();
             let by_name = place.real.found == Found::File;
             let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
             let root = Root::open(folder)?;
             let looker = || {
-                let (mut searcher, mut look) = (searcher(by_name), root.looker());
-                let (best, place, matcher) = (&best, &place, &matcher);
+                let (mut searcher, mut look) = (searcher(by_name, &pattern, &wanted), root.looker());
+                let (best, place, pattern, searched) = (&best, &place, &pattern, &searched);
+                let files_only = wanted.files_only;
                 move |path: &Path| {
+                    searched.fetch_add(1, Ordering::Relaxed);
                     let rank = |look: &mut Looker| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
-                    let full = best.lock().unwrap_or_else(PoisonError::into_inner).full();
+                    let full = locked(best).full();
                     let ranked = if full { rank(&mut look) } else { None };
-                    let room = ranked
-                        .as_ref()
-                        .map_or(LIMIT, |rank| best.lock().unwrap_or_else(PoisonError::into_inner).room(rank));
-                    if room == 0 {
-                        return;
-                    }
-                    let hits = hits(path, &mut look, &mut searcher, matcher, room, by_name);
-                    if !hits.lines.is_empty()
+                    let most = match &ranked {
+                        _ if files_only => 0,
+                        Some(rank) => locked(best).room(rank),
+                        None => LIMIT,
+                    };
+                    // It may have become a pipe, or a link, since it was listed.
+                    let Some(file) = look.open(path) else { return };
+                    let taker =
+                        Taker { matcher: &pattern.matcher, most, first: files_only, ..Taker::of(&pattern.matcher) };
+                    let hits = taker.hits(&mut searcher, &file, by_name);
+                    if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut look))
                     {
-                        best.lock().unwrap_or_else(PoisonError::into_inner).add(rank, hits);
+                        locked(best).add(rank, hits);
                     }
                 }
             };
-            let wanted = |path: &Path| {
+            let fits = |path: &Path| {
                 include
                     .as_ref()
                     .is_none_or(|set| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest)))
@@ -140,143 +184,257 @@ impl Tool for Grep {
                 looker()(&place.real.path);
                 LeftOut::default()
             } else {
-                files(&place.real.path, &cancelled, wanted, &sight, looker)
+                files(&place.real.path, &cancelled, fits, &sight, looker)
             };
-            Ok((best.into_inner().unwrap_or_else(PoisonError::into_inner), left_out))
+            let mut best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
+            best.searched = searched.into_inner();
+            Ok((best, left_out, wanted))
         })
         .await?
         .map_err(|e: super::disk::Error| Failure::Tell(format!("{shown}: {e}. Nothing was searched.")))?;
         let metadata = Map::from_iter([
-            ("matches".to_owned(), Value::from(best.count)),
-            ("truncated".to_owned(), Value::Bool(best.more)),
+            ("matches".to_owned(), Value::from(best.matches)),
+            ("truncated".to_owned(), Value::Bool(best.is_cut(wanted.files_only))),
         ]);
         let locations = vec![Location { path: at, line: None }];
-        Ok(Output { metadata, locations, ..Output::text(format!("{}{}", best.shown(), left_out.words())) })
+        let text = format!("{}{}", best.shown(&wanted), left_out.words());
+        Ok(Output { metadata, locations, ..Output::text(text) })
     }
 }
 
-/// The lines that are shown: those of the newest files, at most [`LIMIT`]. Bounded, whatever the
-/// number of matches.
-#[derive(Debug, Default)]
-struct Best {
-    files: BTreeMap<Rank, Hits>,
-    count: usize,
-    more: bool,
+fn locked(best: &Mutex<Best>) -> MutexGuard<'_, Best> {
+    best.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The matching lines of one file.
+/// What was found: the lines of the newest files, at most [`LIMIT`], and how many there are of all. Bounded,
+/// whatever the number of matches.
+#[derive(Debug, Default)]
+struct Best {
+    /// The newest files. Those with lines to be shown come first.
+    files: BTreeMap<Rank, Hits>,
+    /// Matches that are shown.
+    kept: usize,
+    /// Of all files: those that were looked into, those with matches, and the matches.
+    searched: usize,
+    found: usize,
+    matches: usize,
+}
+
+/// The matches of one file.
 #[derive(Debug, Default)]
 struct Hits {
-    /// Number from 1, text.
-    lines: Vec<(u64, String)>,
-    /// There are more than were asked for.
-    more: bool,
+    lines: Vec<Line>,
+    /// How many of these are matches, and how many there are.
+    kept: usize,
+    count: usize,
+}
+
+/// A line to be shown.
+#[derive(Debug)]
+enum Line {
+    /// The first line of a match, or all of one: number from 1, text.
+    Match(u64, String),
+    /// A further line of it.
+    Further(u64, String),
+    /// A line around it.
+    Around(u64, String),
+    /// Lines between are not shown.
+    Gap,
+}
+
+impl Hits {
+    /// Keeps the first matches, with what belongs to them.
+    fn keep(&mut self, most: usize) {
+        let mut matches = 0;
+        let more = self.lines.iter().position(|line| {
+            matches += usize::from(matches <= most && matches!(line, Line::Match(..)));
+            matches > most
+        });
+        if let Some(more) = more {
+            // What stands before it belongs to it.
+            let before =
+                self.lines[..more].iter().rposition(|line| matches!(line, Line::Match(..) | Line::Further(..)));
+            self.lines.truncate(before.map_or(0, |last| last + 1));
+            self.kept = most;
+        }
+    }
 }
 
 impl Best {
     /// Whether a file's rank decides if its lines have a place here.
     fn full(&self) -> bool {
-        self.count >= LIMIT
+        self.kept >= LIMIT
     }
 
-    /// How many lines of a file would have a place here; 0 when none would and nothing is learnt
-    /// from looking.
+    /// How many matches of a file would have a place here.
     fn room(&self, rank: &Rank) -> usize {
-        if !self.full() {
-            return LIMIT;
-        }
-        let worse = self.files.last_key_value().is_some_and(|(last, _)| last < rank);
-        match (worse, self.more) {
-            (false, _) => LIMIT,
-            // One match there shows that not everything is shown.
-            (true, false) => 1,
-            (true, true) => 0,
-        }
+        let last = self.files.iter().rev().find(|(_, hits)| hits.kept > 0);
+        if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
     }
 
     fn add(&mut self, rank: Rank, hits: Hits) {
-        self.count += hits.lines.len();
-        self.more |= hits.more;
+        self.found += 1;
+        self.matches += hits.count;
+        self.kept += hits.kept;
         self.files.insert(rank, hits);
-        while self.count > LIMIT {
-            let Some(mut last) = self.files.last_entry() else {
-                break;
-            };
-            self.more = true;
-            let over = self.count - LIMIT;
-            let lines = &mut last.get_mut().lines;
-            if lines.len() > over {
-                lines.truncate(lines.len() - over);
-                self.count = LIMIT;
-            } else {
-                self.count -= lines.len();
-                last.remove();
+        while self.kept > LIMIT {
+            let Some(last) = self.files.values_mut().rev().find(|hits| hits.kept > 0) else { break };
+            let most = last.kept.saturating_sub(self.kept - LIMIT);
+            self.kept -= last.kept - most;
+            last.keep(most);
+        }
+        while self.files.len() > LIMIT + COUNTED {
+            self.files.pop_last();
+        }
+    }
+
+    fn is_cut(&self, files_only: bool) -> bool {
+        if files_only { self.found > LIMIT } else { self.kept < self.matches }
+    }
+
+    fn shown(&self, wanted: &Wanted) -> String {
+        let mut text = if self.found == 0 {
+            self.nothing(wanted)
+        } else if wanted.files_only {
+            self.names()
+        } else {
+            self.lines()
+        };
+        if wanted.broken {
+            text.push_str("\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
+        }
+        text
+    }
+
+    fn nothing(&self, wanted: &Wanted) -> String {
+        match (self.searched, &wanted.include) {
+            (0, Some(include)) => format!("No matches: no file fits include `{}`.", text::title(include)),
+            (0, None) => "No matches: there is no file to search here.".into(),
+            (searched, _) => {
+                format!("No matches for `{}` in {}.", text::title(&wanted.pattern), text::count(searched, "file"))
             }
         }
     }
 
-    fn shown(&self) -> String {
-        if self.files.is_empty() {
-            return "No files found".into();
+    fn names(&self) -> String {
+        let mut text = format!("Found matches in {}", text::count(self.found, "file"));
+        if self.found > LIMIT {
+            text.push_str(&format!("; the {LIMIT} newest"));
         }
-        let more = if self.more { " (more matches available)" } else { "" };
-        let mut text = format!("Found {}{more}", text::count(self.count, "match"));
-        for (rank, hits) in &self.files {
-            text.push_str(&format!("\n\n{}:", text::escaped(&rank.path.display().to_string())));
-            for (number, line) in &hits.lines {
-                text.push_str(&format!("\n  Line {number}: {line}"));
+        text.push_str(":\n");
+        let names = self.files.keys().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
+        text.push_str(&names.collect::<Vec<_>>().join("\n"));
+        text
+    }
+
+    fn lines(&self) -> String {
+        let cut = self.is_cut(false);
+        let mut text = format!("Found {}", text::count(self.matches, "match"));
+        if cut {
+            let files = text::count(self.found, "file");
+            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.kept));
+        }
+        let name = |rank: &Rank| text::escaped(&rank.path.display().to_string());
+        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.kept > 0) {
+            let part =
+                if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
+            text.push_str(&format!("\n\n{}{part}:", name(rank)));
+            for line in &hits.lines {
+                text.push_str(&match line {
+                    Line::Match(number, line) | Line::Further(number, line) => format!("\n  Line {number}: {line}"),
+                    Line::Around(number, line) => format!("\n  Line {number}- {line}"),
+                    Line::Gap => "\n  --".into(),
+                });
             }
         }
-        if self.more {
-            text.push_str("\n\n(Results truncated. Consider using a more specific path or pattern.)");
+        if cut {
+            let mut rest = self.files.iter().filter(|(_, hits)| hits.kept == 0);
+            let named: Vec<String> =
+                rest.by_ref().take(COUNTED).map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count)).collect();
+            if !named.is_empty() {
+                text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
+            }
+            let with_lines = self.files.values().filter(|hits| hits.kept > 0).count();
+            let more = self.found.saturating_sub(with_lines + named.len());
+            if more > 0 {
+                text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
+            }
+            text.push_str("\n\n(Use a more specific path, include or pattern, or filesOnly.)");
         }
         text
     }
 }
 
-fn searcher(by_name: bool) -> Searcher {
+fn searcher(by_name: bool, pattern: &Pattern, wanted: &Wanted) -> Searcher {
     // Binary files are searched only where the file was asked for by name.
     let binary = if by_name { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) };
-    SearcherBuilder::new().line_number(true).binary_detection(binary).heap_limit(Some(LONGEST)).build()
-}
-
-/// The first `most` matching lines of a file. What cannot be read has none.
-fn hits(
-    path: &Path,
-    look: &mut Looker,
-    searcher: &mut Searcher,
-    matcher: &RegexMatcher,
-    most: usize,
-    by_name: bool,
-) -> Hits {
-    // It may have become a pipe, or a link, since it was listed.
-    let Some(file) = look.open(path) else {
-        return Hits::default();
-    };
-    let mut taker = Taker { matcher, most, hits: Hits::default(), binary: false };
-    // A line that is too long ends the search of its file; what was found before it counts.
-    searcher.search_file(matcher, &file, &mut taker).ok();
-    if taker.binary && !by_name { Hits::default() } else { taker.hits }
+    let around = if wanted.files_only { 0 } else { wanted.around };
+    SearcherBuilder::new()
+        .line_number(true)
+        .binary_detection(binary)
+        .heap_limit(Some(LONGEST))
+        .multi_line(pattern.multiline)
+        .before_context(around)
+        .after_context(around)
+        .build()
 }
 
 struct Taker<'a> {
     matcher: &'a RegexMatcher,
+    /// How many matches are kept. All are counted.
     most: usize,
+    /// One is enough.
+    first: bool,
     hits: Hits,
     binary: bool,
+}
+
+impl<'a> Taker<'a> {
+    fn of(matcher: &'a RegexMatcher) -> Self {
+        Self { matcher, most: LIMIT, first: false, hits: Hits::default(), binary: false }
+    }
+
+    /// The matches of a file. What cannot be read has none.
+    fn hits(mut self, searcher: &mut Searcher, file: &std::fs::File, by_name: bool) -> Hits {
+        // A line that is too long ends the search of its file; what was found before it counts.
+        searcher.search_file(self.matcher, file, &mut self).ok();
+        if self.binary && !by_name { Hits::default() } else { self.hits }
+    }
 }
 
 impl Sink for Taker<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
-        if self.hits.lines.len() == self.most {
-            self.hits.more = true;
-            return Ok(false);
+        let hits = &mut self.hits;
+        hits.count += 1;
+        if hits.kept < self.most {
+            hits.kept += 1;
+            let first = found.line_number().unwrap_or(0);
+            for (number, line) in (first..).zip(found.lines()) {
+                let line = shown(line, self.matcher);
+                let line = if number == first { Line::Match(number, line) } else { Line::Further(number, line) };
+                hits.lines.push(line);
+            }
         }
-        let bytes = found.bytes().strip_suffix(b"\n").unwrap_or(found.bytes());
-        let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-        self.hits.lines.push((found.line_number().unwrap_or(0), shown(bytes, self.matcher)));
+        Ok(!self.first)
+    }
+
+    fn context(&mut self, _: &Searcher, around: &SinkContext<'_>) -> io::Result<bool> {
+        let belongs = match around.kind() {
+            SinkContextKind::After => self.hits.kept == self.hits.count,
+            SinkContextKind::Before | SinkContextKind::Other => self.hits.kept < self.most,
+        };
+        if belongs {
+            self.hits.lines.push(Line::Around(around.line_number().unwrap_or(0), shown(around.bytes(), self.matcher)));
+        }
+        Ok(true)
+    }
+
+    fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
+        if self.hits.kept < self.most && !self.hits.lines.is_empty() {
+            self.hits.lines.push(Line::Gap);
+        }
         Ok(true)
     }
 
@@ -287,7 +445,9 @@ impl Sink for Taker<'_> {
 }
 
 /// A line, or of a very long one the part around the match.
-fn shown(bytes: &[u8], matcher: &RegexMatcher) -> String {
+fn shown(line: &[u8], matcher: &RegexMatcher) -> String {
+    let bytes = line.strip_suffix(b"\n").unwrap_or(line);
+    let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     let whole = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * LINE + 4)]);
     let Some((end, _)) = whole.char_indices().nth(LINE) else {
         return whole.into_owned();
@@ -299,17 +459,6 @@ fn shown(bytes: &[u8], matcher: &RegexMatcher) -> String {
     let from = start.saturating_sub(200);
     let part = String::from_utf8_lossy(&bytes[from..bytes.len().min(from + LINE)]);
     format!("...{}...", part.trim_matches('\u{fffd}'))
-}
-
-/// A pattern of the model, compiled: line by line where it can be, and never to more than 10 MiB.
-fn matcher(pattern: &str) -> Result<RegexMatcher, Failure> {
-    const MOST: usize = 10 << 20;
-    let mut builder = RegexMatcherBuilder::new();
-    builder.size_limit(MOST).dfa_size_limit(MOST);
-    let by_line = builder.line_terminator(Some(b'\n')).build(pattern);
-    by_line
-        .or_else(|_| builder.line_terminator(None).build(pattern))
-        .map_err(|e| Failure::Tell(format!("pattern is not a valid regular expression: {e}")))
 }
 
 #[cfg(test)]
@@ -330,15 +479,6 @@ mod tests {
         let file = std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap();
         let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
         file.set_modified(at).unwrap();
-    }
-
-    #[test]
-    fn a_pattern_that_would_fill_the_memory_is_refused() {
-        let Err(Failure::Tell(why)) = matcher("(x{1000}){1000}") else { panic!("it was compiled") };
-        assert!(why.contains("size limit"), "{why}");
-        for pattern in ["fn\\s+\\w+", "\\p{L}{50}", "a\nb"] {
-            assert!(matcher(pattern).is_ok(), "{pattern}");
-        }
     }
 
     #[tokio::test]
@@ -376,7 +516,10 @@ mod tests {
             (json!({"pattern": "fn", "path": ".env"}), "Found 1 match\n"),
             (json!({"pattern": "fn", "path": "ignored/x.rs"}), "Found 1 match\n"),
             (json!({"pattern": "(?i)FN (ONE|two)", "path": "."}), "Found 2 matches"),
-            (json!({"pattern": "nothing like it"}), "No files found"),
+            (json!({"pattern": "nothing like it"}), "No matches for `nothing like it` in 7 files."),
+            (json!({"pattern": "fn", "include": "*.zig"}), "No matches: no file fits include `*.zig`.\n"),
+            (json!({"pattern": "FN", "ignoreCase": true, "path": "a.rs"}), "Found 2 matches"),
+            (json!({"pattern": "o", "word": true, "path": "a.rs"}), "No matches for `o` in 1 file."),
         ];
         for (input, expected) in table {
             let text = grep(&context, input.clone()).await.text;
@@ -398,15 +541,92 @@ mod tests {
         }
         let context = stage.context();
         let output = grep(&context, json!({"pattern": "hit"})).await;
-        assert!(output.text.starts_with("Found 100 matches (more matches available)\n"));
-        assert!(output.text.ends_with("(Results truncated. Consider using a more specific path or pattern.)"));
+        assert!(output.text.starts_with("Found 200 matches in 40 files; 100 are shown, those of the newest files\n"));
+        let (_, rest) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        assert_eq!(rest.lines().filter(|line| line.starts_with("  /") && line.ends_with(": 5")).count(), 20);
+        assert!(rest.ends_with("(Use a more specific path, include or pattern, or filesOnly.)"), "{rest}");
         assert_eq!(output.text.matches("hit").count(), 100);
-        let files: Vec<&str> =
-            output.text.lines().filter_map(|line| line.strip_suffix(':')?.rsplit('/').next()).collect();
+        let (shown, _) = output.text.split_once("\n\nMatches not shown:\n").unwrap();
+        let files: Vec<&str> = shown.lines().filter_map(|line| line.strip_suffix(':')?.rsplit('/').next()).collect();
         let expected: Vec<String> = (20..40).rev().map(|n| format!("f{n:02}")).collect();
         assert_eq!(files, expected);
         let hundred = grep(&context, json!({"pattern": "hit", "include": "f[01]*"})).await;
         assert!(hundred.text.starts_with("Found 100 matches\n"), "{}", hundred.text);
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_of_matches_can_be_chosen() {
+        let stage = Stage::new();
+        stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
+        stage.write("b/c", "let x =\n    hit;\n");
+        age(&stage, "b/c", 100);
+        let context = stage.context();
+        let cwd = stage.cwd().display().to_string();
+        let a = format!("{cwd}/a");
+        let table = [
+            (
+                json!({"pattern": "hit", "path": "a", "context": 1}),
+                format!(
+                    "Found 2 matches\n\n{a}:\n  Line 2- 2\n  Line 3: hit\n  Line 4- 4\n  --\n  Line 7- 7\n  Line 8: hit hit\n  Line 9- 9"
+                ),
+            ),
+            (json!({"pattern": "hit", "filesOnly": true}), format!("Found matches in 2 files:\n{a}\n{cwd}/b/c")),
+            (
+                json!({"pattern": "x =\\s+hit", "multiline": true}),
+                format!("Found 1 match\n\n{cwd}/b/c:\n  Line 1: let x =\n  Line 2:     hit;"),
+            ),
+            (json!({"pattern": "x =\\s+hit"}), "No matches for `x =\\s+hit` in 2 files.".to_owned()),
+            (
+                json!({"pattern": "^5\n6$"}),
+                format!(
+                    "Found 1 match\n\n{a}:\n  Line 5: 5\n  Line 6: 6\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)"
+                ),
+            ),
+        ];
+        for (input, expected) in table {
+            assert_eq!(grep(&context, input.clone()).await.text, expected, "{input}");
+        }
+        stage.write("many", "1\n2\nhit\n4\n".repeat(150));
+        let text = grep(&context, json!({"pattern": "hit", "path": "many", "context": 1})).await.text;
+        assert!(text.starts_with("Found 150 matches in 1 file; 100 are shown, those of the newest files\n"), "{text}");
+        assert!(text.contains("/many (100 of 150):\n") && text.matches(": hit").count() == 100, "{text}");
+        assert_eq!(text.matches("- ").count(), 200, "what belongs to what is not shown is not shown");
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_missing_is_looked_for_elsewhere() {
+        let stage = Stage::new();
+        for name in
+            ["src/runtime/mod.rs", "src/net/mod.rs", "src/config.rs", "ignored/lost.rs", "secret/keys.rs", ".env"]
+        {
+            stage.write(name, "x\n");
+        }
+        stage.write(".gitignore", "ignored\n");
+        let mut context = stage.context();
+        let mut policy = crate::permission::Policy::clone(&context.policy);
+        policy.rules.0.push(crate::permission::Rule {
+            permission: "read".into(),
+            pattern: "secret/*".into(),
+            action: crate::permission::Action::Deny,
+            source: "test".into(),
+        });
+        context.policy = std::sync::Arc::new(policy);
+        let table = [
+            ("runtime/mod.rs", "\n\nDid you mean one of these?\nsrc/runtime/mod.rs\nsrc/net/mod.rs"),
+            ("runtime", "\n\nDid you mean one of these?\nsrc/runtime"),
+            ("src/confg.rs", "\n\nDid you mean one of these?\nsrc/config.rs"),
+            // What a search does not show is not named here either.
+            ("lost.rs", ""),
+            ("keys.rs", ""),
+            ("sub/.env", ""),
+            ("secre", ""),
+        ];
+        for (path, instead) in table {
+            let failure =
+                call(&erase(Grep), json!({"pattern": "x", "path": path}), &context).await.unwrap_err().to_string();
+            assert!(failure.contains("not found: ") && failure.ends_with(instead), "{failure}");
+            assert_eq!(failure.contains("Did you mean"), !instead.is_empty(), "{failure}");
+        }
     }
 
     #[tokio::test]

@@ -150,7 +150,11 @@ mod tests {
             (&read, json!({"filePath": 1}), "filePath must be a string, not 1"),
             (&read, json!({"filePath": "a", "limit": "10"}), "limit must be an integer, not \"10\""),
             (&read, json!({"filePath": "a", "limit": -1}), "limit must be at least 0, not -1"),
-            (&read, json!({"filePath": "a", "ofset": 1}), "ofset is not known; there are filePath, limit, offset"),
+            (
+                &read,
+                json!({"filePath": "a", "ofset": 1}),
+                "ofset is not known; there are column, filePath, limit, offset",
+            ),
             (&edits, json!({"filePath": "a", "edits": [{"oldString": "a"}]}), "edits[0].newString is missing"),
             (
                 &todos,
@@ -170,6 +174,7 @@ mod tests {
             json!({
                 "type": "object",
                 "properties": {
+                    "column": {"description": "First character of each line", "minimum": 0, "type": "integer"},
                     "filePath": {"description": "Path of the file or directory", "type": "string"},
                     "limit": {"description": "Number of lines (default 2000)", "minimum": 0, "type": "integer"},
                     "offset": {"description": "First line, from 1", "minimum": 0, "type": "integer"},

@@ -1,6 +1,8 @@
 //! Commands in the background: each has an id, is followed by a task of its own, and ends with the
 //! session at the latest. A cancel of the turn does not end them: they were started to outlive it.
 //!
+//! One has ended when its shell has and nothing is left of what that started, or could still print.
+//!
 //! Of what one prints, memory holds both ends and what was not read yet, a file holds all of it. Once
 //! it has ended it stays readable, until enough others have ended after it.
 
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use grep_matcher::Matcher;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
@@ -18,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::confinement::Lock;
+use super::pattern::Pattern;
 use super::printed::Printed;
 use super::watch::Watch;
 use crate::event::Exit;
@@ -47,6 +51,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// not take the time of those somebody waits for.
 const BURST: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often it is looked whether what a shell has left behind is still there. Nobody tells.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A command as it is handed over.
 pub(super) struct Running {
@@ -82,9 +88,20 @@ pub struct Ended {
     pub heard: bool,
 }
 
+/// What somebody waits for.
+#[derive(Debug)]
+pub(super) enum Until {
+    /// The end.
+    End,
+    /// New output with this in a line.
+    Output(Box<Pattern>),
+}
+
 /// What is new of a command.
 pub(super) struct Reading {
     pub(super) text: String,
+    /// What was waited for has come.
+    pub(super) came: bool,
     /// Bytes that came and were not kept in memory.
     pub(super) skipped: u64,
     /// How it ended; none while it runs.
@@ -102,20 +119,23 @@ struct Job {
     /// To be ended; [`State::halt`] says why.
     stop: CancellationToken,
     over: CancellationToken,
+    /// It has printed something.
+    printed: Notify,
     // A leaf: never held across an await.
     state: Mutex<State>,
 }
 
 struct State {
     printed: Printed,
+    /// What cannot change any more, and came since it was read last.
     fresh: VecDeque<u8>,
+    /// What could still change when it was read last, as it was then.
+    seen: Vec<u8>,
     skipped: u64,
     /// Why it is being ended, and how long it may take.
     halt: Option<(&'static str, Duration)>,
     end: Option<(String, Exit)>,
     notes: Vec<String>,
-    /// What the shell left running.
-    rest: Option<Child>,
     heard: bool,
     settled: bool,
     /// The call that started it has been shown as done.
@@ -207,13 +227,14 @@ impl Jobs {
         let path = running.printed.path();
         let Running { child, pipe, open, printed, lock, watch, worktree, limit } = running;
         let state = State {
+            // The call that leaves it here has shown what there is.
+            seen: printed.live(),
             printed,
             fresh: VecDeque::new(),
             skipped: 0,
             halt: None,
             end: None,
             notes: Vec::new(),
-            rest: None,
             heard: false,
             settled: false,
             announced: false,
@@ -226,6 +247,7 @@ impl Jobs {
             command: command.to_owned(),
             stop: self.all.child_token(),
             over: CancellationToken::new(),
+            printed: Notify::new(),
             state: Mutex::new(state),
         });
         {
@@ -260,14 +282,28 @@ impl Jobs {
         })
     }
 
-    /// What a command has printed since it was read last. Waits for its end, but not longer than `wait`.
+    /// What a command has printed since it was read last. Waits for its end, or for what is asked for, but
+    /// not longer than `wait`.
     ///
     /// # Errors
     /// To the model, when there is none of that id.
-    pub(super) async fn read(&self, id: &str, wait: Duration) -> Result<Reading, String> {
+    pub(super) async fn read(&self, id: &str, wait: Duration, until: &Until) -> Result<Reading, String> {
         let job = self.find(id)?;
-        tokio::time::timeout(wait, job.over.cancelled()).await.ok();
-        Ok(job.read())
+        let waiting = async {
+            loop {
+                let printed = job.printed.notified();
+                if job.shows(until) {
+                    return;
+                }
+                tokio::select! {
+                    () = job.over.cancelled() => return,
+                    () = printed => {}
+                }
+            }
+        };
+        tokio::time::timeout(wait, waiting).await.ok();
+        let came = job.shows(until);
+        Ok(Reading { came, ..job.read() })
     }
 
     /// Ends a command and everything it started, for this reason.
@@ -276,16 +312,7 @@ impl Jobs {
     /// To whoever asked, when there is none of that id.
     pub async fn stop(&self, id: &str, why: &'static str) -> Result<String, String> {
         let job = self.find(id)?;
-        let rest = {
-            let mut state = job.state();
-            state.halt.get_or_insert((why, GRACE));
-            state.rest.take()
-        };
-        if let Some(mut rest) = rest
-            && rest.left_something()
-        {
-            rest.kill(GRACE).await;
-        }
+        job.state().halt.get_or_insert((why, GRACE));
         job.stop.cancel();
         job.over.cancelled().await;
         let how = job.state().end.as_ref().map(|(how, _)| how.clone());
@@ -303,16 +330,7 @@ impl Jobs {
     pub async fn end(&self) {
         let jobs = self.list().clone();
         for job in &jobs {
-            let rest = {
-                let mut state = job.state();
-                state.halt.get_or_insert(("ended with the session", SHORT_GRACE));
-                state.rest.take()
-            };
-            if let Some(mut rest) = rest
-                && rest.left_something()
-            {
-                rest.kill(SHORT_GRACE).await;
-            }
+            job.state().halt.get_or_insert(("ended with the session", SHORT_GRACE));
         }
         self.all.cancel();
         self.tasks.close();
@@ -388,25 +406,42 @@ impl Jobs {
 const TAIL: usize = 8 << 10;
 
 impl Job {
+    fn take(&self, bytes: &[u8]) {
+        self.state().take(bytes);
+        self.printed.notify_waiters();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether what somebody waits for has come.
+    fn shows(&self, until: &Until) -> bool {
+        let state = self.state();
+        match until {
+            Until::End => state.end.is_some(),
+            Until::Output(pattern) => {
+                let news = state.news();
+                news.split(|byte| *byte == b'\n')
+                    .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
+            }
+        }
+    }
+
     fn read(&self) -> Reading {
         let mut state = self.state();
-        let fresh: Vec<u8> = std::mem::take(&mut state.fresh).into();
-        let over = state.end.is_some();
-        // An unfinished character is kept for the next time.
-        let whole = match std::str::from_utf8(&fresh) {
-            Err(e) if !over && e.error_len().is_none() && !fresh.is_empty() => e.valid_up_to(),
-            _ => fresh.len(),
-        };
-        state.fresh.extend(&fresh[whole..]);
-        let skipped = std::mem::take(&mut state.skipped);
-        state.heard |= over;
+        let mut news = state.news();
+        // An unfinished character is no news yet.
+        if let Some(e) = std::str::from_utf8(&news).err().filter(|e| e.error_len().is_none() && state.end.is_none()) {
+            news.truncate(e.valid_up_to());
+        }
+        state.fresh.clear();
+        state.seen = state.printed.live();
+        state.heard |= state.end.is_some();
         Reading {
-            text: String::from_utf8_lossy(&fresh[..whole]).into_owned(),
-            skipped,
+            text: String::from_utf8_lossy(&news).into_owned(),
+            came: true,
+            skipped: std::mem::take(&mut state.skipped),
             how: state.end.as_ref().map(|(how, _)| how.clone()),
             code: state.end.as_ref().and_then(|(_, exit)| exit.code),
             notes: state.notes.clone(),
@@ -417,13 +452,34 @@ impl Job {
 
 impl State {
     fn take(&mut self, bytes: &[u8]) {
-        self.printed.take(bytes);
-        let most = self.printed.limits().bytes;
-        self.fresh.extend(bytes);
-        let over = self.fresh.len().saturating_sub(most);
-        self.fresh.drain(..over);
-        self.skipped += u64::try_from(over).unwrap_or_default();
+        let done = self.printed.take(bytes);
+        self.add(&done);
     }
+
+    fn add(&mut self, done: &[u8]) {
+        let most = self.printed.limits().bytes;
+        self.fresh.extend(done);
+        let over = self.fresh.len().saturating_sub(most);
+        if over > 0 {
+            self.fresh.drain(..over);
+            self.seen.clear();
+            self.skipped += u64::try_from(over).unwrap_or_default();
+        }
+    }
+
+    /// What was not read yet: of what could still change at the last time, the lines that did.
+    fn news(&self) -> Vec<u8> {
+        let mut news: Vec<u8> = self.fresh.iter().copied().collect();
+        news.extend(self.printed.live());
+        let same = lines(&news).zip(lines(&self.seen)).take_while(|(new, old)| new == old);
+        let known: usize = same.map(|(line, _)| line.len()).sum();
+        news.drain(..known);
+        news
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
 }
 
 /// A command on its way to its end.
@@ -445,6 +501,8 @@ impl Follow {
         let deadline = self.limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut buffer = vec![0; 64 << 10];
         let (mut burst, mut go_on) = (0, Instant::now());
+        let mut shell = None;
+        let mut look = Instant::now();
         let (how, exit) = loop {
             let paused = burst >= BURST;
             tokio::select! {
@@ -460,43 +518,51 @@ impl Follow {
                     let how = format!("terminated after exceeding its timeout of {limit} ms");
                     break (how, Exit { code: None, signal: Some("SIGTERM".into()) });
                 }
-                status = self.child.wait() => match status {
-                    Ok(status) => break super::bash::ending(status),
-                    Err(e) => break (format!("it could not be waited for: {e}"), Exit { code: None, signal: None }),
-                },
+                status = self.child.wait(), if shell.is_none() => {
+                    shell = Some(match status {
+                        Ok(status) => super::bash::ending(status),
+                        Err(e) => (format!("it could not be waited for: {e}"), Exit { code: None, signal: None }),
+                    });
+                    if self.open {
+                        let take = |bytes: &[u8]| job.take(bytes);
+                        tokio::select! {
+                            open = last_words(&mut self.pipe, &mut buffer, take) => self.open = open,
+                            () = job.stop.cancelled() => {}
+                        }
+                    }
+                }
+                // What it has left behind goes on, and may print on.
+                () = sleep_until(look), if shell.is_some() && !self.open => {
+                    look = Instant::now() + LOOK;
+                    if !self.child.left_something()
+                        && let Some(shell) = shell.take()
+                    {
+                        break shell;
+                    }
+                }
                 () = sleep_until(go_on), if paused => burst = 0,
                 read = self.pipe.read(&mut buffer), if self.open && !paused => match read {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
                         burst += n;
                         go_on = Instant::now() + PAUSE;
-                        job.state().take(&buffer[..n]);
+                        job.take(&buffer[..n]);
                     }
                 },
             }
         };
-        if self.open {
-            let take = |bytes: &[u8]| job.state().take(bytes);
-            tokio::select! {
-                () = last_words(&mut self.pipe, &mut buffer, take) => {}
-                () = job.stop.cancelled() => {}
-            }
-        }
         let mut notes = Vec::new();
-        let left = self.child.left_something();
-        if left {
-            notes.push("Processes it started are still running; bash_stop ends them.".to_owned());
-        }
         let changed = self.watch.changes(&self.worktree);
         if !changed.is_empty() {
             notes.push(changed_note(&changed));
         }
         let mut state = job.state();
+        let rest = state.printed.end();
+        state.add(&rest);
         if exit.code != Some(0) {
             notes.splice(0..0, self.lock.blame(&state.printed.kept().text));
         }
         state.notes = notes;
-        state.rest = left.then_some(self.child);
         state.end = Some((how, exit));
         drop(state);
         job.over.cancel();
@@ -509,18 +575,19 @@ pub(super) fn changed_note(changed: &[String]) -> String {
 }
 
 /// Reads what is still in the pipe of a command that has ended. Whatever holds it open, without a word
-/// or without an end, is not waited for.
-pub(super) async fn last_words(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) {
+/// or without an end, is not waited for; says whether something does.
+pub(super) async fn last_words(pipe: &mut pipe::Receiver, buffer: &mut [u8], mut take: impl FnMut(&[u8])) -> bool {
     let patience = Instant::now() + LAST_WORDS;
     while Instant::now() < patience {
         let read = tokio::select! {
             biased;
             read = pipe.read(buffer) => read,
-            () = sleep_until(patience) => return,
+            () = sleep_until(patience) => return true,
         };
         match read {
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => return false,
             Ok(n) => take(&buffer[..n]),
         }
     }
+    true
 }

@@ -1,4 +1,5 @@
-//! `list`: the files below a directory, as a tree.
+//! `list`: the files below a directory, as a tree: level by level as far as there is room, with the number of
+//! files below each directory where not all of them are shown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +9,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::beneath::Root;
-use super::path::{Access, Found, Resolved, resolve};
-use super::search::{LIMIT, blocking, globs, walker};
+use super::path::{Access, Found, Resolved};
+use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{Context, Description, Failure, Output, Tool};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Action, Need};
 use crate::text;
+
+/// How many files are counted. Of more, it is said that there are more.
+const COUNTED: usize = 200_000;
 
 /// See the module.
 pub struct List;
@@ -22,7 +26,7 @@ pub struct List;
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// Directory (default: the working directory)
+    /// Directory
     pub path: Option<String>,
     /// Globs to leave out
     pub ignore: Option<Vec<String>>,
@@ -51,9 +55,9 @@ impl Tool for List {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let place = resolve(context, input.path.as_deref().unwrap_or("."), Access::List)?;
+        let place = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if place.real.inside {
-            directory(&place)?;
+            directory(&place, context).await?;
         }
         let ignore: Vec<&str> = input.ignore.iter().flatten().map(|glob| glob.trim_end_matches('/')).collect();
         let without = globs(&ignore)?;
@@ -64,7 +68,7 @@ impl Tool for List {
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
         ready.place.still()?;
-        directory(&ready.place)?;
+        directory(&ready.place, &context).await?;
         let sight = Sight::new(&context.policy);
         let cancelled = context.cancelled.clone();
         let Ready { place, without } = ready;
@@ -79,7 +83,7 @@ impl Tool for List {
             });
             walk.sort_by_file_name(Ord::cmp);
             let mut tree = Tree::default();
-            let (mut count, mut more, mut denied) = (0, false, LeftOut::default());
+            let (mut more, mut denied) = (false, LeftOut::default());
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
                 if cancelled.is_cancelled() || entry.depth() == 0 || entry.file_type().is_some_and(|kind| kind.is_dir())
@@ -93,42 +97,51 @@ impl Tool for List {
                     denied.add(Action::Deny, String::new);
                     continue;
                 }
-                if count == LIMIT {
+                if tree.count == COUNTED {
                     more = true;
                     break;
                 }
                 tree.add(rest);
-                count += 1;
             }
-            Ok((tree, count, more, denied))
+            Ok((tree, more, denied))
         })
         .await?;
-        let (tree, count, more, denied) =
+        let (mut tree, more, denied) =
             done.map_err(|e: super::disk::Error| Failure::Tell(format!("{named}: {e}. Nothing was listed.")))?;
+        let whole = tree.open(LIMIT) && !more;
         let mut text = format!("{}/\n", text::escaped(shown.display().to_string().trim_end_matches('/')));
-        tree.print(1, &mut text);
-        if count == 0 {
+        tree.print(1, whole, &mut text);
+        if tree.count == 0 {
             text.push_str("(no files)\n");
         }
-        if more {
+        if !whole {
+            let least = if more { "more than " } else { "" };
             text.push_str(&format!(
-                "\n(Results are truncated: the first {LIMIT} files are shown. List a deeper directory, or use glob.)\n"
+                "\n({least}{} in all. What is closed stands with the number of files below it: list it, or use glob.)\n",
+                text::count(tree.count, "file")
             ));
         }
         text.push_str(&denied.words());
-        let metadata =
-            Map::from_iter([("count".to_owned(), Value::from(count)), ("truncated".to_owned(), Value::Bool(more))]);
+        let metadata = Map::from_iter([
+            ("count".to_owned(), Value::from(tree.count)),
+            ("truncated".to_owned(), Value::Bool(!whole)),
+        ]);
         let locations = vec![Location { path: shown, line: None }];
         Ok(Output { metadata, locations, ..Output::text(text) })
     }
 }
 
 /// That there is a directory. What lies outside is not told before it may be looked at.
-fn directory(place: &Resolved) -> Result<(), Failure> {
+async fn directory(place: &Resolved, context: &Context) -> Result<(), Failure> {
     match place.real.found {
         Found::Directory => Ok(()),
-        Found::File | Found::Special => Err(Failure::Tell(format!("{} is a file, not a directory.", place.shown))),
-        Found::Missing | Found::Nowhere => Err(Failure::Tell(format!("Directory not found: {}", place.shown))),
+        Found::File | Found::Special => {
+            Err(Failure::Tell(format!("{} is a file, not a directory. Look at it with read.", place.shown)))
+        }
+        Found::Missing | Found::Nowhere => {
+            let instead = elsewhere(context, &place.real.path).await;
+            Err(Failure::Tell(format!("Directory not found: {}{instead}", place.shown)))
+        }
     }
 }
 
@@ -137,26 +150,84 @@ fn directory(place: &Resolved) -> Result<(), Failure> {
 struct Tree {
     dirs: BTreeMap<String, Tree>,
     files: Vec<String>,
+    /// Files here and below.
+    count: usize,
+    /// Files here.
+    own: usize,
+    /// How many of its directories are shown, and how many of its files.
+    open: usize,
+    shown: usize,
 }
 
 impl Tree {
     fn add(&mut self, path: &Path) {
         let name = |part: &std::ffi::OsStr| text::escaped(&part.to_string_lossy());
         let mut at = self;
+        at.count += 1;
         for dir in path.parent().into_iter().flat_map(Path::iter) {
             at = at.dirs.entry(name(dir)).or_default();
+            at.count += 1;
         }
-        at.files.extend(path.file_name().map(name));
+        at.own += 1;
+        // More are never shown.
+        if at.files.len() < LIMIT {
+            at.files.extend(path.file_name().map(name));
+        }
     }
 
-    fn print(&self, depth: usize, out: &mut String) {
-        let indent = "  ".repeat(depth);
-        for (name, dir) in &self.dirs {
-            out.push_str(&format!("{indent}{name}/\n"));
-            dir.print(depth + 1, out);
+    /// Opens directories level by level, of each level the smallest first, as long as there is room for so many
+    /// lines. One that is too large shows its directories alone. Says whether everything is shown.
+    fn open(&mut self, mut room: usize) -> bool {
+        let mut whole = true;
+        let mut level = vec![self];
+        let mut top = true;
+        while !level.is_empty() {
+            level.sort_by_key(|tree| tree.dirs.len() + tree.own);
+            let mut next = Vec::new();
+            for tree in level {
+                let (dirs, files) = (tree.dirs.len(), tree.own);
+                let fits = dirs + files <= room;
+                // A line for the files that are not shown.
+                let some = dirs > 0 && dirs < room;
+                whole &= fits;
+                if !(fits || some || top) {
+                    continue;
+                }
+                tree.open = dirs.min(room);
+                room -= tree.open;
+                // What was asked for shows as much as there is room for in any case.
+                tree.shown = match (fits, top) {
+                    (true, _) => files,
+                    (false, true) => files.min(room.saturating_sub(1)),
+                    (false, false) => 0,
+                };
+                room = room.saturating_sub(tree.shown + usize::from(!fits));
+                next.extend(tree.dirs.values_mut().take(tree.open));
+            }
+            top = false;
+            level = next;
         }
-        for name in &self.files {
+        whole
+    }
+
+    fn print(&self, depth: usize, whole: bool, out: &mut String) {
+        let indent = "  ".repeat(depth);
+        for (name, dir) in self.dirs.iter().take(self.open) {
+            let count = if whole { String::new() } else { format!(" ({})", dir.count) };
+            out.push_str(&format!("{indent}{name}/{count}\n"));
+            if dir.open + dir.shown > 0 {
+                dir.print(depth + 1, whole, out);
+            }
+        }
+        if self.open < self.dirs.len() {
+            out.push_str(&format!("{indent}({} more directories)\n", self.dirs.len() - self.open));
+        }
+        for name in self.files.iter().take(self.shown) {
             out.push_str(&format!("{indent}{name}\n"));
+        }
+        if self.shown < self.own {
+            let more = if self.shown > 0 { "more " } else { "" };
+            out.push_str(&format!("{indent}({} {more}files)\n", self.own - self.shown));
         }
     }
 }
@@ -168,6 +239,47 @@ mod tests {
     use super::super::erase;
     use super::super::test::{Stage, call};
     use super::*;
+
+    #[tokio::test]
+    async fn a_large_directory_hides_no_other() {
+        let stage = Stage::new();
+        for n in 0..150 {
+            stage.write(&format!("src/doc/{n}.md"), "");
+            stage.write(&format!("crates/big/{n}.rs"), "");
+        }
+        for name in ["src/runtime/mod.rs", "src/runtime/task/core.rs", "src/lib.rs", "tests/one.rs", "Cargo.toml"] {
+            stage.write(name, "");
+        }
+        let (_, output) = call(&erase(List), json!({}), &stage.context()).await.unwrap();
+        let (_, text) = output.text.split_once('\n').unwrap();
+        let expected = "  crates/ (150)
+    big/ (150)
+  src/ (153)
+    doc/ (150)
+    runtime/ (2)
+      task/ (1)
+        core.rs
+      mod.rs
+    lib.rs
+  tests/ (1)
+    one.rs
+  Cargo.toml
+
+(305 files in all. What is closed stands with the number of files below it: list it, or use glob.)
+";
+        assert_eq!(text, expected);
+        // What was asked for shows what there is room for.
+        let (_, output) = call(&erase(List), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
+        assert_eq!(output.text.lines().filter(|line| line.ends_with(".md")).count(), 99);
+        assert!(output.text.contains("\n  (51 more files)\n"), "{}", output.text);
+        for n in 0..130 {
+            stage.write(&format!("many/{n:03}/x"), "");
+        }
+        let (_, output) = call(&erase(List), json!({"path": "many"}), &stage.context()).await.unwrap();
+        assert!(output.text.contains("\n  099/ (1)\n  (30 more directories)\n"), "{}", output.text);
+        let failure = call(&erase(List), json!({"path": "runtime"}), &stage.context()).await.unwrap_err().to_string();
+        assert_eq!(failure, "Directory not found: runtime\n\nDid you mean one of these?\nsrc/runtime");
+    }
 
     #[tokio::test]
     async fn a_directory_is_a_tree() {
@@ -189,7 +301,8 @@ mod tests {
             stage.write(&format!("many/{n}"), "");
         }
         let (_, output) = call(&erase(List), json!({"path": "many"}), &context).await.unwrap();
-        assert!(output.text.contains("Results are truncated") && output.metadata["count"] == 100);
+        assert!(output.text.contains("\n  (21 more files)\n"), "{}", output.text);
+        assert!(output.text.contains("(120 files in all.") && output.metadata["count"] == 120);
         for (path, why) in [("b.txt", "is a file"), ("none", "not found")] {
             let failure = call(&erase(List), json!({"path": path}), &context).await.unwrap_err().to_string();
             assert!(failure.contains(why), "{failure}");

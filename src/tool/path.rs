@@ -3,8 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Context, Failure};
-use crate::permission::explain::forbidden;
+use super::{Context, Failure, refusal};
 use crate::permission::paths::{self, Barred, Located};
 pub use crate::permission::paths::{Access, Found};
 use crate::permission::{Denial, Need};
@@ -48,7 +47,9 @@ impl Resolved {
 /// A denial where a rule or a floor forbids this use; to the model, what cannot be used so at all.
 pub fn resolve(context: &Context, written: &str, access: Access) -> Result<Resolved, Failure> {
     let real = paths::admit(&context.policy, access, written).map_err(|barred| match barred {
-        Barred::Denied(denied) => Failure::Denied(Denial::Rule(forbidden(&denied.1, &denied.0))),
+        Barred::Denied(denied) => {
+            Failure::Denied(Denial::Rule(refusal::words(&denied.1, &denied.0, &context.policy.rules)))
+        }
         Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
     })?;
     let cwd = std::fs::canonicalize(&context.cwd).ok();

@@ -1,9 +1,11 @@
-//! What a program prints, kept in bounds: memory holds the beginning and the end of it, a file holds
-//! all of it once it is too long to be shown.
+//! What a program prints, as a terminal would show it, kept in bounds: memory holds the beginning and the
+//! end of it, a file holds all of it once it is too long to be shown.
 
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use super::screen::Screen;
 use super::truncate::{Keep, Limits, create, full, has_room, hint};
 use crate::environment::Environment;
 use crate::text;
@@ -19,6 +21,8 @@ const PIECE: u64 = 8 << 20;
 pub(super) struct Printed {
     limits: Limits,
     environment: Environment,
+    /// What can still change. It is no part of the counts and ends below; in the file it stands last.
+    screen: Screen,
     /// Everything, while it is short; then its beginning.
     head: Vec<u8>,
     /// Its end, and at most as much again before that.
@@ -44,6 +48,7 @@ impl Printed {
         Self {
             limits,
             environment,
+            screen: Screen::default(),
             head: Vec::new(),
             tail: Vec::new(),
             total: 0,
@@ -55,23 +60,55 @@ impl Printed {
         }
     }
 
-    fn long(&self) -> bool {
-        self.total > u64::try_from(self.limits.bytes).unwrap_or(u64::MAX) || self.lines > self.limits.lines
+    fn long(&self, more: &[u8]) -> bool {
+        let (bytes, lines) = (self.total + length(more), self.lines + breaks(more));
+        bytes > u64::try_from(self.limits.bytes).unwrap_or(u64::MAX) || lines > self.limits.lines
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) {
-        let was_long = self.long();
-        self.total += u64::try_from(bytes.len()).unwrap_or_default();
-        self.lines += memchr::memchr_iter(b'\n', bytes).count();
+    /// Takes more of it. Gives what cannot change any more.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let done = self.screen.take(bytes);
+        self.settle(&done);
+        done
+    }
+
+    /// Nothing more comes. Gives what could have changed.
+    pub(super) fn end(&mut self) -> Vec<u8> {
+        let done = self.screen.end();
+        self.settle(&done);
+        done
+    }
+
+    /// What can still change, as it is now.
+    pub(super) fn live(&self) -> Vec<u8> {
+        self.screen.live()
+    }
+
+    fn settle(&mut self, bytes: &[u8]) {
+        let was_long = self.long(&[]);
+        self.total += length(bytes);
+        self.lines += breaks(bytes);
         // Before there is a file, nothing is filed.
         self.file_away(bytes);
         if was_long {
             self.keep_end(bytes);
-            return;
+        } else {
+            self.head.extend_from_slice(bytes);
+            if self.long(&[]) {
+                self.spill();
+            }
         }
-        self.head.extend_from_slice(bytes);
-        if self.long() {
-            self.spill();
+        self.file_live();
+    }
+
+    /// What can still change stands at the end of the file, for whoever looks at it meanwhile.
+    fn file_live(&mut self) {
+        let Some((file, _)) = self.file.as_ref().filter(|_| self.filed < FILED) else { return };
+        let live = self.screen.live();
+        let written = file.write_all_at(&live, self.filed).and_then(|()| file.set_len(self.filed + length(&live)));
+        if let Err(e) = written {
+            self.trouble = Some(e.to_string());
+            self.filed = FILED;
         }
     }
 
@@ -87,6 +124,7 @@ impl Printed {
         let all = std::mem::take(&mut self.head);
         self.file_away(&all);
         self.head = all;
+        self.file_live();
     }
 
     /// The file that holds everything, if there is one.
@@ -164,17 +202,28 @@ impl Printed {
 
     /// What is to be shown of it now.
     pub(super) fn kept(&self) -> Kept {
-        if !self.long() {
-            let text = String::from_utf8_lossy(&self.head);
+        let live = self.live();
+        if !self.long(&live) {
+            let all = [&self.head[..], &live].concat();
+            let text = String::from_utf8_lossy(&all);
             let text = text::head(&text, self.limits.bytes).to_owned();
             return Kept { text, hint: None, path: None };
         }
-        let tail = &self.tail[self.tail.len().saturating_sub(self.most())..];
+        let end = [&self.tail[..], &live].concat();
+        // What can still change may be what makes it too long.
+        let (head, end) = match self.long(&[]) {
+            true => (&self.head[..], end),
+            false => {
+                let (head, rest) = self.head.split_at(self.head.len().min(self.limits.bytes / 5));
+                (head, [rest, &end].concat())
+            }
+        };
+        let tail = &end[end.len().saturating_sub(self.most())..];
         let few = self.limits.lines / 5;
-        let head = whole_lines(&self.head, few.max(1), Keep::Head);
+        let head = whole_lines(head, few.max(1), Keep::Head);
         let tail = whole_lines(tail, (self.limits.lines - few).max(1), Keep::Tail);
-        let shown = u64::try_from(head.len() + tail.len()).unwrap_or(u64::MAX);
-        let missing = self.total.saturating_sub(shown);
+        let shown = length(head) + length(tail);
+        let missing = (self.total + length(&live)).saturating_sub(shown);
         // What is no UTF-8 grows when it becomes text.
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
         let first = self.limits.bytes / 5;
@@ -185,6 +234,14 @@ impl Printed {
         );
         Kept { text, hint: Some(self.whole()), path: self.path() }
     }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+fn breaks(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', bytes).count()
 }
 
 /// At most `lines` lines from one end, cut between characters and, where there is a line break to
@@ -241,7 +298,7 @@ mod tests {
         let limits = Limits { lines: 10, bytes: 1 << 10 };
         let print = |mib: usize| {
             let mut printed = Printed::new(limits, environment.clone());
-            (0..mib).for_each(|_| printed.take(&vec![b'y'; 1 << 20]));
+            (0..mib).for_each(|_| drop(printed.take(&vec![b'y'; 1 << 20])));
             printed
         };
         let printed = print(30);

@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::claims::Claims;
 use super::document::encoding;
-use super::path::{Access, Found, Resolved, resolve};
+use super::path::{Access, Found, Resolved};
+use super::search::{elsewhere, look_up};
 use super::seen::{Known, Print};
 use super::{Context, Description, Failure, Output, Tool, disk};
 use crate::event::{Event, Kind, Location, Severity};
@@ -42,14 +43,23 @@ pub struct Input {
     pub offset: Option<u64>,
     /// Number of lines (default 2000)
     pub limit: Option<u64>,
+    /// First character of each line
+    pub column: Option<u64>,
 }
 
 /// A place and which part of it.
 #[derive(Debug)]
 pub struct Ready {
     place: Resolved,
+    part: Part,
+}
+
+/// Which part of it.
+#[derive(Debug, Clone, Copy)]
+struct Part {
     offset: usize,
     limit: usize,
+    column: usize,
 }
 
 impl Tool for Read {
@@ -77,19 +87,20 @@ impl Tool for Read {
     }
 
     async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
-        let place = resolve(context, &input.file_path, Access::Read)?;
+        let place = look_up(context, &input.file_path, Access::Read).await?;
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = size(input.offset.unwrap_or(1)).max(1);
         let limit = input.limit.map_or(LINES, size).max(1);
-        Ok((needs, Ready { place, offset, limit }))
+        let column = size(input.column.unwrap_or(1)).max(1);
+        Ok((needs, Ready { place, part: Part { offset, limit, column } }))
     }
 
     async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
-        let Ready { place, offset, limit } = ready;
+        let Ready { place, part } = ready;
         place.still()?;
         if place.real.found == Found::Directory {
-            return directory(&place, offset, limit);
+            return directory(&place, part.offset, part.limit);
         }
         let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
@@ -104,7 +115,7 @@ impl Tool for Read {
         let buffer = context.buffer(&place.path).await;
         let buffer = buffer.filter(|text| !text.is_empty());
         let (saved, note) = match bytes {
-            None if buffer.is_none() => return Err(Failure::Tell(missing(&place))),
+            None if buffer.is_none() => return Err(missing(&place, &context).await),
             None => (None, None),
             Some(bytes) => {
                 let (text, note) = decode(&place, bytes)?;
@@ -119,7 +130,7 @@ impl Tool for Read {
             (None, None) => String::new(),
         };
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let mut output = page(&place, text, offset, limit, context.limits.bytes, note)?;
+        let mut output = page(&place, text, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
         context.seen.note(&place.real.path, Known::of(text, disk));
         Ok(output)
@@ -144,27 +155,31 @@ async fn instructed(output: &mut Output, place: &Resolved, context: &Context) {
 }
 
 /// The part of a text that was asked for, with line numbers.
-fn page(
-    place: &Resolved,
-    text: &str,
-    offset: usize,
-    limit: usize,
-    most: usize,
-    note: Option<String>,
-) -> Result<Output, Failure> {
+fn page(place: &Resolved, text: &str, part: Part, most: usize, note: Option<String>) -> Result<Output, Failure> {
+    let Part { offset, limit, column } = part;
     let total = text.lines().count();
     if offset > total && !(offset == 1 && total == 0) {
         return Err(Failure::Tell(format!(
-            "Offset {offset} is out of range for this file ({}).",
+            "Offset {offset} is out of range for {} ({}).",
+            place.shown,
             text::count(total, "line")
         )));
     }
     let (mut numbered, mut display, mut preview) = (String::new(), String::new(), String::new());
     let (mut next, mut capped) = (offset, false);
     for line in text.lines().skip(offset - 1).take(limit) {
-        let cut = line.char_indices().nth(LINE).map(|(at, _)| &line[..at]);
-        let shown = cut.unwrap_or(line);
-        let tail = if cut.is_some() { "... (line truncated to 2000 chars)" } else { "" };
+        let from = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
+        let rest = &line[from..];
+        let cut = rest.char_indices().nth(LINE).map(|(at, _)| &rest[..at]);
+        let shown = cut.unwrap_or(rest);
+        let tail = match cut {
+            None => String::new(),
+            Some(_) => format!(
+                "... (line {next} has {} characters; read on with offset={next}, limit=1, column={})",
+                line.chars().count(),
+                column.saturating_add(LINE)
+            ),
+        };
         if numbered.len() + shown.len() + tail.len() + 8 > most && next > offset {
             capped = true;
             break;
@@ -178,16 +193,10 @@ fn page(
         next += 1;
     }
     let last = next - 1;
-    let end = if capped {
-        format!("(Output capped at {} KB. Showing lines {offset}-{last}. Use offset={next} to continue.)", most >> 10)
-    } else if last < total {
-        format!("(Showing lines {offset}-{last} of {total}. Use offset={next} to continue.)")
-    } else {
-        format!("(End of file - total {total} lines)")
-    };
     let note = note.map(|note| format!("\n{note}")).unwrap_or_default();
     let path = place.path.display();
     let truncated = last < total;
+    let end = ending(part, last, total, capped.then_some(most));
     Ok(Output {
         text: format!("<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"),
         display: Some(display),
@@ -198,6 +207,23 @@ fn page(
         })),
         ..Output::default()
     })
+}
+
+/// Which lines of how many are shown, which are not, and how to go on. `most` is how many bytes a result has at
+/// most, where that is what ended this one.
+fn ending(part: Part, last: usize, total: usize, most: Option<usize>) -> String {
+    let Part { offset, column, .. } = part;
+    let columns = if column > 1 { format!(", from column {column}") } else { String::new() };
+    if offset == 1 && last == total {
+        return format!("(End of file - total {total} lines{columns})");
+    }
+    let lines = |from: usize, to: usize| {
+        (from <= to).then(|| if from == to { format!("line {from}") } else { format!("lines {from}-{to}") })
+    };
+    let left: Vec<String> = lines(1, offset - 1).into_iter().chain(lines(last + 1, total)).collect();
+    let why = most.map(|most| format!("; {} KB is the most at once", most >> 10)).unwrap_or_default();
+    let on = if last < total { format!(" Use offset={} to continue.", last + 1) } else { " End of file.".into() };
+    format!("(Showing lines {offset}-{last} of {total}{columns}. Left out: {}{why}.{on})", left.join(" and "))
 }
 
 fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Failure> {
@@ -288,30 +314,10 @@ fn mostly_control(bytes: &[u8]) -> bool {
     control * 10 > sample.len() * 3
 }
 
-/// Names that are nearly the one that is missing.
-fn missing(place: &Resolved) -> String {
-    let wanted = place.real.path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let dir = place.real.path.parent();
-    let mut alike: Vec<String> = dir
-        .and_then(|dir| std::fs::read_dir(dir).ok())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| {
-            let name = name.to_lowercase();
-            !name.is_empty() && !wanted.is_empty() && (name.contains(&wanted) || wanted.contains(&name))
-        })
-        .collect();
-    alike.sort();
-    let mut message = format!("File not found: {}", text::escaped(&place.path.display().to_string()));
-    if let (Some(dir), false) = (place.path.parent(), alike.is_empty()) {
-        message.push_str("\n\nDid you mean one of these?");
-        for name in alike.iter().take(3) {
-            message.push_str(&format!("\n{}", text::escaped(&dir.join(name).display().to_string())));
-        }
-    }
-    message
+/// That it is not there, and what may be meant.
+async fn missing(place: &Resolved, context: &Context) -> Failure {
+    let instead = elsewhere(context, &place.real.path).await;
+    Failure::Tell(format!("File not found: {}{instead}", text::escaped(&place.path.display().to_string())))
 }
 
 fn facts(value: Value) -> Map<String, Value> {
@@ -350,15 +356,30 @@ mod tests {
         let table = [
             (
                 json!({"filePath": "f", "offset": 2, "limit": 1}),
-                "\n2: b\n\n(Showing lines 2-2 of 3. Use offset=3 to continue.)\n",
+                "\n2: b\n\n(Showing lines 2-2 of 3. Left out: line 1 and line 3. Use offset=3 to continue.)\n",
             ),
             (json!({"filePath": "f", "offset": 0}), "\n1: a\n"),
             (json!({"filePath": "empty"}), "<content>\n\n(End of file - total 0 lines)"),
-            (json!({"filePath": "long"}), "é... (line truncated to 2000 chars)\n2: end\n"),
-            (json!({"filePath": "big", "limit": 9000}), "(Output capped at 50 KB. Showing lines 1-"),
+            (
+                json!({"filePath": "long"}),
+                "é... (line 1 has 2001 characters; read on with offset=1, limit=1, column=2001)\n2: end\n",
+            ),
+            (
+                json!({"filePath": "long", "offset": 1, "limit": 1, "column": 2001}),
+                "\n1: é\n\n(Showing lines 1-1 of 2, from column 2001. Left out: line 2. Use offset=2 to continue.)\n",
+            ),
+            (
+                json!({"filePath": "long", "column": 3000}),
+                "\n1: \n2: \n\n(End of file - total 2 lines, from column 3000)\n",
+            ),
+            (
+                json!({"filePath": "f", "offset": 3}),
+                "\n3: c\n\n(Showing lines 3-3 of 3. Left out: lines 1-2. End of file.)\n",
+            ),
+            (json!({"filePath": "big", "limit": 9000}), "; 50 KB is the most at once. Use offset="),
             (
                 json!({"filePath": "big"}),
-                "2000: line 1999\n\n(Showing lines 1-2000 of 9000. Use offset=2001 to continue.)",
+                "2000: line 1999\n\n(Showing lines 1-2000 of 9000. Left out: lines 2001-9000. Use offset=2001 to continue.)",
             ),
         ];
         for (input, expected) in table {
@@ -367,7 +388,7 @@ mod tests {
             assert!(output.text.len() <= (50 << 10) + 400);
         }
         let failure = read(&context, json!({"filePath": "f", "offset": 9})).await.unwrap_err().to_string();
-        assert_eq!(failure, "Offset 9 is out of range for this file (3 lines).");
+        assert_eq!(failure, "Offset 9 is out of range for f (3 lines).");
     }
 
     #[tokio::test]
@@ -405,10 +426,7 @@ mod tests {
         let failure = read(&context, json!({"filePath": "bin"})).await.unwrap_err().to_string();
         assert_eq!(failure, "Cannot read binary file: bin");
         let failure = read(&context, json!({"filePath": "readme"})).await.unwrap_err().to_string();
-        assert!(
-            failure.ends_with(&format!("Did you mean one of these?\n{}", stage.cwd().join("Readme.md").display())),
-            "{failure}"
-        );
+        assert!(failure.ends_with("Did you mean one of these?\nReadme.md"), "{failure}");
     }
 
     #[tokio::test]

@@ -2,7 +2,9 @@
 //! `.git` is never entered, symlinks are not followed. In parallel; blocks, so it is called through
 //! [`blocking`].
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -11,8 +13,11 @@ use ignore::{WalkBuilder, WalkState};
 use tokio_util::sync::CancellationToken;
 
 use super::beneath::Looker;
+use super::path::{Access, Resolved, resolve};
 use super::{Context, Failure};
+use crate::config::nearest;
 use crate::permission::Action;
+use crate::permission::paths::{self, Barred, Refusal};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
 
@@ -69,6 +74,112 @@ pub fn files<V: FnMut(&Path) + Send>(
         })
     });
     left_out.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many files are looked at for a name that is missing elsewhere.
+const FAR: usize = 200_000;
+/// How many names are proposed.
+const PROPOSED: usize = 3;
+
+/// The place a model means, for looking at: as [`resolve`], but for what may be meant where there is nothing.
+///
+/// # Errors
+/// As [`resolve`].
+pub async fn look_up(context: &Context, written: &str, access: Access) -> Result<Resolved, Failure> {
+    let admitted = paths::admit(&context.policy, access, written);
+    if let Err(Barred::Refused(missing @ Refusal::Missing(path))) = &admitted {
+        let instead = elsewhere(context, Path::new(path)).await;
+        return Err(Failure::Tell(format!("{missing}{instead}")));
+    }
+    resolve(context, written, access)
+}
+
+/// Where the name of a place that is missing is found elsewhere in the project, or one that is nearly it: lines
+/// for the model, empty where there is none. What a search would not show is not proposed.
+pub async fn elsewhere(context: &Context, missing: &Path) -> String {
+    let root = context.policy.place.root.clone();
+    let sight = Sight::new(&context.policy);
+    let enough = context.cancelled.child_token();
+    let missing = missing.to_path_buf();
+    let (from, cwd) = (root.clone(), context.policy.place.cwd.clone());
+    let found = blocking(context, move || {
+        let found: Mutex<BTreeSet<Near>> = Mutex::default();
+        let seen = AtomicUsize::new(0);
+        let wanted = |path: &Path| {
+            if seen.fetch_add(1, Ordering::Relaxed) > FAR {
+                enough.cancel();
+            }
+            Near::of(path, &from, &missing).is_some()
+        };
+        files(&root, &enough, wanted, &sight, || {
+            |path: &Path| {
+                // A leaf lock: nothing is called while it is held.
+                if let Some(near) = Near::of(path, &from, &missing) {
+                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.insert(near);
+                    if found.len() > PROPOSED {
+                        found.pop_last();
+                    }
+                }
+            }
+        });
+        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    })
+    .await
+    .unwrap_or_default();
+    if found.is_empty() {
+        return String::new();
+    }
+    let shown = |near: &Near| text::escaped(&near.path.strip_prefix(&cwd).unwrap_or(&near.path).display().to_string());
+    let best = found.first().map(|near| near.name);
+    let lines: Vec<String> = found.iter().filter(|near| Some(near.name) == best).map(shown).collect();
+    format!("\n\nDid you mean one of these?\n{}", lines.join("\n"))
+}
+
+/// A path that may be meant by another one, the likelier the less.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Near {
+    /// 0 for the same name, 1 for one that begins like it in the same folder, 2 for one that is nearly it.
+    name: u8,
+    /// How many folders before the name are not the same.
+    folders: usize,
+    path: PathBuf,
+}
+
+impl Near {
+    /// What a file says about a missing path: it, or a folder it lies in, may be meant.
+    fn of(path: &Path, root: &Path, missing: &Path) -> Option<Self> {
+        let wanted = missing.file_name()?.to_str()?;
+        let near = |path: &Path| {
+            let name = path.file_name()?.to_str()?;
+            let name = if name.eq_ignore_ascii_case(wanted) {
+                0
+            } else if path.parent() == missing.parent() && begins_alike(name, wanted) {
+                1
+            } else if close(name, wanted) && nearest(wanted, [name]).is_some() {
+                2
+            } else {
+                return None;
+            };
+            let (one, other) = (path.components().rev().skip(1), missing.components().rev().skip(1));
+            let same = one.zip(other).take_while(|(one, other)| one == other).count();
+            let folders = missing.components().count().saturating_sub(same + 1);
+            Some(Self { name, folders, path: path.into() })
+        };
+        path.ancestors().take_while(|path| *path != root).filter_map(near).min()
+    }
+}
+
+/// Whether it is worth comparing two names letter by letter.
+fn close(name: &str, wanted: &str) -> bool {
+    let first = |name: &str| name.chars().next().map(|c| c.to_ascii_lowercase());
+    first(name) == first(wanted) && name.len().abs_diff(wanted.len()) <= 2
+}
+
+fn begins_alike(name: &str, wanted: &str) -> bool {
+    let stem = |name: &str| name.split('.').find(|part| !part.is_empty()).unwrap_or_default().to_lowercase();
+    let (name, wanted) = (stem(name), stem(wanted));
+    !name.is_empty() && !wanted.is_empty() && (name.starts_with(&wanted) || wanted.starts_with(&name))
 }
 
 /// How directories are walked.

@@ -168,6 +168,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
         seen: Arc::new(seen::Seen::default()),
         todos: Arc::new(todos::Todos::default()),
         jobs: Arc::default(),
+        order: None,
         facts: crate::event::Facts::default(),
         claims: Arc::default(),
         files: Files::default(),

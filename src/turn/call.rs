@@ -20,10 +20,10 @@ use crate::agent::Agent;
 use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Kind, Progress, Up};
 use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallState, Completed, Content, Finish, Message, Part};
-use crate::permission::explain::{explain, forbidden, unit_line};
+use crate::permission::explain::{explain, unit_line};
 use crate::permission::{Action, Denial, Need, Place, Policy, Verdict, evaluate, settles};
 use crate::tool::claims::Claims;
-use crate::tool::{AnyTool, Context, Failure, Output, Run, accept, truncate};
+use crate::tool::{AnyTool, Context, Failure, Order, Output, Run, accept, refusal, truncate};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -57,18 +57,48 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         earlier.push((call.tool.clone(), call.input.clone()));
         let repeats = Repeats { calls: here + before.calls, ..before };
         let (message, part, claims, facts) = (&id, part.id.clone(), claims.clone(), Facts::default());
-        let one = One { scope, frame, witness, message, part, call, tool, notes, wrong, kind, claims, facts, repeats };
+        let one = One {
+            scope,
+            frame,
+            witness,
+            message,
+            part,
+            call,
+            tool,
+            notes,
+            wrong,
+            kind,
+            claims,
+            order: None,
+            facts,
+            repeats,
+        };
         waiting.push_back((place, one));
     }
+    let several = waiting.len() > 1;
+    let beside = |one: &One<'_>| {
+        let judged = |tool: &Arc<dyn AnyTool>| tool.beside(&one.call.input, &one.context());
+        one.tool.as_ref().is_none_or(|tool| if several { judged(tool) } else { tool.concurrent() })
+    };
+    let besides: Vec<bool> = waiting.iter().map(|(_, one)| beside(one)).collect();
+    let commands = waiting.iter().filter(|(_, one)| one.call.kind == Kind::Execute).count();
+    if commands > 1 {
+        let order = in_words(&besides);
+        for ((n, beside), (_, one)) in besides.iter().enumerate().zip(&mut waiting) {
+            let words = format!("Calls of this message ran in this order: {order}. This is call {}.", n + 1);
+            one.order = Some(Order { words, beside: *beside });
+        }
+    }
+    let mut besides = VecDeque::from(besides);
     let mut running = FuturesUnordered::new();
     let mut alone = false;
     loop {
-        while let Some((_, one)) = waiting.front() {
-            let beside = one.tool.as_ref().is_none_or(|tool| tool.concurrent());
+        while let Some(beside) = besides.front().copied().filter(|_| !waiting.is_empty()) {
             if !(running.is_empty() || (beside && !alone)) {
                 break;
             }
             alone = !beside;
+            besides.pop_front();
             if let Some((place, one)) = waiting.pop_front() {
                 running.push(async move { (place, one.make().await) });
             }
@@ -87,6 +117,22 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
     }
     drop(running);
     abandon(scope, message, "The call was not made: the user rejected another one.").await;
+}
+
+/// In which order calls run, by whether each may run beside its neighbours.
+fn in_words(besides: &[bool]) -> String {
+    let mut groups: Vec<(bool, Vec<String>)> = Vec::new();
+    for (n, beside) in (1..).zip(besides) {
+        match groups.last_mut().filter(|(open, _)| *open && *beside) {
+            Some((_, group)) => group.push(n.to_string()),
+            None => groups.push((*beside, vec![n.to_string()])),
+        }
+    }
+    let one = |(_, group): (bool, Vec<String>)| match &group[..] {
+        [first, .., last] => format!("{first} to {last} side by side"),
+        _ => group.concat(),
+    };
+    groups.into_iter().map(one).collect::<Vec<_>>().join(", then ")
 }
 
 /// Marks calls that will not be made as failed.
@@ -217,6 +263,7 @@ struct One<'a> {
     wrong: Option<String>,
     kind: Option<Kind>,
     claims: Arc<Claims>,
+    order: Option<Order>,
     facts: Facts,
     repeats: Repeats,
 }
@@ -432,7 +479,8 @@ impl One<'_> {
         let usable = self.frame.model.usable(self.scope.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
         let limits = truncate::Limits { bytes, ..context.limits };
-        Context { claims: self.claims.clone(), facts: self.facts.clone(), limits, ..context }
+        let order = self.order.clone();
+        Context { claims: self.claims.clone(), order, facts: self.facts.clone(), limits, ..context }
     }
 }
 
@@ -468,7 +516,7 @@ pub(super) async fn permit(
     tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
     match verdict.action {
         Action::Allow => return Ok(()),
-        Action::Deny => return Err(Failure::Denied(Denial::Rule(forbidden(&verdict, need)))),
+        Action::Deny => return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &agent.rules)))),
         Action::Ask if need.agreed => return Ok(()),
         Action::Ask => {}
     }
@@ -547,6 +595,7 @@ pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
         session: scope.session.clone(),
         mark: scope.mark.clone(),
         call: call.clone(),
+        order: None,
         facts: Facts::default(),
         cwd: scope.cwd.clone(),
         roots: scope.roots.clone(),

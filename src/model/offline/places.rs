@@ -29,7 +29,11 @@ pub(super) fn hits(output: &str) -> Vec<Hit> {
                 hits.push(Hit { path: path.to_owned(), line, text: text.strip_prefix(' ').unwrap_or(text).to_owned() });
             }
         } else if !line.starts_with([' ', '(']) && line.len() > 1 {
-            path = line.strip_suffix(':').or(path);
+            // Of a file with many matches it says how many are shown.
+            let named = line.strip_suffix(':');
+            let bare = named.and_then(|line| line.strip_suffix(')')?.rsplit_once(" ("));
+            let part = bare.filter(|(_, part)| part.contains(" of "));
+            path = part.map(|(path, _)| path).or(named).or(path);
         }
     }
     hits
@@ -37,8 +41,10 @@ pub(super) fn hits(output: &str) -> Vec<Hit> {
 
 /// Reads what the glob tool prints: one path a line.
 pub(super) fn paths(output: &str) -> Vec<String> {
-    let is_path = |line: &&str| !line.is_empty() && !line.starts_with('(') && *line != "No files found";
-    output.lines().map(str::trim).filter(is_path).map(str::to_owned).collect()
+    let is_path = |line: &&str| !line.is_empty() && !line.starts_with("No files match ");
+    // What is said of the paths stands after them.
+    let lines = output.lines().map(str::trim).take_while(|line| !line.starts_with('('));
+    lines.filter(is_path).map(str::to_owned).collect()
 }
 
 /// Lines of a file that were read.
@@ -77,7 +83,7 @@ impl Window {
             let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
             digits.parse().ok()
         });
-        let cut = content.contains("(line truncated");
+        let cut = content.contains("; read on with offset=");
         let from_start = window.lines.first().is_none_or(|(number, _)| *number == 1);
         window.whole = from_start && notes.contains("End of file") && !cut;
         Some(window)
@@ -317,11 +323,15 @@ mod tests {
 
     #[test]
     fn grep_output() {
-        let output = "Found 3 matches (more matches available)\n/p/a.rs:\n  Line 3: fn a() {\n\n  Line 10:     b: c\n\nC:\\x\\b.rs:\n  Line 1: x\n\n(Results truncated. Consider using a more specific path or pattern.)";
+        let output = "Found 9 matches in 3 files; 3 are shown, those of the newest files\n\n/p/a.rs (2 of 4):\n  Line 3: fn a() {\n\n  Line 10:     b: c\n\nC:\\x\\b.rs:\n  Line 1: x\n\nMatches not shown:\n  /p/c.rs: 3\n\n(Use a more specific path, include or pattern, or filesOnly.)";
         let found: Vec<String> =
             hits(output).iter().map(|hit| format!("{}|{}|{}", hit.path, hit.line, hit.text)).collect();
         assert_eq!(found, ["/p/a.rs|3|fn a() {", "/p/a.rs|10|    b: c", "C:\\x\\b.rs|1|x"]);
-        assert!(hits("No files found").is_empty());
+        assert!(hits("No matches for `a:b` in 3 files.").is_empty());
+        let listed =
+            "/p/a\n/p/b\n\n(The 2 newest of 3 files. By directory:\n  /p: 3\nUse a more specific path or pattern.)";
+        assert_eq!(paths(listed), ["/p/a", "/p/b"]);
+        assert!(paths("No files match `x`. What git ignores is left out.").is_empty());
     }
 
     #[test]

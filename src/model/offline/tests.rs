@@ -142,7 +142,7 @@ impl Project {
             .take(100)
             .map(|path| format!("{ROOT}/{path}"))
             .collect();
-        Ok(if found.is_empty() { "No files found".into() } else { found.join("\n") })
+        Ok(if found.is_empty() { "No files match it.".into() } else { found.join("\n") })
     }
 
     fn grep(&self, pattern: &str, under: &str) -> Result<String, String> {
@@ -163,7 +163,7 @@ impl Project {
                 out.push_str(&format!("{ROOT}/{path}:\n{found}\n"));
             }
         }
-        Ok(if count == 0 { "No files found".into() } else { format!("Found {count} matches\n{out}") })
+        Ok(if count == 0 { "No matches for it in 9 files.".into() } else { format!("Found {count} matches\n{out}") })
     }
 }
 

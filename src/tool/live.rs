@@ -1,0 +1,101 @@
+//! What a command prints on its way to the editor, a few times a second.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Context;
+use crate::event::{CallUpdate, Exit};
+use crate::text::{self, Lossy};
+
+/// How often the editor hears of new output.
+pub(super) const BEAT: Duration = Duration::from_millis(100);
+/// The most output of one beat that the editor gets; of more, the end.
+pub(super) const PIECE: usize = 32 << 10;
+
+type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Output on its way to the editor. While one piece is being sent, the next one gathers; an editor
+/// that does not read holds up neither the command nor its end.
+pub(super) struct Live {
+    context: Context,
+    lossy: Lossy,
+    news: String,
+    skipped: usize,
+    last: Option<Instant>,
+    pub(super) sending: Option<Sending>,
+}
+
+impl Live {
+    pub(super) fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            lossy: Lossy::default(),
+            news: String::new(),
+            skipped: 0,
+            last: None,
+            sending: None,
+        }
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        self.news.push_str(&self.lossy.push(bytes));
+        if self.news.len() > 2 * PIECE {
+            let kept = text::tail(&self.news, PIECE).to_owned();
+            self.skipped += self.news.len() - kept.len();
+            self.news = kept;
+        }
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.sending.is_none() && !self.news.is_empty()
+    }
+
+    pub(super) fn next_beat(&self) -> Instant {
+        self.last.map_or_else(Instant::now, |last| last + BEAT)
+    }
+
+    fn piece(&mut self) -> Option<String> {
+        let news = std::mem::take(&mut self.news);
+        let skipped = std::mem::take(&mut self.skipped);
+        match (news.is_empty(), skipped) {
+            (true, _) => None,
+            (false, 0) => Some(news),
+            (false, skipped) => Some(format!("\n...{skipped} bytes not shown...\n{news}")),
+        }
+    }
+
+    pub(super) fn send(&mut self) {
+        self.last = Some(Instant::now());
+        if let Some(stream) = self.piece() {
+            let context = self.context.clone();
+            self.sending = Some(Box::pin(async move {
+                context.progress(CallUpdate { stream: Some(stream), ..CallUpdate::default() }).await;
+            }));
+        }
+    }
+
+    pub(super) async fn sent(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.await;
+            self.sending = None;
+        }
+    }
+
+    /// Sends what is left and how it ended, unless the user gives up: also to an editor that is slow.
+    pub(super) async fn over(self, exit: Option<Exit>, context: &Context) {
+        tokio::select! {
+            () = self.finish(exit) => {}
+            () = context.cancelled.cancelled() => {}
+        }
+    }
+
+    async fn finish(mut self, exit: Option<Exit>) {
+        self.sent().await;
+        let end = self.lossy.end();
+        self.news.push_str(&end);
+        let stream = self.piece();
+        self.context.progress(CallUpdate { stream, exit, ..CallUpdate::default() }).await;
+    }
+}

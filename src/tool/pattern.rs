@@ -1,0 +1,112 @@
+//! A regular expression as a model writes it: compiled within bounds, and explained where it is none.
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+
+use super::Failure;
+use crate::text;
+
+/// The most memory a pattern may take, in bytes.
+const MOST: usize = 10 << 20;
+
+/// How it is meant.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Style {
+    pub(super) ignore_case: bool,
+    pub(super) word: bool,
+    pub(super) multiline: bool,
+}
+
+/// What it is compiled to.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    pub(super) matcher: RegexMatcher,
+    /// It is matched across lines, by wish or because there is a line break in it.
+    pub(super) multiline: bool,
+}
+
+impl Pattern {
+    /// Compiles it: to be matched line by line, unless it cannot be or is not meant to be. `name` is what the
+    /// model calls it.
+    ///
+    /// # Errors
+    /// To the model: the pattern as it was sent, and what is wrong with it.
+    pub(super) fn new(name: &str, written: &str, style: Style) -> Result<Self, Failure> {
+        let mut builder = RegexMatcherBuilder::new();
+        builder.size_limit(MOST).dfa_size_limit(MOST).multi_line(true);
+        builder.case_insensitive(style.ignore_case).word(style.word);
+        if !style.multiline
+            && let Ok(matcher) = builder.line_terminator(Some(b'\n')).build(written)
+        {
+            return Ok(Self { matcher, multiline: false });
+        }
+        let matcher = builder.line_terminator(None).build(written);
+        let matcher = matcher.map_err(|e| Failure::Tell(wrong(name, written, &e.to_string())))?;
+        Ok(Self { matcher, multiline: true })
+    }
+}
+
+fn wrong(name: &str, written: &str, why: &str) -> String {
+    let last = why.lines().last().unwrap_or_default();
+    let why = last.trim().trim_start_matches("error: ").trim_end_matches('.');
+    let shown = text::cut_chars(written, 200);
+    let mut words = format!("{name} is not a valid regular expression: {why}. It was sent as:\n{shown}");
+    if written.len() <= 200 && !why.contains("size limit") {
+        words.push_str(&format!("\nTo find this very text, send:\n{}", literal(written)));
+    }
+    words
+}
+
+/// The pattern that matches a text and nothing else.
+fn literal(text: &str) -> String {
+    let mut pattern = String::new();
+    for letter in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use grep_matcher::Matcher;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_pattern_is_said_and_how_to_send_it() {
+        let table = [
+            ("foo(", "pattern is not a valid regular expression: unclosed group. It was sent as:\nfoo(\n", "foo\\("),
+            ("a[0", "unclosed character class. It was sent as:\na[0\n", "a\\[0"),
+            ("*x", "repetition operator missing expression. It was sent as:\n*x\n", "\\*x"),
+            ("(?=a)", "look-around, including look-ahead and look-behind, is not supported", "\\(\\?=a\\)"),
+        ];
+        for (written, wanted, right) in table {
+            let failure = Pattern::new("pattern", written, Style::default()).unwrap_err().to_string();
+            assert!(failure.contains(wanted) && failure.ends_with(&format!("send:\n{right}")), "{failure}");
+            let matcher = Pattern::new("pattern", right, Style::default()).unwrap().matcher;
+            assert!(matcher.is_match(written.as_bytes()).unwrap(), "{right}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_would_fill_the_memory_is_refused() {
+        let failure = Pattern::new("pattern", "(x{1000}){1000}", Style::default()).unwrap_err().to_string();
+        assert!(failure.contains("size limit"), "{failure}");
+    }
+
+    #[test]
+    fn a_line_break_is_matched_across_lines() {
+        let all = Style { multiline: true, ..Style::default() };
+        for (written, style, multiline) in [
+            ("fn\\s+\\w+", Style::default(), false),
+            ("\\p{L}{50}", Style::default(), false),
+            ("a\nb", Style::default(), true),
+            ("a\\nb", Style::default(), true),
+            ("^a$", all, true),
+        ] {
+            assert_eq!(Pattern::new("pattern", written, style).unwrap().multiline, multiline, "{written}");
+        }
+    }
+}

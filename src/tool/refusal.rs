@@ -1,0 +1,112 @@
+//! Why something is not allowed, for the model: so that its next call is the right one.
+
+use std::net::IpAddr;
+
+use crate::permission::evaluate::only_reads;
+use crate::permission::rule::BUILT_IN;
+use crate::permission::url::{self, Address};
+use crate::permission::{Action, Need, Rules, Verdict, evaluate};
+use crate::text;
+
+/// What is not allowed, which rule forbids it, and what to do instead. `rules` are those of the agent.
+pub fn words(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
+    let what = format!("{} {}", need.permission, text::title(&verdict.pattern));
+    if by_posture(verdict) && only_reads(rules) {
+        return match evaluate(rules, &Rules::default(), &Need::new("plan_exit", "*")).action {
+            Action::Deny => format!(
+                "Not allowed ({what}): this agent only reads. Say what would have to be done, and leave it to whoever asked."
+            ),
+            _ => format!(
+                "Not allowed in plan mode ({what}): nothing is changed before the user has approved a plan. Put it into the plan; when the plan is complete, call plan_exit."
+            ),
+        };
+    }
+    match (&verdict.rule, &verdict.reason) {
+        (_, Some(reason)) if is_this_machine(need, verdict) => format!(
+            "Not allowed ({what}): {reason} webfetch does not reach this machine. For a server of the project use curl in bash."
+        ),
+        (Some(rule), None) if need.permission == "doom_loop" => format!(
+            "Not allowed: this very call was made again and again, and the rule \"{}: {}\" ({}) puts an end to it. Go on in another way.",
+            rule.permission, rule.pattern, rule.source
+        ),
+        (_, Some(reason)) => format!("Not allowed ({what}): {reason} Do not try to reach the same by other means."),
+        (Some(rule), None) => format!(
+            "Not allowed: the rule \"{}: {}\" ({}) denies {what}. Do not try to reach the same by other means.",
+            rule.permission, rule.pattern, rule.source
+        ),
+        (None, None) => format!("Not allowed: {what}."),
+    }
+}
+
+/// Whether it is forbidden because the agent only reads, and not by a rule of the user or for its own sake.
+fn by_posture(verdict: &Verdict) -> bool {
+    match &verdict.rule {
+        Some(rule) => rule.source == BUILT_IN && matches!(rule.permission.as_str(), "edit" | "task"),
+        None => verdict.reason.as_ref().is_some_and(|reason| reason.ends_with("this agent only reads")),
+    }
+}
+
+/// Whether an address plainly names the user's own machine.
+fn is_this_machine(need: &Need, verdict: &Verdict) -> bool {
+    let Some(address) = (need.permission == url::PERMISSION).then(|| Address::read(&verdict.pattern).ok()).flatten()
+    else {
+        return false;
+    };
+    let host = address.host.trim_start_matches('[').trim_end_matches(']');
+    let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    loopback || host == "localhost" || host.ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::Rule;
+
+    #[test]
+    fn what_to_do_instead_is_said() {
+        use Action::{Allow, Ask, Deny};
+        let plan = Rules::built_in(&[("*", "*", Allow), ("edit", "*", Deny), ("plan_exit", "*", Ask)]);
+        let explore = Rules::built_in(&[("*", "*", Deny), ("read", "*", Allow)]);
+        let build = Rules::built_in(&[("*", "*", Allow)]);
+        let own = |permission: &str, pattern: &str| Rule {
+            permission: permission.into(),
+            pattern: pattern.into(),
+            action: Deny,
+            source: "opencode.json:1".into(),
+        };
+        let mut strict = plan.clone();
+        strict.0.push(own("edit", "secret/*"));
+        let mut looping = build.clone();
+        looping.0.extend([own("doom_loop", "*"), own("bash", "rm *")]);
+        let fetch = |address: &str| Address::read(address).unwrap().need(&[], &[]);
+        let means = "Do not try to reach the same by other means.";
+        let table = [
+            (&plan, Need::new("edit", "a.txt"), "Not allowed in plan mode (edit a.txt): ", "call plan_exit."),
+            (&explore, Need::new("edit", "a.txt"), "Not allowed", means),
+            (
+                &strict,
+                Need::new("edit", "secret/x"),
+                "Not allowed: the rule \"edit: secret/*\" (opencode.json:1)",
+                means,
+            ),
+            (&looping, Need::new("bash", "rm x"), "Not allowed: the rule \"bash: rm *\"", means),
+            (&looping, Need::new("doom_loop", "read"), "Not allowed: this very call", "Go on in another way."),
+            (
+                &build,
+                fetch("http://localhost:4096/"),
+                "Not allowed (webfetch http://localhost:4096/)",
+                "use curl in bash.",
+            ),
+            (&build, fetch("http://127.0.0.1/"), "Not allowed (webfetch", "use curl in bash."),
+            (&build, fetch("http://[::1]:80/"), "Not allowed (webfetch", "use curl in bash."),
+            (&build, fetch("http://169.254.169.254/"), "Not allowed (webfetch", means),
+            (&build, fetch("http://10.0.0.1/"), "Not allowed (webfetch", means),
+        ];
+        for (rules, need, begins, ends) in table {
+            let verdict = evaluate(rules, &Rules::default(), &need);
+            assert_eq!(verdict.action, Deny, "{need:?}");
+            let said = words(&verdict, &need, rules);
+            assert!(said.starts_with(begins) && said.ends_with(ends), "{said}");
+        }
+    }
+}
