@@ -395,10 +395,7 @@ fn awk_deeds(text: &str) -> AwkDeeds {
     }
     let Some(bare) = without_texts(text) else { return AwkDeeds::Unread };
     let pipes = bare.replace("||", "").contains('|');
-    let writes = bare.match_indices("print").any(|(at, _)| {
-        let statement = bare[at..].split([';', '}', '\n']).next().unwrap_or_default();
-        outside_brackets(statement).contains('>')
-    });
+    let writes = bare.match_indices("print").any(|(at, _)| outside_brackets(statement(&bare[at..])).contains('>'));
     match (pipes, writes) {
         (false, false) => AwkDeeds::None,
         (true, false) => AwkDeeds::Starts,
@@ -420,6 +417,19 @@ fn awk_deeds(text: &str) -> AwkDeeds {
         }
         (true, true) => AwkDeeds::Unread,
     }
+}
+
+/// The first statement of an awk program without its texts. A newline ends it only behind what can end
+/// an expression; elsewhere the statement goes on in the next line.
+fn statement(text: &str) -> &str {
+    let ends = |(at, sign): &(usize, char)| {
+        let complete = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
+        let before = text[..*at].trim_end_matches([' ', '\t', '\r']).chars().next_back();
+        let goes_on = text[*at..].trim_start().starts_with(['>', '|', '&', ',', '?', ':']);
+        matches!(sign, ';' | '}') || (before.is_some_and(complete) && !goes_on)
+    };
+    let end = text.char_indices().filter(|(_, c)| matches!(c, ';' | '}' | '\n')).find(ends);
+    end.map_or(text, |(at, _)| &text[..at])
 }
 
 fn outside_brackets(text: &str) -> String {
@@ -530,13 +540,23 @@ mod tests {
         {
             assert_eq!(awk_deeds(program), AwkDeeds::Starts, "{program}");
         }
-        assert_eq!(awk_deeds("{print 1 > \"out\"}"), AwkDeeds::Writes("out".into()));
+        let continued = [
+            "BEGIN{print \"a\",\n\"b\" > \"out\"}",
+            "BEGIN{print \"a\" \\\n\"b\" > \"out\"}",
+            "BEGIN{print 1 ||\n2 > \"out\"}",
+            "BEGIN{print 1 && \n\n2 > \"out\"}",
+        ];
+        for program in ["{print 1 > \"out\"}"].iter().chain(&continued) {
+            assert_eq!(awk_deeds(program), AwkDeeds::Writes("out".into()), "{program}");
+        }
+        assert_eq!(awk_deeds("{print $1\nif ($2 > 1) n++}"), AwkDeeds::None);
         let unread = [
             "{print 1 >> $2}",
             "{while ((getline l < \".env\") > 0) print l}",
             "BEGIN{i=1;i++ / 2; print \"x\" > \"f\"; i / 2}",
             "/[/\"]/ {} {print > \"x\"} #\"",
             "BEGIN{ARGV[1]=\"x\"}",
+            "BEGIN{print 1 && # no\n2 > \"f\"}",
         ];
         for program in unread {
             assert_eq!(awk_deeds(program), AwkDeeds::Unread, "{program}");
