@@ -172,8 +172,12 @@ fn programs<'r>(judge: &mut Judge<'_>, reading: &'r Reading) -> (Vec<Arg>, &'r [
             continue;
         }
         judge.effect(Effect::Unproven);
+        judge.danger(&given.name);
         judge.doubt("it runs a file of commands");
         if let Some(file) = &given.value {
+            if file.text().is_some_and(|text| device(text) || text.starts_with("/dev/") || text.starts_with("/proc/")) {
+                judge.opaque("it reads its program from a pipe");
+            }
             judge.uses(Access::Read, file);
         }
     }
