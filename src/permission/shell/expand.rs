@@ -24,6 +24,17 @@ pub(super) struct Arg {
     values: Rc<Values>,
     /// Nothing in it was computed: no variable, pattern or substitution.
     pub(super) literal: bool,
+    spread: Spread,
+}
+
+/// How many words it becomes. A pattern always stands for as many as there are files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Spread {
+    One,
+    /// Any number, each of which is one of its values.
+    Names,
+    /// Any number, none too, and only the first begins as its value does: what is not quoted is split.
+    Words,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +51,7 @@ enum Values {
 impl Arg {
     pub(super) fn exact(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true }
+        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true, spread: Spread::One }
     }
 
     /// A text in which something will be replaced before it runs. What stands around that is known,
@@ -48,23 +59,41 @@ impl Arg {
     pub(super) fn filled(text: &str, mark: &str) -> Self {
         if text.contains([' ', '\n', ';']) {
             let values = Rc::new(Values::Exact(text.replace(mark, "./found")));
-            Self { raw: text.into(), values, literal: false }
+            Self { raw: text.into(), values, literal: false, spread: Spread::One }
         } else {
-            Self::unknown(text)
+            Self { spread: Spread::One, ..Self::unknown(text) }
         }
     }
 
     /// Some file of the project whose name is no secret's.
     pub(super) fn found() -> Self {
-        Self { raw: "…".into(), values: Rc::new(Values::Exact("./found".into())), literal: false }
+        let values = Rc::new(Values::Exact("./found".into()));
+        Self { raw: "…".into(), values, literal: false, spread: Spread::One }
+    }
+
+    /// Any number of such words.
+    pub(super) fn repeated(self) -> Self {
+        Self { spread: self.spread.max(Spread::Names), ..self }
+    }
+
+    /// Any number of words behind each other, nobody knows which.
+    pub(super) fn is_words(&self) -> bool {
+        self.spread == Spread::Words
+    }
+
+    /// More words than one, or fewer.
+    pub(super) fn is_several(&self) -> bool {
+        self.spread != Spread::One || self.pattern().is_some()
     }
 
     pub(super) fn is_unknown(&self) -> bool {
         matches!(*self.values, Values::Unknown(_))
     }
 
+    /// Words of which nothing is known.
     pub(super) fn unknown(raw: &str) -> Self {
-        Self { raw: raw.into(), values: Rc::new(Values::Unknown(String::new())), literal: false }
+        let values = Rc::new(Values::Unknown(String::new()));
+        Self { raw: raw.into(), values, literal: false, spread: Spread::Words }
     }
 
     /// The value, where there is exactly one.
@@ -109,14 +138,15 @@ impl Arg {
     }
 
     pub(super) fn may_be_option(&self) -> bool {
-        match &*self.values {
-            Values::Exact(text) => text.starts_with('-'),
-            Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
-            Values::Pattern(_) | Values::Unknown(_) => {
-                let prefix = self.prefix();
-                prefix.is_empty() || prefix.starts_with('-')
+        self.is_words()
+            || match &*self.values {
+                Values::Exact(text) => text.starts_with('-'),
+                Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
+                Values::Pattern(_) | Values::Unknown(_) => {
+                    let prefix = self.prefix();
+                    prefix.is_empty() || prefix.starts_with('-')
+                }
             }
-        }
     }
 
     /// The value without its first `count` bytes, which belong to the certain beginning.
@@ -132,7 +162,7 @@ impl Arg {
             Values::Exact(text) => text.as_str().into(),
             _ => self.raw.clone(),
         };
-        Self { raw, values: Rc::new(values), literal: self.literal }
+        Self { raw, values: Rc::new(values), literal: self.literal, spread: self.spread }
     }
 
     /// The word for rules to be compared with.
@@ -151,7 +181,10 @@ pub(super) enum Part {
     Glob(char),
     Brace(char),
     Values(Vec<String>),
+    /// What belongs to one word.
     Unknown,
+    /// What is split into words.
+    Words,
 }
 
 impl Walk<'_> {
@@ -177,35 +210,39 @@ impl Walk<'_> {
             part => part,
         };
         let parts: Vec<Part> = parts.into_iter().map(plain).collect();
-        Arg { raw, values: Rc::new(values(&parts)), literal }
+        Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
     }
 
     fn expand_word(&mut self, script: &Script, word: &Word, state: &mut State, args: &mut Vec<Arg>) {
         let raw = super::parse::slice(script, &word.range);
         // Most words are one text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
-            args.push(Arg { raw: raw.into(), values: Rc::new(Values::Exact(text.clone())), literal: true });
+            let values = Rc::new(Values::Exact(text.clone()));
+            args.push(Arg { raw: raw.into(), values, literal: true, spread: Spread::One });
             return;
         }
-        let parts = self.parts(script, &word.pieces, state, true);
+        let mut parts = self.parts(script, &word.pieces, state, true);
         let literal = literal(&word.pieces);
         // An unquoted variable alone becomes as many words as it holds.
         if let [Part::Values(texts)] = parts.as_slice()
             && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
             && let [text] = texts.as_slice()
         {
-            for field in text.split_whitespace() {
+            for field in text.split([' ', '\t', '\n']).filter(|field| !field.is_empty()) {
                 let values = if field.contains(['*', '?', '[']) {
                     Values::Pattern(field.to_owned())
                 } else {
                     Values::Exact(field.to_owned())
                 };
-                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false });
+                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false, spread: Spread::One });
             }
             return;
         }
+        if vanishes(&parts) && word.pieces.iter().any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. })) {
+            parts = vec![Part::Words];
+        }
         if !parts.iter().any(|part| matches!(part, Part::Brace(_))) {
-            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal });
+            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
             return;
         }
         match Some(&parts).filter(|_| self.made < MADE).and_then(|parts| braces(parts)) {
@@ -213,12 +250,13 @@ impl Walk<'_> {
                 self.made += words.len() - 1;
                 let many = words.len() > 1;
                 for parts in words {
+                    let spread = if vanishes(&parts) { Spread::Words } else { spread(&parts) };
                     let values = values(&parts);
                     let raw = match (&values, many) {
                         (Values::Exact(text), true) => text.as_str().into(),
                         _ => raw.into(),
                     };
-                    args.push(Arg { raw, values: Rc::new(values), literal });
+                    args.push(Arg { raw, values: Rc::new(values), literal, spread });
                 }
             }
             None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
@@ -238,24 +276,25 @@ impl Walk<'_> {
                     let part = self.parameter(script, name, operator, inner, state);
                     match part {
                         Part::Values(texts)
-                            if splits && !quoted && pieces.len() > 1 && texts.iter().any(|t| breaks(t)) =>
+                            if splits
+                                && !quoted
+                                && (pieces.len() > 1 || texts.len() > 1)
+                                && texts.iter().any(|text| breaks(text)) =>
                         {
-                            Part::Unknown
+                            Part::Words
                         }
-                        Part::Values(texts)
-                            if splits && !quoted && texts.len() > 1 && texts.iter().any(|t| breaks(t)) =>
-                        {
-                            Part::Unknown
+                        Part::Unknown if splits && (!quoted || is_list(piece)) && !is_number(name, operator, state) => {
+                            Part::Words
                         }
                         part => part,
                     }
                 }
-                Piece::Command(body) => {
+                Piece::Command { body, quoted } => {
                     match body {
                         Body::Inline(inline) => self.substitution(script, &inline.list, state),
                         Body::Apart(script) => self.substitution(script, &script.list, state),
                     }
-                    Part::Unknown
+                    if splits && !quoted { Part::Words } else { Part::Unknown }
                 }
                 Piece::Arithmetic(inner) => {
                     self.arithmetic(script, inner, state);
@@ -390,6 +429,27 @@ fn breaks(text: &str) -> bool {
     text.contains([' ', '\t', '\n', '*', '?', '['])
 }
 
+/// Whether a parameter is a number, which is never split.
+fn is_number(name: &str, operator: &str, state: &State) -> bool {
+    operator.is_empty() && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+}
+
+/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, and what
+/// holds one.
+fn is_list(piece: &Piece) -> bool {
+    let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
+    name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
+}
+
+/// Whether nothing may be left of a word where it is not quoted.
+fn vanishes(parts: &[Part]) -> bool {
+    parts.iter().all(|part| matches!(part, Part::Values(texts) if texts.iter().any(String::is_empty)))
+}
+
+fn spread(parts: &[Part]) -> Spread {
+    if parts.iter().any(|part| matches!(part, Part::Words)) { Spread::Words } else { Spread::One }
+}
+
 fn literal(pieces: &[Piece]) -> bool {
     pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
 }
@@ -412,7 +472,7 @@ fn values(parts: &[Part]) -> Values {
             Part::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
                 texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
             }
-            Part::Values(_) | Part::Unknown => {
+            Part::Values(_) | Part::Unknown | Part::Words => {
                 let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
                 let prefix = if pattern {
                     prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()

@@ -9,7 +9,7 @@ impl Walk<'_> {
     pub(super) fn arithmetic(&mut self, script: &Script, pieces: &[Piece], state: &mut State) {
         for piece in pieces {
             match piece {
-                Piece::Command(body) => {
+                Piece::Command { body, .. } => {
                     match body {
                         Body::Inline(inline) => self.substitution(script, &inline.list, state),
                         Body::Apart(script) => self.substitution(script, &script.list, state),
@@ -56,7 +56,7 @@ impl Walk<'_> {
                 Piece::Parameter { name, operator, .. } if operator.is_empty() => {
                     names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
                 }
-                Piece::Parameter { .. } | Piece::Command(_) => {
+                Piece::Parameter { .. } | Piece::Command { .. } => {
                     self.opaque("a number is computed from text that may hold a command");
                 }
                 _ => {}

@@ -23,6 +23,9 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     {
         let Some(text) = arg.text() else { return judge.opaque("its options are computed") };
         at += 1;
+        if text.ends_with(['o', 'O']) && args.get(at).is_some_and(Arg::is_several) {
+            return judge.opaque("its options are computed");
+        }
         if text == "--" || text == "-" {
             break;
         }

@@ -199,10 +199,14 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bo
             let name = |pair: &[Arg]| pair[0].is("-name") || pair[0].is("-iname");
             args.windows(2).any(|pair| name(pair) && pair[1].text().is_some_and(names_no_secret))
         });
-    let fill = |arg: Arg| match arg.text() {
-        Some("{}") if named => Arg::found(),
-        Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
-        _ => arg,
+    let several = ends && end.checked_sub(1).and_then(|last| args.get(last)).is_some_and(|arg| arg.is("+"));
+    let fill = |arg: Arg| {
+        let filled = match arg.text() {
+            Some("{}") if named => Arg::found(),
+            Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
+            _ => return arg,
+        };
+        if several { filled.repeated() } else { filled }
     };
     let mut words: Vec<Arg> = words.into_iter().map(fill).collect();
     if !ends {
@@ -336,6 +340,9 @@ pub(super) fn lost(judge: &mut Judge<'_>, role: Role, arg: &Arg, reading: &Readi
 pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, at: usize) -> bool {
     let mut at = at;
     while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+        if arg.is_several() {
+            judge.opaque("a variable's value may go on with the name of a program");
+        }
         if program.special == "env" {
             let name = arg.prefix().split('=').next().unwrap_or_default();
             judge.add(Deed::Variable(name.to_owned()));
@@ -451,7 +458,7 @@ fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
         return;
     }
     if replaced.is_none() {
-        words.push(if judge.view.picked { Arg::found() } else { Arg::unknown("…") });
+        words.push(if judge.view.picked { Arg::found().repeated() } else { Arg::unknown("…") });
     } else if judge.view.picked {
         words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
     }
