@@ -13,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 pub(super) use arg::Arg;
-use arg::Values;
+use arg::{Spread, Values};
 pub(super) use arithmetic::holds_code;
 pub(super) use state::{Input, State, Value, either, unsettle};
 pub(super) use variables::harmless;
@@ -88,7 +88,10 @@ enum Part {
     Glob(char),
     Brace(char),
     Values(Vec<String>),
+    /// What belongs to one word.
     Unknown,
+    /// What is split into words.
+    Words,
 }
 
 impl<'s> Expansion<'_, 's, '_> {
@@ -119,35 +122,39 @@ impl<'s> Expansion<'_, 's, '_> {
             part => part,
         };
         let parts: Vec<Part> = parts.into_iter().map(plain).collect();
-        Arg { raw, values: Rc::new(values(&parts)), literal }
+        Arg { raw, values: Rc::new(values(&parts)), literal, spread: Spread::One }
     }
 
     fn split(&mut self, word: &'s Word, args: &mut Vec<Arg>) {
         let raw = parse::slice(self.script, &word.range);
         // Most words are one text.
         if let [Piece::Text(text) | Piece::Quoted(text)] = word.pieces.as_slice() {
-            args.push(Arg { raw: raw.into(), values: Rc::new(Values::Exact(text.clone())), literal: true });
+            let values = Rc::new(Values::Exact(text.clone()));
+            args.push(Arg { raw: raw.into(), values, literal: true, spread: Spread::One });
             return;
         }
-        let parts = self.parts(&word.pieces, true);
+        let mut parts = self.parts(&word.pieces, true);
         let literal = literal(&word.pieces);
         // An unquoted variable alone becomes as many words as it holds.
         if let [Part::Values(texts)] = parts.as_slice()
             && let [Piece::Parameter { quoted: false, .. }] = word.pieces.as_slice()
             && let [text] = texts.as_slice()
         {
-            for field in text.split_whitespace() {
+            for field in text.split([' ', '\t', '\n']).filter(|field| !field.is_empty()) {
                 let values = if field.contains(['*', '?', '[']) {
                     Values::Pattern(field.to_owned())
                 } else {
                     Values::Exact(field.to_owned())
                 };
-                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false });
+                args.push(Arg { raw: field.into(), values: Rc::new(values), literal: false, spread: Spread::One });
             }
             return;
         }
+        if vanishes(&parts) && word.pieces.iter().any(|piece| matches!(piece, Piece::Parameter { quoted: false, .. })) {
+            parts = vec![Part::Words];
+        }
         if !parts.iter().any(|part| matches!(part, Part::Brace(_))) {
-            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal });
+            args.push(Arg { raw: raw.into(), values: Rc::new(values(&parts)), literal, spread: spread(&parts) });
             return;
         }
         match Some(&parts).filter(|_| self.line.made < MADE).and_then(|parts| braces::braces(parts)) {
@@ -155,12 +162,13 @@ impl<'s> Expansion<'_, 's, '_> {
                 self.line.made += words.len() - 1;
                 let many = words.len() > 1;
                 for parts in words {
+                    let spread = if vanishes(&parts) { Spread::Words } else { spread(&parts) };
                     let values = values(&parts);
                     let raw = match (&values, many) {
                         (Values::Exact(text), true) => text.as_str().into(),
                         _ => raw.into(),
                     };
-                    args.push(Arg { raw, values: Rc::new(values), literal });
+                    args.push(Arg { raw, values: Rc::new(values), literal, spread });
                 }
             }
             None => args.push(Arg { literal: false, ..Arg::unknown(raw) }),
@@ -185,21 +193,24 @@ impl<'s> Expansion<'_, 's, '_> {
                     let part = self.parameter(name, operator, inner);
                     match part {
                         Part::Values(texts)
-                            if splits && !quoted && pieces.len() > 1 && texts.iter().any(|t| breaks(t)) =>
+                            if splits
+                                && !quoted
+                                && (pieces.len() > 1 || texts.len() > 1)
+                                && texts.iter().any(|text| breaks(text)) =>
                         {
-                            Part::Unknown
+                            Part::Words
                         }
-                        Part::Values(texts)
-                            if splits && !quoted && texts.len() > 1 && texts.iter().any(|t| breaks(t)) =>
+                        Part::Unknown
+                            if splits && (!quoted || is_list(piece)) && !is_number(name, operator, self.state) =>
                         {
-                            Part::Unknown
+                            Part::Words
                         }
                         part => part,
                     }
                 }
-                Piece::Command(body) => {
+                Piece::Command { body, quoted } => {
                     self.command(body);
-                    Part::Unknown
+                    if splits && !quoted { Part::Words } else { Part::Unknown }
                 }
                 Piece::Arithmetic(inner) => {
                     self.arithmetic(inner);
@@ -262,6 +273,27 @@ fn breaks(text: &str) -> bool {
     text.contains([' ', '\t', '\n', '*', '?', '['])
 }
 
+/// Whether a parameter is a number, which is never split.
+fn is_number(name: &str, operator: &str, state: &State) -> bool {
+    operator.is_empty() && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+}
+
+/// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, and what
+/// holds one.
+fn is_list(piece: &Piece) -> bool {
+    let Piece::Parameter { name, operator, inner, .. } = piece else { return false };
+    name == "@" || operator.contains("[@]") || operator.ends_with('@') || inner.iter().any(is_list)
+}
+
+/// Whether nothing may be left of a word where it is not quoted.
+fn vanishes(parts: &[Part]) -> bool {
+    parts.iter().all(|part| matches!(part, Part::Values(texts) if texts.iter().any(String::is_empty)))
+}
+
+fn spread(parts: &[Part]) -> Spread {
+    if parts.iter().any(|part| matches!(part, Part::Words)) { Spread::Words } else { Spread::One }
+}
+
 fn literal(pieces: &[Piece]) -> bool {
     pieces.iter().all(|piece| matches!(piece, Piece::Text(_) | Piece::Quoted(_) | Piece::Brace(_) | Piece::Tilde(_)))
 }
@@ -284,7 +316,7 @@ fn values(parts: &[Part]) -> Values {
             Part::Values(values) if !pattern && texts.len() * values.len() <= 64 && !values.is_empty() => {
                 texts = texts.iter().flat_map(|all| values.iter().map(move |value| format!("{all}{value}"))).collect();
             }
-            Part::Values(_) | Part::Unknown => {
+            Part::Values(_) | Part::Unknown | Part::Words => {
                 let prefix = if texts.len() == 1 { texts.remove(0) } else { String::new() };
                 let prefix = if pattern {
                     prefix[..prefix.find(['*', '?', '[', '\\']).unwrap_or(prefix.len())].to_owned()

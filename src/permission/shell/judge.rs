@@ -235,6 +235,8 @@ impl Judge<'_> {
             self.effect(Effect::Unproven);
             if program.runs() || program.words.contains(&Role::Command) {
                 self.opaque("how its options end is not known");
+            } else if reading.words && program.may_start() {
+                self.doubt("a word that is computed may hold an option that starts something");
             }
         }
         // The value of an option nobody knows may be taken for the program.
@@ -433,6 +435,13 @@ impl Judge<'_> {
                 Some(many) if at >= many => roles.get(many),
                 _ => roles.get(at),
             };
+            // Those behind it may be other words than they seem.
+            if arg.is_several() && !program.any && !many.is_some_and(|many| at >= many && behind == 0) {
+                self.effect(Effect::Unproven);
+                if program.runs() {
+                    self.opaque("which of its words is the program is not known");
+                }
+            }
             let Some(role) = role.copied() else {
                 // More words than it takes.
                 self.effect(Effect::Unproven);

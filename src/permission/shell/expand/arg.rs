@@ -12,6 +12,17 @@ pub(crate) struct Arg {
     pub(super) values: Rc<Values>,
     /// Nothing in it was computed: no variable, pattern or substitution.
     pub(crate) literal: bool,
+    pub(super) spread: Spread,
+}
+
+/// How many words it becomes. A pattern always stands for as many as there are files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Spread {
+    One,
+    /// Any number, each of which is one of its values.
+    Names,
+    /// Any number, none too, and only the first begins as its value does: what is not quoted is split.
+    Words,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +39,7 @@ pub(super) enum Values {
 impl Arg {
     pub(crate) fn exact(text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true }
+        Self { raw: text.as_str().into(), values: Rc::new(Values::Exact(text)), literal: true, spread: Spread::One }
     }
 
     /// A text in which something will be replaced before it runs. What stands around that is known,
@@ -36,23 +47,41 @@ impl Arg {
     pub(crate) fn filled(text: &str, mark: &str) -> Self {
         if text.contains([' ', '\n', ';']) {
             let values = Rc::new(Values::Exact(text.replace(mark, "./found")));
-            Self { raw: text.into(), values, literal: false }
+            Self { raw: text.into(), values, literal: false, spread: Spread::One }
         } else {
-            Self::unknown(text)
+            Self { spread: Spread::One, ..Self::unknown(text) }
         }
     }
 
     /// Some file of the project whose name is no secret's.
     pub(crate) fn found() -> Self {
-        Self { raw: "…".into(), values: Rc::new(Values::Exact("./found".into())), literal: false }
+        let values = Rc::new(Values::Exact("./found".into()));
+        Self { raw: "…".into(), values, literal: false, spread: Spread::One }
+    }
+
+    /// Any number of such words.
+    pub(crate) fn repeated(self) -> Self {
+        Self { spread: self.spread.max(Spread::Names), ..self }
+    }
+
+    /// Any number of words behind each other, nobody knows which.
+    pub(crate) fn is_words(&self) -> bool {
+        self.spread == Spread::Words
+    }
+
+    /// More words than one, or fewer.
+    pub(crate) fn is_several(&self) -> bool {
+        self.spread != Spread::One || self.pattern().is_some()
     }
 
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(*self.values, Values::Unknown(_))
     }
 
+    /// Words of which nothing is known.
     pub(crate) fn unknown(raw: &str) -> Self {
-        Self { raw: raw.into(), values: Rc::new(Values::Unknown(String::new())), literal: false }
+        let values = Rc::new(Values::Unknown(String::new()));
+        Self { raw: raw.into(), values, literal: false, spread: Spread::Words }
     }
 
     /// The value, where there is exactly one.
@@ -97,14 +126,15 @@ impl Arg {
     }
 
     pub(crate) fn may_be_option(&self) -> bool {
-        match &*self.values {
-            Values::Exact(text) => text.starts_with('-'),
-            Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
-            Values::Pattern(_) | Values::Unknown(_) => {
-                let prefix = self.prefix();
-                prefix.is_empty() || prefix.starts_with('-')
+        self.is_words()
+            || match &*self.values {
+                Values::Exact(text) => text.starts_with('-'),
+                Values::OneOf(texts) => texts.iter().any(|text| text.starts_with('-')),
+                Values::Pattern(_) | Values::Unknown(_) => {
+                    let prefix = self.prefix();
+                    prefix.is_empty() || prefix.starts_with('-')
+                }
             }
-        }
     }
 
     /// The value without its first `count` bytes, which belong to the certain beginning.
@@ -120,7 +150,7 @@ impl Arg {
             Values::Exact(text) => text.as_str().into(),
             _ => self.raw.clone(),
         };
-        Self { raw, values: Rc::new(values), literal: self.literal }
+        Self { raw, values: Rc::new(values), literal: self.literal, spread: self.spread }
     }
 
     /// The word for rules to be compared with.

@@ -9,7 +9,7 @@ impl<'s> Expansion<'_, 's, '_> {
     pub(crate) fn arithmetic(&mut self, pieces: &'s [Piece]) {
         for piece in pieces {
             match piece {
-                Piece::Command(body) => {
+                Piece::Command { body, .. } => {
                     self.command(body);
                     self.opaque("a command's output is computed with, which could run more");
                 }
@@ -53,7 +53,7 @@ impl<'s> Expansion<'_, 's, '_> {
                 Piece::Parameter { name, operator, .. } if operator.is_empty() => {
                     names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
                 }
-                Piece::Parameter { .. } | Piece::Command(_) => {
+                Piece::Parameter { .. } | Piece::Command { .. } => {
                     self.opaque("a number is computed from text that may hold a command");
                 }
                 _ => {}

@@ -24,6 +24,9 @@ pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
     {
         let Some(text) = arg.text() else { return judge.opaque("its options are computed") };
         at += 1;
+        if text.ends_with(['o', 'O']) && args.get(at).is_some_and(Arg::is_several) {
+            return judge.opaque("its options are computed");
+        }
         if text == "--" || text == "-" {
             break;
         }
@@ -190,8 +193,14 @@ fn programs<'r>(judge: &mut Judge<'_>, reading: &'r Reading) -> (Vec<Arg>, &'r [
             continue;
         }
         judge.effect(Effect::Unproven);
+        judge.danger(&given.name);
         judge.doubt("it runs a file of commands");
         if let Some(file) = &given.value {
+            if file.text().is_some_and(|text| {
+                device::holds_nothing(text) || text.starts_with("/dev/") || text.starts_with("/proc/")
+            }) {
+                judge.opaque("it reads its program from a pipe");
+            }
             judge.uses(Access::Read, file);
         }
     }
@@ -413,10 +422,7 @@ fn awk_deeds(text: &str) -> AwkDeeds {
     }
     let Some(bare) = without_texts(text) else { return AwkDeeds::Unread };
     let pipes = bare.replace("||", "").contains('|');
-    let writes = bare.match_indices("print").any(|(at, _)| {
-        let statement = bare[at..].split([';', '}', '\n']).next().unwrap_or_default();
-        outside_brackets(statement).contains('>')
-    });
+    let writes = bare.match_indices("print").any(|(at, _)| outside_brackets(statement(&bare[at..])).contains('>'));
     match (pipes, writes) {
         (false, false) => AwkDeeds::None,
         (true, false) => AwkDeeds::Starts,
@@ -438,6 +444,19 @@ fn awk_deeds(text: &str) -> AwkDeeds {
         }
         (true, true) => AwkDeeds::Unread,
     }
+}
+
+/// The first statement of an awk program without its texts. A newline ends it only behind what can end
+/// an expression; elsewhere the statement goes on in the next line.
+fn statement(text: &str) -> &str {
+    let ends = |(at, sign): &(usize, char)| {
+        let complete = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | ')' | ']' | '}');
+        let before = text[..*at].trim_end_matches([' ', '\t', '\r']).chars().next_back();
+        let goes_on = text[*at..].trim_start().starts_with(['>', '|', '&', ',', '?', ':']);
+        matches!(sign, ';' | '}') || (before.is_some_and(complete) && !goes_on)
+    };
+    let end = text.char_indices().filter(|(_, c)| matches!(c, ';' | '}' | '\n')).find(ends);
+    end.map_or(text, |(at, _)| &text[..at])
 }
 
 fn outside_brackets(text: &str) -> String {
@@ -548,13 +567,23 @@ mod tests {
         {
             assert_eq!(awk_deeds(program), AwkDeeds::Starts, "{program}");
         }
-        assert_eq!(awk_deeds("{print 1 > \"out\"}"), AwkDeeds::Writes("out".into()));
+        let continued = [
+            "BEGIN{print \"a\",\n\"b\" > \"out\"}",
+            "BEGIN{print \"a\" \\\n\"b\" > \"out\"}",
+            "BEGIN{print 1 ||\n2 > \"out\"}",
+            "BEGIN{print 1 && \n\n2 > \"out\"}",
+        ];
+        for program in ["{print 1 > \"out\"}"].iter().chain(&continued) {
+            assert_eq!(awk_deeds(program), AwkDeeds::Writes("out".into()), "{program}");
+        }
+        assert_eq!(awk_deeds("{print $1\nif ($2 > 1) n++}"), AwkDeeds::None);
         let unread = [
             "{print 1 >> $2}",
             "{while ((getline l < \".env\") > 0) print l}",
             "BEGIN{i=1;i++ / 2; print \"x\" > \"f\"; i / 2}",
             "/[/\"]/ {} {print > \"x\"} #\"",
             "BEGIN{ARGV[1]=\"x\"}",
+            "BEGIN{print 1 && # no\n2 > \"f\"}",
         ];
         for program in unread {
             assert_eq!(awk_deeds(program), AwkDeeds::Unread, "{program}");

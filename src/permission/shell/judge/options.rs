@@ -32,6 +32,7 @@ impl Options {
                 break;
             }
         }
+        options.unknown |= args[..at.min(args.len())].iter().any(Arg::is_several);
         (options, at)
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Reading {
     pub(super) operands: Vec<Arg>,
     /// A word that is not known may be an option.
     pub(super) unknown: bool,
+    /// One of them may be any number of words, and nobody knows which.
+    pub(super) words: bool,
     /// The names that were given, and of each whether it stood without a value: as one that the entry
     /// does not list, and as one that it lists.
     names: BTreeMap<Rc<str>, [bool; 2]>,
@@ -46,6 +48,7 @@ pub(super) fn read(program: &Program, args: &[Arg]) -> Reading {
             reader.reading.operands.extend(args[reader.at + 1..].iter().cloned());
             break;
         }
+        reader.seen(arg);
         let text = arg.prefix();
         if reader.keyed(text) {
             continue;
@@ -82,6 +85,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// What is split may go on with options and words.
+    fn seen(&mut self, arg: &Arg) {
+        self.reading.unknown |= arg.is_words();
+        self.reading.words |= arg.is_words();
+    }
+
     fn give(&mut self, name: &str, does: Option<Does>, value: Option<Arg>) {
         let name = self.reading.names.get_key_value(name).map_or_else(|| name.into(), |(known, _)| known.clone());
         let seen = self.reading.names.entry(Rc::clone(&name)).or_default();
@@ -92,13 +101,22 @@ impl Reader<'_> {
         }
         self.reading.given.push(Given { name, does, value, next: self.at });
         if matches!(does, Some(Does::Until)) {
-            self.at = self.at.max(end_of_command(self.args, self.at));
+            let end = end_of_command(self.args, self.at);
+            // One of its words may end it.
+            self.args.get(self.at..end).unwrap_or_default().iter().for_each(|arg| self.seen(arg));
+            self.at = self.at.max(end);
         }
     }
 
     /// The next word as a value.
     fn next(&mut self) -> Option<Arg> {
         let value = self.args.get(self.at).cloned();
+        if let Some(value) = &value {
+            self.seen(value);
+            // Of the files a pattern names, the first is the value. `find` refuses the others, as long as
+            // none is an option's name.
+            self.reading.unknown |= value.is_several() && self.program.special != "find";
+        }
         self.at += usize::from(value.is_some());
         value
     }

@@ -120,6 +120,15 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
                 }
             }
         }
+        "jq" if reading.has(&["-f", "--from-file"]) => {
+            judge.danger("-f");
+            judge.effect(Effect::Unproven);
+        }
+        "jq" if operands.first().is_some_and(imports) => {
+            judge.danger("import");
+            judge.effect(Effect::Unproven);
+            judge.uses(Access::Read, &Arg::unknown("a module"));
+        }
         // It can print every variable.
         "jq" if args.iter().any(|arg| arg.prefix().contains("env") || arg.prefix().contains("$ENV")) => {
             judge.effect(Effect::Unproven);
@@ -148,6 +157,20 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
         }
         _ => {}
     }
+}
+
+/// Whether a program of jq reads modules. It names them before all else; what stands behind a comment
+/// may begin a line of its own.
+fn imports(program: &Arg) -> bool {
+    const WORDS: [&str; 3] = ["import", "include", "modulemeta"];
+    let text = program.prefix();
+    let letter = |c: char| c.is_alphanumeric() || c == '_';
+    let reads = WORDS.iter().flat_map(|word| text.match_indices(word)).any(|(at, word)| {
+        let (before, after) = (text[..at].trim_end(), &text[at + word.len()..]);
+        let first = before.is_empty() || before.ends_with(';') || before.contains('#') || word == "modulemeta";
+        first && !text[..at].ends_with(letter) && !after.starts_with(letter)
+    });
+    reads || (!program.known() && text.chars().all(|c| letter(c) || c.is_whitespace()))
 }
 
 /// `--include` and `--exclude` of what reads a directory to its bottom.
@@ -189,10 +212,14 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bo
             let name = |pair: &[Arg]| pair[0].is("-name") || pair[0].is("-iname");
             args.windows(2).any(|pair| name(pair) && pair[1].text().is_some_and(names_no_secret))
         });
-    let fill = |arg: Arg| match arg.text() {
-        Some("{}") if named => Arg::found(),
-        Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
-        _ => arg,
+    let several = ends && end.checked_sub(1).and_then(|last| args.get(last)).is_some_and(|arg| arg.is("+"));
+    let fill = |arg: Arg| {
+        let filled = match arg.text() {
+            Some("{}") if named => Arg::found(),
+            Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
+            _ => return arg,
+        };
+        if several { filled.repeated() } else { filled }
     };
     let mut words: Vec<Arg> = words.into_iter().map(fill).collect();
     if !ends {

@@ -146,6 +146,28 @@ impl Program {
         !self.any && self.options.values().any(|option| option.does != Does::Harmless)
     }
 
+    /// Whether an option of it, or its program, may start something.
+    pub(super) fn may_start(&self) -> bool {
+        let starts = |does| {
+            matches!(
+                does,
+                Does::Runs
+                    | Does::Until
+                    | Does::Program
+                    | Does::Module
+                    | Does::File
+                    | Does::Settings
+                    | Does::Options
+                    | Does::Splits
+                    | Does::Action
+                    | Does::Doubt
+                    | Does::Opaque
+                    | Does::OpaqueFile
+            )
+        };
+        self.options.values().any(|option| starts(option.does))
+    }
+
     pub(super) fn runs(&self) -> bool {
         let running = |role: &Role| {
             matches!(role, Role::Program | Role::Shell | Role::Shells | Role::Tails | Role::Away | Role::Remote)

@@ -10,6 +10,9 @@ use crate::permission::shell::unit::Effect;
 pub(super) fn settings_first(judge: &mut Judge<'_>, program: &'static Program, reading: &Reading, at: usize) -> bool {
     let mut at = at;
     while let Some(arg) = reading.operands.get(at).filter(|arg| arg.prefix().contains('=')) {
+        if arg.is_several() {
+            judge.opaque("a variable's value may go on with the name of a program");
+        }
         if program.special == "env" {
             let name = arg.prefix().split('=').next().unwrap_or_default();
             judge.add(Deed::Variable(name.to_owned()));
@@ -99,7 +102,7 @@ pub(super) fn xargs(judge: &mut Judge<'_>, reading: &Reading) {
         return;
     }
     if replaced.is_none() {
-        words.push(if judge.view.picked { Arg::found() } else { Arg::unknown("…") });
+        words.push(if judge.view.picked { Arg::found().repeated() } else { Arg::unknown("…") });
     } else if judge.view.picked {
         words.iter_mut().filter(|arg| arg.is_unknown()).for_each(|arg| *arg = Arg::found());
     }

@@ -109,7 +109,10 @@ pub(crate) enum Piece {
         inner: Vec<Piece>,
         quoted: bool,
     },
-    Command(Body),
+    Command {
+        body: Body,
+        quoted: bool,
+    },
     /// A sum, a subscript, an offset: bash computes with what it becomes.
     Arithmetic(Vec<Piece>),
     /// `<(…)`, `>(…)`.

@@ -150,8 +150,10 @@ fn words(script: &Script, command: &super::syntax::Command, found: &mut Vec<Stri
     fn pieces(script: &Script, all: &[Piece], found: &mut Vec<String>) {
         for piece in all {
             match piece {
-                Piece::Command(Body::Inline(inline)) | Piece::Process(inline) => simple(script, &inline.list, found),
-                Piece::Command(Body::Apart(script)) => simple(script, &script.list, found),
+                Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => {
+                    simple(script, &inline.list, found)
+                }
+                Piece::Command { body: Body::Apart(script), .. } => simple(script, &script.list, found),
                 Piece::Parameter { inner, .. } => pieces(script, inner, found),
                 _ => {}
             }

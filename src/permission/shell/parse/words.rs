@@ -57,7 +57,7 @@ impl Parser<'_> {
                     pieces.0.extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
                 }
                 b'$' => self.nested(|parser| parser.dollar(&mut pieces, false))?,
-                b'`' => self.nested(|parser| parser.backtick(&mut pieces))?,
+                b'`' => self.nested(|parser| parser.backtick(&mut pieces, false))?,
                 byte if meta(byte) => break,
                 // `[` alone is the program of that name.
                 b'[' if self.text.get(self.at + 1).is_none_or(|next| meta(*next)) => pieces.text(self.letter()?),
@@ -136,7 +136,7 @@ impl Parser<'_> {
                     pieces.quoted(&self.source[self.at - 1..self.at]);
                 }
                 b'$' => self.nested(|parser| parser.dollar(&mut pieces, true))?,
-                b'`' => self.nested(|parser| parser.backtick(&mut pieces))?,
+                b'`' => self.nested(|parser| parser.backtick(&mut pieces, true))?,
                 _ => pieces.quoted(self.run(|byte| !b"\\$`".contains(&byte) && Some(byte) != end)),
             }
         }
@@ -148,7 +148,7 @@ impl Parser<'_> {
         if self.eat("((") {
             pieces.0.push(Piece::Arithmetic(self.arithmetic("))")?));
         } else if self.eat("(") {
-            pieces.0.push(Piece::Command(Body::Inline(self.inline(start)?)));
+            pieces.0.push(Piece::Command { body: Body::Inline(self.inline(start)?), quoted });
         } else if self.eat("{") {
             pieces.0.push(self.parameter(quoted)?);
         } else if !quoted && self.eat("'") {
@@ -242,7 +242,7 @@ impl Parser<'_> {
     }
 
     /// Back-ticks, with nothing escaped in them.
-    fn backtick(&mut self, pieces: &mut Pieces) -> Read<()> {
+    fn backtick(&mut self, pieces: &mut Pieces, quoted: bool) -> Read<()> {
         self.at += 1;
         let inner = self.run(|byte| byte != b'`');
         if !self.eat("`") {
@@ -252,7 +252,8 @@ impl Parser<'_> {
             return Err(Unreadable::Syntax);
         }
         self.one_command()?;
-        pieces.0.push(Piece::Command(Body::Apart(Box::new(script(inner, self.depth)?))));
+        let body = Body::Apart(Box::new(script(inner, self.depth)?));
+        pieces.0.push(Piece::Command { body, quoted });
         Ok(())
     }
 

@@ -50,11 +50,12 @@ impl Walk<'_> {
     /// Patterns that name a file whose name is an option.
     fn hidden_options(&mut self, args: &[Arg], unit: &mut Unit, state: &State) {
         let before = args.iter().take_while(|arg| !arg.is("--"));
-        let patterns = before.filter(|arg| arg.prefix().is_empty()).filter_map(Arg::pattern);
+        let option = |arg: &&Arg| arg.prefix().is_empty() || arg.prefix().starts_with('-');
+        let patterns = before.filter(option).filter_map(Arg::pattern);
         for pattern in patterns.take(PATTERNS) {
             for cwd in &state.cwd {
                 match self.disk.glob(pattern, cwd) {
-                    Some(names) if names.iter().any(|name| name.starts_with('-')) => {
+                    Some(names) if names.iter().any(|name| name.starts_with('-') && name != pattern) => {
                         unit.opaque(&format!("{pattern} names a file whose name is an option"));
                     }
                     Some(_) => {}

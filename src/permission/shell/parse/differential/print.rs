@@ -511,7 +511,7 @@ impl<'s> Printer<'s> {
 
 fn collect<'s>(piece: &'s Piece, inlines: &mut Vec<&'s Inline>) {
     match piece {
-        Piece::Command(Body::Inline(inline)) | Piece::Process(inline) => inlines.push(inline),
+        Piece::Command { body: Body::Inline(inline), .. } | Piece::Process(inline) => inlines.push(inline),
         Piece::Arithmetic(inner) | Piece::Parameter { inner, .. } => {
             inner.iter().for_each(|piece| collect(piece, inlines));
         }
