@@ -35,7 +35,7 @@ impl Walk<'_> {
             unit.opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
             spellings(name.rsplit('/').next().unwrap_or(&name), args, &mut unit);
-            super::own::judge(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit);
+            super::own::judge(self.is_ours(&name, state), args, &mut unit);
             self.floors(name.rsplit('/').next().unwrap_or(&name), &args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
@@ -71,7 +71,7 @@ impl Walk<'_> {
         if !self.builtin(&base, rest, &mut unit, state) {
             self.program(&base, rest, &mut unit, state);
         }
-        super::own::judge(&base, rest, &mut unit);
+        super::own::judge(self.is_ours(&name, state), args, &mut unit);
         super::own::told(&mut unit);
         self.fill(index, unit);
     }
