@@ -15,6 +15,7 @@ mod git_config;
 mod git_index;
 mod git_starts;
 pub(super) mod judge;
+mod named;
 mod options;
 mod origin;
 mod own;
@@ -27,6 +28,7 @@ mod walk;
 
 use std::sync::Arc;
 
+pub(crate) use named::{Name, commands};
 use parse::syntax;
 pub(crate) use variables::variable_danger;
 
