@@ -121,7 +121,7 @@ fn agents_below_us_do_not_answer() {
 /// Whether this machine has a sandbox that a command cannot leave by leaving its parents.
 fn sandboxed() -> bool {
     let doctor = adjutant(&loose(), &["doctor", "--json"], "");
-    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
     matches!(told["sandbox"]["workspaceWrite"]["mechanism"].as_str(), Some("bwrap" | "landlock"))
 }
 
