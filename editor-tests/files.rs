@@ -83,21 +83,46 @@ fn agents_do_not_answer() {
     assert_eq!(said, "Nothing was said about any project.\n");
 }
 
-/// Nor where it takes off what marks it: it is below us.
+/// Nor where it takes off what marks it, or calls us by another name, or leaves its parents: it is below us, or
+/// in the sandbox.
 fn agents_below_us_do_not_answer() {
-    let command = format!("env -u ADJUTANT_CHILD {} trust --yes 2>&1", env!("CARGO_BIN_EXE_adjutant"));
-    let script = format!(
-        "call bash {}\n---\nsees: this is for the user to say\ntext: Done.\n",
-        json!({ "command": command, "description": "Trust" })
-    );
-    let model = Model::start(model::script(&script).unwrap());
-    let project = Project::new();
-    project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
-    project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
-    let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(model.problems(), Vec::<String>::new());
-    assert_eq!(says(&project, &["trust", "--list"]), "Nothing was said about any project.\n");
+    let binary = env!("CARGO_BIN_EXE_adjutant");
+    let mut commands = vec![
+        format!("env -u ADJUTANT_CHILD {binary} trust --yes 2>&1"),
+        format!("cp {binary} x; env -u ADJUTANT_CHILD ./x trust --yes 2>&1"),
+        format!("cp {binary} x; env -u ADJUTANT_CHILD ./x permissions revoke bash 2>&1"),
+        format!("printf '#!/bin/sh\nexec env -u ADJUTANT_CHILD {binary} trust --yes' > z; sh ./z 2>&1"),
+    ];
+    if sandboxed() {
+        // Started only when what started it has ended.
+        let orphan = |name: &str| {
+            let work = format!("cat go >/dev/null; ./{name} trust --yes >said 2>&1");
+            format!("mkfifo go said; (env -u ADJUTANT_CHILD setsid sh -c '{work}' &); echo >go; cat said")
+        };
+        commands.push(format!("ln -s {binary} y; {}", orphan("y")));
+        commands.push(format!("cp {binary} x; {}", orphan("x")));
+    }
+    for command in commands {
+        let script = format!(
+            "call bash {}\n---\nsees: this is for the user to say\ntext: Done.\n",
+            json!({ "command": command, "description": "Trust" })
+        );
+        let model = Model::start(model::script(&script).unwrap());
+        let project = Project::new();
+        project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
+        project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
+        let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
+        assert_eq!(output.status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(model.problems(), Vec::<String>::new(), "{command}");
+        assert_eq!(says(&project, &["trust", "--list"]), "Nothing was said about any project.\n", "{command}");
+    }
+}
+
+/// Whether this machine has a sandbox that a command cannot leave by leaving its parents.
+fn sandboxed() -> bool {
+    let doctor = adjutant(&loose(), &["doctor", "--json"], "");
+    let told: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    matches!(told["sandbox"]["workspaceWrite"]["mechanism"].as_str(), Some("bwrap" | "landlock"))
 }
 
 fn untrusted_run() {

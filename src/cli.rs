@@ -103,6 +103,7 @@ pub fn main() -> ExitCode {
     }
     std::panic::set_hook(Box::new(terminal::panicked));
     crate::sandbox::conceal();
+    crate::process::be_known();
     // How editors start it. There is nothing to be understood, and the parser with all its words need
     // not be read into memory.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
@@ -117,7 +118,7 @@ pub fn main() -> ExitCode {
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
-    if command.is_for_the_user() && crate::process::is_ours(&environment) {
+    if command.is_for_the_user() && (crate::sandbox::applied() || crate::process::is_ours(&environment)) {
         return complain(
             "this is for the user to say, and an agent started it: run it at a terminal of your own, outside adjutant",
         );

@@ -174,6 +174,8 @@ pub struct Place {
     pub scratch: Option<PathBuf>,
     /// Our data directory: keys and sessions are in it.
     pub data: PathBuf,
+    /// Our own program, where it is known.
+    pub program: Option<PathBuf>,
     /// The user trusts this project: what its git configuration starts is known to them.
     pub trusted: bool,
 }
@@ -192,6 +194,7 @@ impl Place {
             path_left_out: environment.path_left_out.clone(),
             scratch: None,
             data: real(&environment.dirs.data),
+            program: environment.program.clone(),
             trusted: false,
         }
     }

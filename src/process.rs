@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -353,14 +354,16 @@ fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
         // As many steps as there are processes: a number that is used again cannot make a circle.
         std::iter::successors(up(&id), up).take(seen.len()).any(|parent| Some(parent) == root)
     };
-    let prefix = format!("{MARK}=");
-    let carries = |id: i32| {
-        let environ = read_some(&format!("/proc/{id}/environ"));
-        environ.split(|byte| *byte == 0).any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
-    };
     let alive = seen.iter().filter(|(_, process)| !process.dead);
-    let ours = alive.filter(|(id, process)| Some(process.group) == root || descends(**id) || carries(**id));
+    let ours = alive.filter(|(id, process)| Some(process.group) == root || descends(**id) || carries(**id, &marked));
     ours.filter_map(|(id, _)| Pid::from_raw(*id)).collect()
+}
+
+/// Whether a process was started with a mark of this kind, as far as its variables are seen.
+fn carries(id: i32, marked: impl Fn(&[u8]) -> bool) -> bool {
+    let prefix = format!("{MARK}=");
+    let environ = read_some(&format!("/proc/{id}/environ"));
+    environ.split(|byte| *byte == 0).any(|entry| entry.strip_prefix(prefix.as_bytes()).is_some_and(&marked))
 }
 
 /// The numbers of all processes, as far as the system shows them.
@@ -369,20 +372,34 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// What this process is called in the list of processes, whatever its file is called.
+const NAME: &std::ffi::CStr = c"adjutant";
+
+/// Gives this process the name that [`is_ours`] knows it by (Linux).
+pub fn be_known() {
+    #[cfg(target_os = "linux")]
+    if let Err(e) = rustix::thread::set_name(NAME) {
+        tracing::info!("this process keeps the name of its file: {e}");
+    }
+}
+
 /// Whether this process was started by a program of ours, however many lie between: it carries the mark,
-/// or one of its ancestors is this very program. The mark can be taken off, ancestors cannot, as far as
-/// they are seen (Linux).
+/// or one of its ancestors does, or is called as we are, or is this very program, also by another name. The
+/// mark can be taken off, ancestors cannot, as far as they are seen and live (Linux).
 pub fn is_ours(environment: &Environment) -> bool {
     let exe = |id: i32| {
         let path = std::fs::read_link(format!("/proc/{id}/exe")).ok()?.to_string_lossy().into_owned();
         // A program that was replaced since.
         Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
     };
+    let file = |id: i32| std::fs::metadata(format!("/proc/{id}/exe")).ok().map(|file| (file.dev(), file.ino()));
     // What a sandbox hides of those outside it leaves their names.
-    let name = |id: i32| Some(read_some(&format!("/proc/{id}/comm"))).filter(|name| !name.is_empty());
+    let named = |id: i32| read_some(&format!("/proc/{id}/comm")).trim_ascii_end() == NAME.to_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let (this, called) = (exe(own), name(own));
-    let same = |id: i32| exe(id).map_or_else(|| called.is_some() && name(id) == called, |exe| Some(exe) == this);
+    let this = exe(own).zip(file(own));
+    let is_this =
+        |id: i32| this.as_ref().is_some_and(|(path, inode)| exe(id).as_ref() == Some(path) || file(id) == Some(*inode));
+    let same = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
     let up = |id: &i32| Process::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
     environment.var(MARK).is_some() || std::iter::successors(up(&own), up).take(1_000).any(same)
 }

@@ -31,6 +31,7 @@ use tokio::sync::OnceCell;
 use crate::environment::Environment;
 use crate::process::Program;
 
+pub use calls::applied;
 pub use inside::confined;
 
 /// What leaves mechanisms out.

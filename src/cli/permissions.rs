@@ -12,6 +12,7 @@ use crate::permission::explain::explain;
 use crate::permission::paths::{self, Access, Barred};
 use crate::permission::{Need, Place, Policy, Rules, command_need, evaluate};
 use crate::store::{Grant, Store};
+use crate::tool::webfetch::secrets;
 
 /// What to do with the permissions.
 #[derive(Debug, clap::Subcommand)]
@@ -66,7 +67,7 @@ pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow
         Verb::List { all } => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
         Verb::Explain { agent, read, edit, command } => {
-            let policy = policy(&agent, environment)?;
+            let policy = policy(&agent, &Here::read(Path::new("."), environment)?, environment)?;
             let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
                 (Some((access, path)), _) => path_needs(&policy, *access, path),
@@ -86,13 +87,14 @@ pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow
                 }
                 None => environment.clone(),
             };
-            check(&policy(&agent, &environment)?)
+            let here = Here::read(Path::new("."), &environment)?;
+            let secrets = secrets(&here.loaded.settings, &environment);
+            check(&policy(&agent, &here, &environment)?, &secrets)
         }
     }
 }
 
-fn policy(agent: &str, environment: &Environment) -> anyhow::Result<Policy> {
-    let here = Here::read(Path::new("."), environment)?;
+fn policy(agent: &str, here: &Here, environment: &Environment) -> anyhow::Result<Policy> {
     let Some(found) = here.agents.get(agent) else {
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("there is no agent \"{agent}\"; there are: {}", names.join(", "));
@@ -114,12 +116,12 @@ fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
     }
 }
 
-fn check(policy: &Policy) -> anyhow::Result<u8> {
+fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
     let mut out = super::terminal::Lines::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;
         if !line.trim().is_empty() {
-            out.line(&check_line(policy, &line))?;
+            out.line(&check_line(policy, secrets, &line))?;
         }
     }
     out.end()?;

@@ -50,7 +50,11 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
         return Ok(0);
     }
     let review = &here.loaded.trust;
-    let wants = review.list();
+    let mut wants = review.list();
+    if let Some(depth) = review.depth() {
+        wants.push_str(depth);
+        wants.push('\n');
+    }
     match review.decision {
         Decision::Nothing => super::say(&format!("Nothing in {} needs trust.", root.display())),
         Decision::Trusted if !args.no => super::say(&format!("{} is trusted:\n{wants}", root.display())),

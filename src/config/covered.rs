@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::permission::shell::{Name, commands};
+use crate::permission::wildcard::matches;
+
 /// Words that are looked at, files and bytes of a directory, bytes of one file.
 const WORDS: usize = 256;
 const FILES: usize = 500;
@@ -20,6 +23,10 @@ const CODE: [&str; 18] = [
     "sh", "bash", "zsh", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx", "py", "rb", "pl", "lua", "php", "mk",
     "mak",
 ];
+
+/// Directories that a command line starts in or goes to, and texts within texts.
+const BASES: usize = 16;
+const DEPTH: usize = 4;
 
 /// Programs, and the files of the directory they start in that say what they run.
 const DECIDING: [(&[&str], &[&str]); 11] = [
@@ -46,7 +53,37 @@ const FETCHING: [&str; 8] = ["npx", "pnpx", "bunx", "uvx", "pipx", "dlx", "tsx",
 const BUILDING: [&str; 5] = ["cargo", "go", "gradle", "mvn", "dotnet"];
 
 /// Programs that run a directory or a module.
-const INTERPRETERS: [&str; 8] = ["python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go"];
+const INTERPRETERS: [&str; 11] =
+    ["python", "pypy", "node", "deno", "bun", "ts-node", "ruby", "go", "perl", "php", "java"];
+
+/// Programs that run texts and files of commands.
+const SHELLS: [&str; 9] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish", ".", "source"];
+
+/// What interpreters add to the name of a file.
+const ENDINGS: [&str; 6] = ["js", "mjs", "cjs", "ts", "rb", "pm"];
+
+/// Where a project keeps the programs that it depends on.
+const BINS: [&str; 4] = ["node_modules/.bin", ".venv/bin", "venv/bin", "vendor/bin"];
+
+/// Directories of the system's: what is in them changes with its updates.
+const SYSTEM: [&str; 16] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/opt",
+    "/nix",
+    "/snap",
+    "/etc",
+    "/dev",
+    "/proc",
+    "/sys",
+    "/run",
+    "/Library",
+    "/System",
+    "/Applications",
+];
 
 /// Files of a project, and what would run besides.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,75 +95,197 @@ pub(crate) struct Covered {
     pub(crate) besides: Vec<String>,
 }
 
-/// The files that a command line of these words runs. `bases` are the directories it may start in.
+/// The files that a program with these words runs. `bases` are the directories it may start in.
 pub(crate) fn covered(words: &[&str], bases: &[PathBuf], root: &Path) -> Covered {
-    let mut covered = Covered::default();
-    let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf());
-    let pieces: Vec<&str> = words.iter().flat_map(|word| pieces(word)).take(WORDS + 1).collect();
-    if pieces.len() > WORDS {
-        covered.besides(format!("what is named after the first {WORDS} words"));
-    }
-    if let Some(program) = words.first().filter(|program| !program.contains('/')) {
-        covered.besides(format!("{program}, wherever it is found"));
-    }
-    let named: Vec<&str> = pieces.iter().map(|piece| piece.rsplit('/').next().unwrap_or(piece)).collect();
-    let interpreter = named.iter().any(|name| {
-        let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        INTERPRETERS.contains(&name)
-    });
-    for base in bases {
-        if std::fs::canonicalize(base).is_ok_and(|base| !base.starts_with(&root)) {
-            covered.besides(format!("files below {}", base.display()));
-            continue;
-        }
-        for (at, piece) in pieces.iter().take(WORDS).enumerate() {
-            for name in spellings(piece) {
-                covered.path(&base.join(name), &root, interpreter);
-            }
-            if interpreter {
-                let module = at.checked_sub(1).and_then(|at| pieces.get(at)).is_some_and(|before| *before == "-m");
-                let endings = if module { &["py"][..] } else { &["js", "mjs", "cjs", "ts"] };
-                let path = base.join(if module { piece.replace('.', "/") } else { (*piece).to_owned() });
-                for ending in endings {
-                    covered.path(&PathBuf::from(format!("{}.{ending}", path.display())), &root, false);
-                }
-                if module && let Some(package) = piece.split('.').next() {
-                    covered.path(&base.join(package), &root, true);
-                }
-            }
-        }
-        for (_, files) in DECIDING.iter().filter(|(programs, _)| named.iter().any(|name| programs.contains(name))) {
-            for file in *files {
-                covered.path(&base.join(file), &root, false);
-            }
-        }
-    }
-    covered.follow(bases, &root);
-    for (at, name) in named.iter().enumerate() {
-        if FETCHING.contains(name) {
-            let package = pieces[at + 1..].iter().find(|word| !word.starts_with('-')).unwrap_or(&"a package");
-            covered.besides(format!("{package}, wherever {name} finds it"));
-        }
-        if BUILDING.contains(name) {
-            covered.besides(format!("the sources that {name} builds"));
-        }
-    }
-    covered
+    let names: Vec<Name> = words.iter().map(|word| plain(word)).collect();
+    Look::new(root).all(vec![names], bases)
 }
 
-/// A word, or what a text for a shell is made of.
-fn pieces(word: &str) -> Vec<&str> {
+/// The files that a line for a shell runs.
+pub(crate) fn covered_line(line: &str, bases: &[PathBuf], root: &Path) -> Covered {
+    Look::new(root).all(lines(line), bases)
+}
+
+fn plain(word: &str) -> Name {
+    Name { text: word.to_owned(), pattern: false, computed: false }
+}
+
+/// The commands of a text for a shell; what cannot be read is cut at all that could end a word.
+fn lines(text: &str) -> Vec<Vec<Name>> {
     let ends = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '(' | ')' | '<' | '>' | '"' | '\'' | '`');
-    if !word.contains(char::is_whitespace) {
-        return vec![word];
+    commands(text).unwrap_or_else(|| vec![text.split(ends).filter(|word| !word.is_empty()).map(plain).collect()])
+}
+
+/// Looks for the files of one command line.
+struct Look {
+    covered: Covered,
+    root: PathBuf,
+    /// Words that may still be looked at.
+    words: usize,
+}
+
+impl Look {
+    fn new(root: &Path) -> Self {
+        let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf());
+        Self { covered: Covered::default(), root, words: WORDS }
     }
-    word.split(ends).filter(|piece| !piece.is_empty()).collect()
+
+    fn all(mut self, commands: Vec<Vec<Name>>, bases: &[PathBuf]) -> Covered {
+        let program = commands.first().and_then(|names| names.first());
+        if let Some(program) = program.filter(|program| !program.text.contains('/') && !program.computed) {
+            self.covered.besides(format!("{}, wherever it is found", program.text));
+        }
+        self.commands(commands, bases.to_vec(), 0);
+        let root = self.root.clone();
+        self.covered.follow(bases, &root);
+        self.covered
+    }
+
+    /// Commands one after the other: where one goes to a directory, the others may start there.
+    fn commands(&mut self, commands: Vec<Vec<Name>>, mut bases: Vec<PathBuf>, depth: usize) {
+        for mut names in commands {
+            if names.len() > self.words {
+                self.covered.besides(format!("what is named after the first {WORDS} words"));
+                names.truncate(self.words);
+            }
+            self.words -= names.len();
+            self.command(&names, &bases, depth);
+            if names.first().is_some_and(|name| matches!(&*name.text, "cd" | "pushd")) {
+                let to = names.iter().skip(1).filter(|name| !name.text.starts_with('-'));
+                let to: Vec<&Path> = to.map(|name| Path::new(&name.text)).collect();
+                let further = bases.iter().flat_map(|base| to.iter().map(move |to| base.join(to)));
+                let further: Vec<PathBuf> = further.filter(|dir| dir.is_dir()).take(BASES).collect();
+                bases.extend(further);
+                bases.truncate(BASES);
+            }
+        }
+    }
+
+    fn command(&mut self, names: &[Name], bases: &[PathBuf], depth: usize) {
+        const MEANT: &str = ";|&()<>$`\"'\\{*?[";
+        let pieces: Vec<&str> = names.iter().map(|name| name.text.as_str()).collect();
+        let named: Vec<&str> = pieces.iter().map(|piece| piece.rsplit('/').next().unwrap_or(piece)).collect();
+        let interpreter = named.iter().any(|name| {
+            let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+            INTERPRETERS.contains(&name)
+        });
+        let shell = named.iter().any(|name| SHELLS.contains(name));
+        // The program, and what an interpreter is given first.
+        let first = pieces.iter().skip(1).position(|piece| !piece.starts_with('-')).map(|at| at + 1);
+        for base in bases {
+            if std::fs::canonicalize(base).is_ok_and(|base| !base.starts_with(&self.root)) {
+                self.covered.besides(format!("files below {}", base.display()));
+                continue;
+            }
+            for (at, name) in names.iter().enumerate() {
+                let runs = at == 0 || Some(at) == first;
+                if name.pattern {
+                    if !(at == 0 || interpreter || shell) {
+                        continue;
+                    }
+                    for path in found(base, &name.text) {
+                        self.covered.path(&path, &self.root, interpreter, runs);
+                    }
+                    continue;
+                }
+                let module = at.checked_sub(1).and_then(|at| pieces.get(at)).is_some_and(|before| *before == "-m");
+                self.word(&name.text, base, interpreter, module, runs);
+            }
+            self.deciding(&named, &pieces, base);
+        }
+        for (at, name) in names.iter().enumerate() {
+            if name.computed && (at == 0 || name.text.contains('/')) {
+                self.covered.besides(format!("a file whose name is computed when it runs ({})", name.text));
+            }
+            let text = name.text.contains(|c: char| c.is_whitespace() || shell && MEANT.contains(c));
+            if text && !name.pattern && depth < DEPTH {
+                self.commands(lines(&name.text), bases.to_vec(), depth + 1);
+            }
+        }
+        self.elsewhere(&named, &pieces, bases);
+    }
+
+    /// The files that one word may name.
+    fn word(&mut self, word: &str, base: &Path, interpreter: bool, module: bool, runs: bool) {
+        for name in spellings(word) {
+            self.covered.path(&base.join(name), &self.root, interpreter, runs);
+            for ending in ENDINGS.iter().filter(|_| interpreter && !module) {
+                let path = PathBuf::from(format!("{}.{ending}", base.join(name).display()));
+                self.covered.path(&path, &self.root, false, false);
+            }
+        }
+        if interpreter && module {
+            let path = PathBuf::from(format!("{}.py", base.join(word.replace('.', "/")).display()));
+            self.covered.path(&path, &self.root, false, false);
+            if let Some(package) = word.split('.').next() {
+                self.covered.path(&base.join(package), &self.root, true, false);
+            }
+        }
+        if !word.is_empty() && !word.contains('/') {
+            for dir in BINS {
+                self.covered.path(&base.join(dir).join(word), &self.root, false, false);
+            }
+        }
+    }
+
+    /// The files that say what a program runs, where it starts and in the directories that it is given.
+    fn deciding(&mut self, named: &[&str], pieces: &[&str], base: &Path) {
+        let files = DECIDING.iter().filter(|(programs, _)| named.iter().any(|name| programs.contains(name)));
+        let files: Vec<&str> = files.flat_map(|(_, files)| files.iter().copied()).collect();
+        if files.is_empty() {
+            return;
+        }
+        let given = pieces.iter().flat_map(|piece| spellings(piece)).map(|name| base.join(name));
+        let given: Vec<PathBuf> = given.filter(|path| path.is_dir()).take(BASES).collect();
+        for dir in std::iter::once(base.to_path_buf()).chain(given) {
+            for file in &files {
+                self.covered.path(&dir.join(file), &self.root, false, false);
+            }
+        }
+    }
+
+    /// What runs and is no file that is named.
+    fn elsewhere(&mut self, named: &[&str], pieces: &[&str], bases: &[PathBuf]) {
+        let deciding = DECIDING.iter().any(|(programs, _)| named.iter().any(|name| programs.contains(name)));
+        for (at, name) in named.iter().enumerate() {
+            if FETCHING.contains(name) {
+                let package = pieces[at + 1..].iter().find(|word| !word.starts_with('-')).unwrap_or(&"a package");
+                self.covered.besides(format!("{package}, wherever {name} finds it"));
+            }
+            if BUILDING.contains(name) {
+                self.covered.besides(format!("the sources that {name} builds"));
+            }
+            let next = pieces.get(at + 1).copied().unwrap_or_default();
+            let (option, value) = pieces[at].split_once('=').unwrap_or((pieces[at], next));
+            let workspace = deciding && matches!(option, "-w" | "--workspace" | "--filter");
+            if workspace && !bases.iter().any(|base| base.join(value).is_dir()) {
+                self.covered.besides(format!("the workspace {value}, wherever it is"));
+            }
+        }
+    }
+}
+
+/// The files that a pattern finds below a directory.
+fn found(base: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut paths = vec![if pattern.starts_with('/') { PathBuf::from("/") } else { base.to_path_buf() }];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        if !part.contains(['*', '?']) {
+            paths.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let below = paths.iter().filter_map(|path| std::fs::read_dir(path).ok()).flatten().flatten();
+        let fits = below.filter(|entry| matches(part, &entry.file_name().to_string_lossy()));
+        paths = fits.map(|entry| entry.path()).take(FILES).collect();
+        paths.sort();
+    }
+    paths
 }
 
 /// The paths that a word may name: itself, and what is joined to an option.
 fn spellings(word: &str) -> Vec<&str> {
     let mut found = vec![word];
     found.extend(word.strip_prefix("file://"));
+    found.extend(word.strip_prefix('@'));
     found.extend(word.split_once('=').map(|(_, value)| value));
     if word.starts_with('-') && !word.starts_with("--") {
         found.extend(word.get(2..));
@@ -146,13 +305,19 @@ impl Covered {
         }
     }
 
-    /// Takes in a file, or, where a program runs directories, what is in one.
-    fn path(&mut self, path: &Path, root: &Path, directories: bool) {
+    /// Takes in a file, or, where a program runs directories, what is in one. A file elsewhere only where it
+    /// `runs` and is not the system's.
+    fn path(&mut self, path: &Path, root: &Path, directories: bool, runs: bool) {
         let Ok(real) = std::fs::canonicalize(path) else { return };
         let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
         if !real.starts_with(root) {
-            if crate::worktree::normal(path).starts_with(root) {
+            let system = SYSTEM.iter().any(|dir| real.starts_with(dir));
+            if runs && !system && real.is_file() {
+                self.file(&real, root);
+            } else if crate::worktree::normal(path).starts_with(root) {
                 self.besides(format!("{}, which leads out of the project", shown(path)));
+            } else if !system && real.is_file() {
+                self.besides(format!("{}, outside of the project", real.display()));
             }
         } else if real.is_file() {
             self.file(&real, root);
@@ -162,7 +327,7 @@ impl Covered {
                 let name = if real == root { "the project's directory".to_owned() } else { shown(&real) };
                 self.besides(format!("what is loaded from {name}"));
                 for entry in ["package.json", "index.js", "__main__.py", "main.go"] {
-                    self.path(&real.join(entry), root, false);
+                    self.path(&real.join(entry), root, false, false);
                 }
                 return;
             }
@@ -311,28 +476,27 @@ mod tests {
             "pkg/deep/b.py",
             "sub/run.sh",
             "conf.js",
+            "e.js",
+            "e.rb",
+            "perl/Foo.pm",
+            "build/Main.class",
+            "args",
+            "sub/Makefile",
+            "sub/package.json",
+            "node_modules/.bin/foo",
             "index.js",
             "big/x",
-            "chain.sh",
-            "lib.sh",
-            "out.log",
-            "npm/package.json",
         ];
         for file in files {
             std::fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
             std::fs::write(root.join(file), file).unwrap();
         }
-        std::fs::write(root.join("chain.sh"), ". ./lib.sh\nnode tools/lib/a").unwrap();
-        std::fs::write(root.join("lib.sh"), "python3 pkg/deep/b.py /etc/hostname >out.log; ./chain.sh").unwrap();
-        std::fs::write(root.join("npm/package.json"), r#"{"scripts": {"prestart": "node ../tools/server.js"}}"#)
-            .unwrap();
         std::fs::write(root.join("big/x"), vec![0; (BYTES + 1) as usize]).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", root.join("out")).unwrap();
         // The words, where they start, the files, what is told besides.
         type Row = (&'static [&'static str], &'static str, &'static [&'static str], &'static str);
-        let table: [Row; 22] = [
-            (&["./chain.sh"], "", &["chain.sh", "lib.sh", "pkg/deep/b.py", "tools/lib/a.js"], ""),
-            (&["/usr/bin/npm", "start"], "npm", &["npm/package.json", "tools/server.js"], ""),
+        std::fs::write(dir.path().with_extension("sh"), "evil").unwrap();
+        let table: [Row; 43] = [
             (&["./run.sh"], "", &["run.sh"], ""),
             (&["sh", "run.sh"], "", &["run.sh"], "sh, wherever it is found"),
             (&["/bin/sh", "-c", "cd x && ./run.sh >out.txt"], "", &["run.sh"], ""),
@@ -353,6 +517,29 @@ mod tests {
             (&["/bin/x", "out"], "", &[], "out, which leads out of the project"),
             (&["/bin/x", "run.sh"], "..", &[], "files below"),
             (&["cargo", "run"], "", &[], "the sources that cargo builds"),
+            (&["/usr/bin/make", "-C", "sub", "serve"], "", &["Makefile", "sub/Makefile"], ""),
+            (&["/usr/bin/make", "-Csub", "serve"], "", &["Makefile", "sub/Makefile"], ""),
+            (&["/usr/bin/npm", "--prefix", "sub", "start"], "", &["package.json", "sub/package.json"], ""),
+            (&["/usr/bin/npm", "run", "x", "-w", "sub"], "", &["package.json", "sub/package.json"], ""),
+            (&["/usr/bin/npm", "run", "x", "-w", "lib"], "", &["package.json"], "the workspace lib"),
+            (&["/bin/sh", "-c", "cd sub && ./run.sh"], "", &["run.sh", "sub/run.sh"], ""),
+            (&["/bin/sh", "-c", "$PWD/run.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "./run.sh;true"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh<run.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh ru\"n.sh\""], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh ru\\n.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh ./ru?.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh ./[qr]un.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh {run,x}.sh"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "sh -c 'sh sub/run.sh'"], "", &["sub/run.sh"], ""),
+            (&["/bin/sh", "-c", "x=$(./run.sh)"], "", &["run.sh"], ""),
+            (&["/bin/sh", "-c", "$X/run.sh"], "", &[], "computed when it runs (/run.sh)"),
+            (&["/usr/bin/node", "-r./e", "x.js"], "", &["e.js", "e.rb"], ""),
+            (&["/usr/bin/ruby", "-r./e", "x.rb"], "", &["e.js", "e.rb"], ""),
+            (&["/usr/bin/perl", "-Iperl", "-MFoo"], "", &["perl/Foo.pm"], ""),
+            (&["/usr/bin/java", "-cp", "build", "Main"], "", &["build/Main.class"], ""),
+            (&["/usr/bin/java", "@args"], "", &["args"], ""),
+            (&["foo"], "", &["node_modules/.bin/foo"], "foo, wherever it is found"),
         ];
         for (words, base, wanted, besides) in table {
             let covered = covered(words, &[root.join(base)], &root);
@@ -363,6 +550,17 @@ mod tests {
             let told = covered.besides.join("; ");
             assert!(told.contains(besides) && (besides.is_empty() == told.is_empty()), "{words:?}: {told}");
         }
+        let outside = dir.path().with_extension("sh");
+        let beside = format!("../{}", outside.file_name().unwrap().to_string_lossy());
+        for words in [&[&*beside][..], &[&*outside.to_string_lossy()], &["/bin/sh", &beside]] {
+            let covered = covered(words, std::slice::from_ref(&root), &root);
+            assert_eq!(covered.files, [std::fs::canonicalize(&outside).unwrap()], "{words:?}");
+        }
+        let told = covered(&["/bin/x", "-c", "y", &beside], std::slice::from_ref(&root), &root).besides.join("");
+        assert!(told.ends_with("outside of the project"), "{told}");
+        std::fs::remove_file(outside).unwrap();
+        let line = covered_line("cd sub; ./run.sh", std::slice::from_ref(&root), &root);
+        assert!(line.files.contains(&root.join("sub/run.sh")), "{line:?}");
         let many: Vec<String> = (0..300).map(|n| format!("w{n}")).chain(["run.sh".to_owned()]).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(

@@ -142,6 +142,14 @@ impl Review {
         ))
     }
 
+    /// One sentence where files are covered: none is followed to what it starts.
+    pub fn depth(&self) -> Option<&'static str> {
+        let any = self.items.iter().any(|item| !item.covered.files.is_empty());
+        any.then_some(
+            "A change of the files that are named here asks again. Files that these start or load are not checked.",
+        )
+    }
+
     /// The whole list, a line each, for the question.
     pub fn list(&self) -> String {
         self.items.iter().map(|item| format!("- {}\n", crate::text::escaped(&item.to_string()))).collect()
@@ -240,8 +248,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
-            let words: Vec<&str> = insert.split_whitespace().collect();
-            let covered = covered::covered(&words, &starts(None, worktree, cwd), &worktree.root);
+            let covered = covered::covered_line(insert, &starts(None, worktree, cwd), &worktree.root);
             push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, covered);
         }
     }

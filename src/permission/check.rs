@@ -23,8 +23,8 @@ struct Question {
 /// `{"id", "permission": "webfetch", "url"}` or `{"id", "permission", "pattern"}`. With `path`, the
 /// permission may be that of any file tool, and `pattern` is what it searches for. The answer has
 /// `id`, `verdict`, `rule`, `units` and `reason`; a line that cannot be read is answered with
-/// `verdict: "refuse"`.
-pub fn check_line(policy: &Policy, line: &str) -> String {
+/// `verdict: "refuse"`. `secrets` are what no address may carry, as for the tool.
+pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
     let question: Question = match serde_json::from_str(line) {
         Ok(question) => question,
         Err(error) => {
@@ -70,7 +70,7 @@ pub fn check_line(policy: &Policy, line: &str) -> String {
         };
     }
     if let Some(address) = &question.url {
-        return match url::judge_url(&policy.rules, address, &[], &policy.private) {
+        return match url::judge_url(&policy.rules, address, secrets, &policy.private) {
             UrlVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], Some(reason)),
             UrlVerdict::Refused(reason) => answer(id, "refuse", None, &[], Some(reason)),
         };
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn ask(policy: &Policy, line: &str) -> Value {
-        serde_json::from_str(&check_line(policy, line)).unwrap()
+        serde_json::from_str(&check_line(policy, &["sk-mykeyvalue1234567890abcdef".into()], line)).unwrap()
     }
 
     #[test]
@@ -146,6 +146,15 @@ mod tests {
             (r#"{"id": 1, "permission": "read", "path": ".env"}"#, "ask"),
             (r#"{"id": 1, "permission": "webfetch", "url": "http://127.0.0.1/"}"#, "deny"),
             (r#"{"id": 1, "permission": "webfetch", "url": "http://wiki.corp.internal/"}"#, "allow"),
+            (r#"{"id": 1, "permission": "webfetch", "url": "http://a.example/?q=x"}"#, "allow"),
+            (
+                r#"{"id": 1, "permission": "webfetch", "url": "http://a.example/?q=sk-mykeyvalue1234567890abcdef"}"#,
+                "ask",
+            ),
+            (
+                r#"{"id": 1, "permission": "webfetch", "url": "http://sk-mykeyvalue1234567890abcdef.a.example/"}"#,
+                "deny",
+            ),
             (r#"{"id": 1, "permission": "doom_loop", "pattern": "bash"}"#, "ask"),
             (r#"{"id": 1, "bash": "ls > f", "cwd": "../out"}"#, "ask"),
             (r#"{"id": 1}"#, "refuse"),

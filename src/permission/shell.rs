@@ -11,6 +11,7 @@ mod device;
 mod disk;
 mod expand;
 pub(super) mod judge;
+mod named;
 mod names;
 mod parse;
 mod unit;
@@ -19,6 +20,7 @@ mod walk;
 use std::sync::Arc;
 
 pub(crate) use expand::variable_danger;
+pub(crate) use named::{Name, commands};
 pub use unit::{Effect, Line, Unit};
 
 use super::{Action, Need, Place, arity};

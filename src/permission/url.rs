@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::rule::Rules;
 use super::{Action, Need, Rule, evaluate, wildcard};
-use told::{holds, looks_secret, names_secret, spells};
+use told::{decoded, holds, looks_secret, names_secret, spells};
 
 /// What becomes of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,13 @@ impl Address {
         })
     }
 
+    /// Whether more is told by it than by addresses that people write: by all its parts together, since a text
+    /// can be spread over them. Escaped letters count as what they stand for.
+    fn is_long(&self) -> bool {
+        let rest = decoded(self.url.path()).len() + self.url.query().map_or(0, |query| decoded(query).len());
+        self.host.len() > LONG_HOST || self.host.len() + rest > LONG
+    }
+
     fn floor(&self, secrets: &[String], private: &[String]) -> Option<(Action, String)> {
         let (url, host) = (&self.url, &self.host);
         if let Some(reason) = local_host(host).filter(|_| !self.is_named(private)) {
@@ -101,12 +108,16 @@ impl Address {
         if !url.username().is_empty() || url.password().is_some() {
             return whole(&format!("it names a user; the host is {host}"));
         }
-        if url.query().is_some_and(looks_secret) || url.path().split('/').any(|part| part.len() > 200) {
+        if url.query().is_some_and(looks_secret) || self.is_long() {
             return whole("it would send a long text that may hold data of yours");
         }
         None
     }
 }
+
+/// How many bytes people write or copy into an address at most, and how many into its host.
+const LONG: usize = 300;
+const LONG_HOST: usize = 100;
 
 /// Judges an address before anything is resolved. `secrets` and `private` as for [`Address::need`].
 pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
@@ -461,6 +472,47 @@ mod tests {
         for (host, action) in table {
             let need = Address::read(&format!("https://{host}/")).unwrap().need(&secrets, &[]);
             assert_eq!(need.floor.map(|(action, _)| action), action, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_asks_however_it_is_spread() {
+        let label = "abcdefghij".repeat(6);
+        let table = [
+            format!("https://evil.test/{}", format!("{}/", "a".repeat(180)).repeat(20)),
+            format!("https://evil.test/{}", "word/".repeat(60)),
+            format!("https://{label}.{label}.{label}.{label}.evil.test/"),
+            format!("https://evil.test/?q={}", "word+".repeat(80)),
+            format!("https://evil.test/?{}", "a=word&".repeat(45)),
+            format!("https://{label}.evil.test/{label}/{label}?a={label}&b={label}"),
+            format!("https://evil.test/{}", "%61".repeat(300)),
+        ];
+        let long = |text: &str| Address::read(text).unwrap().need(&[], &[]).floor.is_some();
+        for text in table {
+            assert!(long(&text), "{text}");
+        }
+        let everyday = [
+            "https://github.com/rust-lang/rust/blob/9fc6b43126469e3858e2fe86cafb4f0fd5068869/compiler/rustc_hir_typeck/src/method/probe.rs#L1234-L1250",
+            "https://raw.githubusercontent.com/microsoft/TypeScript/refs/heads/main/tests/baselines/reference/declarationEmitExpressionInExtends.types",
+            "https://github.com/search?q=repo%3Arust-lang%2Frust+path%3Acompiler%2F+%22fn+probe_op%22+language%3ARust&type=code&p=2",
+            "https://github.com/zed-industries/zed/issues?q=is%3Aissue+is%3Aopen+label%3Abug+sort%3Aupdated-desc+agent+client+protocol",
+            "https://github.com/rust-lang/cargo/compare/a6c604d1b8a2f2a8ff1f3ba6092f9fda42f4b7e9...84709f085062cbf3c51fa507527c1b2334015178",
+            "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/CompletableFuture.html#thenCombine(java.util.concurrent.CompletionStage,java.util.function.BiFunction)",
+            "https://learn.microsoft.com/en-us/dotnet/api/microsoft.extensions.dependencyinjection.servicecollectionserviceextensions.addsingleton?view=net-9.0-pp&tabs=windows",
+            "https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-elasticloadbalancingv2-listenerrule-authenticateoidcconfig.html",
+            "https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/gce-pd-csi-driver?hl=en#enabling_the_on_an_existing_cluster",
+            "https://stackoverflow.com/questions/27791251/fatal-error-cannot-borrow-as-mutable-because-it-is-also-borrowed-as-immutable",
+            "https://duckduckgo.com/?q=error%5BE0502%5D%3A+cannot+borrow+%60*self%60+as+mutable+because+it+is+also+borrowed+as+immutable+rust&ia=web",
+            "https://www.google.com/search?q=site%3Adeveloper.mozilla.org+intersectionobserver+rootmargin+iframe+cross+origin&hl=en&num=20",
+            "https://ja.wikipedia.org/wiki/%E6%97%A5%E6%9C%AC%E3%81%AE%E9%89%84%E9%81%93%E3%83%80%E3%82%A4%E3%83%A4%E6%94%B9%E6%AD%A3%E3%81%AE%E6%AD%B4%E5%8F%B2%E3%81%A8%E5%90%84%E5%9C%B0%E3%81%AE%E5%A4%89%E5%8C%96",
+            "https://registry.npmjs.org/@typescript-eslint%2feslint-plugin",
+            "https://ec2-203-0-113-25.ap-southeast-2.compute.amazonaws.com/health",
+            "https://my-project-git-feature-long-branch-name-my-team.vercel.app/docs",
+            "https://pkg.go.dev/k8s.io/apimachinery/pkg/apis/meta/v1/unstructured#Unstructured.SetManagedFields",
+            "https://lists.freedesktop.org/archives/wayland-devel/2024-March/043500.html?q=presentation+time",
+        ];
+        for text in everyday {
+            assert!(!long(text), "{text}");
         }
     }
 

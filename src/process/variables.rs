@@ -119,7 +119,7 @@ impl Variables {
 
     /// The names of variables that no program gets, without those that nobody would miss.
     pub fn left_out<'e>(&self, environment: &'e Environment) -> Vec<&'e str> {
-        let missed = |name: &str| !any(NOISE, name) && !any(STARTUP, name);
+        let missed = |name: &str| !any(NOISE, name);
         let out = environment.vars().filter(|(name, value)| missed(name) && !self.gives(name, value));
         out.map(|(name, _)| name).collect()
     }
@@ -162,25 +162,67 @@ pub fn secret(name: &str) -> bool {
         "TOKEN TOKENS SECRET SECRETS PASSWORD PASSWD PASSPHRASE CREDENTIAL CREDENTIALS APIKEY COOKIE KEYS AUTH";
     const LAST: &str = "KEY PAT SK PWD PASS DSN PSK JWT NETRC";
     const ENDS: &str = "_CONNECTION_STRING _CONFIG_CONTENT DATABASE_URL";
+    // What people name themselves is seldom cut into words: `TF_VAR_dbpass`.
+    const INSIDE: &str = "PASS KEY SECRET TOKEN CRED PWD AUTH";
     let name = name.to_ascii_uppercase();
+    let inside = |own: &str| INSIDE.split(' ').any(|part| own.contains(part));
     let words = || name.split(|c: char| !c.is_ascii_alphanumeric());
     !matches!(&*name, "PWD" | "OLDPWD")
         && (words().any(|word| WORDS.split(' ').any(|end| word.ends_with(end)))
             || words().next_back().is_some_and(|word| LAST.split(' ').any(|last| word == last))
-            || ENDS.split(' ').any(|end| name.ends_with(end)))
+            || ENDS.split(' ').any(|end| name.ends_with(end))
+            || name.strip_prefix("TF_VAR_").is_some_and(inside)
+            || name.strip_prefix("BUNDLE_").is_some_and(is_host))
+}
+
+/// Whether a setting of Bundler holds what to log in to a host with: the dots of the host's name are double
+/// underscores, as are those of some settings.
+fn is_host(setting: &str) -> bool {
+    const SETTINGS: &str = "BUILD LOCAL MIRROR DISABLE_LOCAL_BRANCH_CHECK";
+    setting.split_once("__").is_some_and(|(first, _)| SETTINGS.split(' ').all(|known| known != first))
 }
 
 /// Whether a text looks like a key, or like an address with a password in it.
 fn holds_secret(value: &str) -> bool {
     const STARTS: &str = "sk- sk_live_ sk_test_ rk_live_ pk_live_ ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- gldt- \
         xoxb- xoxp- xoxa- xapp- AKIA ASIA AIza ya29. npm_ pypi- hf_ SG. dop_v1_ shpat_ eyJ -----BEGIN AGE-SECRET-KEY-";
-    let password = |(_, rest): (&str, &str)| {
-        let host = rest.split(['/', '?', '#', ' ', '"', '\'']).next().unwrap_or(rest);
-        host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':') || user.len() >= 20)
-    };
-    let words = || value.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '='));
-    words().any(|word| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start)))
-        || value.match_indices("://").any(|(at, _)| password(value.split_at(at + 3)))
+    let key = |word: &str| word.len() >= 16 && STARTS.split(' ').any(|start| word.starts_with(start));
+    let words = value.split(|c: char| c.is_whitespace() || ",;\"'=:@&?|()".contains(c));
+    // A directory may be called like a key, but seldom with a number in it.
+    let mut pieces = words.flat_map(|word| word.split('/').enumerate());
+    pieces.any(|(at, piece)| key(piece) && (at == 0 || piece.contains(|c: char| c.is_ascii_digit())))
+        || value.contains("-----BEGIN")
+        || value.match_indices("://").any(|(at, _)| names_user(&value[..at], &value[at + 3..]))
+        || sets_secret(value)
+}
+
+/// Whether an address, its scheme apart, begins with what somebody logs in with. That of SSH may name a user.
+fn names_user(before: &str, rest: &str) -> bool {
+    let ends = |c: char| c.is_whitespace() || "/?#,|\"'".contains(c);
+    let authority = rest.split(ends).next().unwrap_or(rest);
+    let ssh = before.ends_with("ssh") || before.ends_with("sftp");
+    match authority.rsplit_once('@') {
+        Some((user, _)) => user.contains(':') || !ssh && !user.is_empty(),
+        // What stands behind the colon is no port: a password with such a character in it.
+        None => authority.rsplit_once(':').is_some_and(|(_, port)| {
+            !authority.ends_with(']') && !port.bytes().all(|byte| byte.is_ascii_digit()) && rest.contains('@')
+        }),
+    }
+}
+
+/// Whether a text gives a secret a value, as options and properties do: `-Ddb.password=x`, `--token x`.
+fn sets_secret(value: &str) -> bool {
+    let mut before = "";
+    let mut words = value.split(|c: char| c.is_whitespace() || ";&?,".contains(c)).filter(|word| !word.is_empty());
+    words.any(|word| {
+        let option = std::mem::replace(&mut before, word);
+        let set = word.split_once('=').is_some_and(|(name, given)| {
+            let name = name.strip_prefix("-D").or(name.strip_prefix("-P")).unwrap_or(name);
+            let given = given.trim_matches(['"', '\'']);
+            secret(name.rsplit('.').next().unwrap_or(name)) && !matches!(given, "" | "true" | "false")
+        });
+        set || option.starts_with("--") && !option.contains('=') && !word.starts_with('-') && secret(option)
+    })
 }
 
 #[cfg(test)]
@@ -196,7 +238,7 @@ mod tests {
     fn which_variables_programs_get() {
         let usual = variables(&[], &[]);
         let key = "sk-1234567890abcdef";
-        let table: [(&Variables, &str, &str, bool); 46] = [
+        let table: [(&Variables, &str, &str, bool); 81] = [
             (&usual, "HOME", "/home/u", true),
             (&usual, "LC_ALL", "C", true),
             (&usual, "http_proxy", "http://proxy:3128", true),
@@ -231,6 +273,41 @@ mod tests {
             (&usual, "LD_PRELOAD", "/x.so", false),
             (&usual, "PS4", "$(x)", false),
             (&usual, "ADJUTANT_CONFIG", "x", false),
+            (&usual, "BUNDLE_GITHUB__COM", "user:ghp_abcdefghijklmnopqrst", false),
+            (&usual, "BUNDLE_GEMS__EXAMPLE__COM", "user:hunter2", false),
+            (&usual, "BUNDLE_BUILD__NOKOGIRI", "--use-system-libraries", true),
+            (&usual, "BUNDLE_PATH", "vendor/bundle", true),
+            (&usual, "TF_VAR_dbpass", "hunter2", false),
+            (&usual, "TF_VAR_sshkey", "x", false),
+            (&usual, "TF_VAR_privatekey", "x", false),
+            (&usual, "TF_VAR_mytokenvalue", "x", false),
+            (&usual, "TF_VAR_region", "eu-west-1", true),
+            (&usual, "MAVEN_OPTS", "-Xmx2g -Ddb.password=hunter2", false),
+            (&usual, "MAVEN_OPTS", "-Xmx2g -Dpassword=hunter2", false),
+            (&usual, "GRADLE_OPTS", "-Dorg.gradle.daemon=false -PsigningKey='x' -Dkey=hunter2", false),
+            (&usual, "GRADLE_OPTS", "-Dorg.gradle.daemon=false -Dorg.gradle.jvmargs=-Xmx4g", true),
+            (&usual, "JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.keyStorePassword=changeit", false),
+            (&usual, "JAVA_TOOL_OPTIONS", "-Djdk.http.auth.tunneling.disabledSchemes=\"\"", true),
+            (&usual, "NPM_CONFIG_X", "--token hunter2", false),
+            (&usual, "PIP_INDEX_URL", "https://token@pypi.example/simple", false),
+            (&usual, "PIP_INDEX_URL", "https://u:p/w@pypi.example/simple", false),
+            (&usual, "PIP_EXTRA_INDEX_URL", "https://a.example/simple https://t@b.example/simple", false),
+            (&usual, "GOPROXY", "https://proxy.golang.org,direct", true),
+            (&usual, "GOPROXY", "https://proxy.golang.org,https://token@go.example|direct", false),
+            (&usual, "GOPROXY", "http://[::1]:3000/x,http://[::1]", true),
+            (&usual, "DOCKER_HOST", "ssh://deploy@build.example", true),
+            (&usual, "DOCKER_HOST", "ssh://deploy:pw@build.example", false),
+            (&usual, "CARGO_REGISTRIES_X_INDEX", "ssh://git@git.example/index.git", true),
+            (&usual, "npm_config_registry", "https://registry.npmjs.org/@scope/name@1.2.3", true),
+            (&usual, "npm_config_registry", "https://npm.example/_auth/ghp_abcdefghij0123456789/", false),
+            (&usual, "NPM_CONFIG_PREFIX", "/home/u/npm_global_packages", true),
+            (&usual, "CARGO_HTTP_PROXY", "host:8080", true),
+            (&usual, "CARGO_X", "-----BEGIN RSA PRIVATE KEY-----", false),
+            (&usual, "RUSTFLAGS", "-C target-cpu=native --cfg tokio_unstable -L native=/x", true),
+            (&usual, "NODE_OPTIONS", "--max-old-space-size=4096 --require ./x.js", true),
+            (&usual, "PYTEST_ADDOPTS", "-k token -q --color=yes", true),
+            (&usual, "DOCKER_BUILDKIT", "1", true),
+            (&usual, "LS_COLORS", "rs=0:di=01;34:ln=01;36:*.tar=01;31", true),
             (&variables(&["MY_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
             (&variables(&["my_*"], &[]), "MY_PROJECT_ROOT", "/p", true),
             (&variables(&["MY_*"], &[]), "MY_TOKEN", "x", false),
@@ -260,6 +337,8 @@ mod tests {
             ("OTHER", "x"),
             ("GH_TOKEN", "x"),
             ("SHLVL", "1"),
+            ("BASH_ENV", "/x"),
+            ("MAVEN_OPTS", "-Dpassword=x"),
         ];
         let vars = vars.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let environment = Environment::from_vars(vars);
@@ -272,6 +351,6 @@ mod tests {
         let named = variables(&["PYTHONPATH", "PATH"], &[]).given(&environment);
         assert_eq!(named[std::ffi::OsStr::new("PYTHONPATH")], "src:/p");
         assert_eq!(named[std::ffi::OsStr::new("PATH")], "/usr/bin:/bin");
-        assert_eq!(variables(&[], &[]).left_out(&environment), ["GH_TOKEN", "OTHER"]);
+        assert_eq!(variables(&[], &[]).left_out(&environment), ["BASH_ENV", "GH_TOKEN", "MAVEN_OPTS", "OTHER"]);
     }
 }

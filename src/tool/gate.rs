@@ -37,7 +37,7 @@ fn policy(lab: &Lab, agent: &str, settings: &Value) -> Policy {
 }
 
 fn checked(policy: &Policy, question: &Value) -> String {
-    let answer: Value = serde_json::from_str(&check_line(policy, &question.to_string())).unwrap();
+    let answer: Value = serde_json::from_str(&check_line(policy, &[], &question.to_string())).unwrap();
     answer["verdict"].as_str().unwrap().to_owned()
 }
 

@@ -18,6 +18,8 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Boxed, Context, Description, Failure, Output, Prepared, Tool};
+use crate::config::settings::Settings;
+use crate::environment::Environment;
 use crate::event::Kind;
 use crate::message::File;
 use crate::model::auth::Auth;
@@ -103,7 +105,7 @@ impl Tool for Webfetch {
             web: self.web.clone(),
             address,
             private: context.settings.webfetch_private.clone(),
-            secrets: secrets(context).into(),
+            secrets: secrets(&context.settings, &context.environment).into(),
             format: input.format.unwrap_or_default(),
             left: limit,
             limit,
@@ -244,12 +246,12 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
 
 /// What must not leave in an address: the keys in the settings, in the environment and in `auth.json`.
 /// Two small files are read where it stands, so that calls made side by side keep their order.
-fn secrets(context: &Context) -> Vec<String> {
-    let settings = context.settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
-    let mut secrets: Vec<String> = settings.map(|key| key.expose().to_owned()).collect();
-    let vars = context.environment.vars().filter(|(name, _)| process::secret(name));
+pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
+    let configured = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
+    let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
+    let vars = environment.vars().filter(|(name, _)| process::secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
-    secrets.extend(Auth::read(&context.environment).secrets().map(str::to_owned));
+    secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
     secrets
 }
 

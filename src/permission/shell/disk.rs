@@ -43,6 +43,11 @@ pub(super) struct Disk<'p> {
 }
 
 impl<'p> Disk<'p> {
+    /// adjutant's own file.
+    pub(super) fn program(&self) -> Option<&'p Path> {
+        self.place.program.as_deref()
+    }
+
     pub(super) fn new(place: &'p Place) -> Self {
         Self {
             place,

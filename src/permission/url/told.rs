@@ -79,7 +79,7 @@ pub(super) fn holds(text: &str, secret: &str) -> bool {
         || engines.iter().any(|engine| decoded.contains(&engine.encode(secret)))
 }
 
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let mut bytes = vec![];
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -96,11 +96,11 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Whether a query is longer than people write, or holds what looks like a key.
+/// Whether a query holds what looks like a key.
 pub(super) fn looks_secret(query: &str) -> bool {
     let dense = |value: &str| {
         let classes = [char::is_lowercase as fn(char) -> bool, char::is_uppercase, |c| c.is_ascii_digit()];
         value.len() >= 32 && !value.contains(['+', ' ', '%']) && classes.iter().all(|class| value.contains(*class))
     };
-    query.len() > 512 || query.split('&').any(|pair| dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
+    query.split('&').any(|pair| dense(pair.split_once('=').map_or(pair, |(_, value)| value)))
 }

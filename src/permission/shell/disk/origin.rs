@@ -57,7 +57,7 @@ impl Disk<'_> {
 
     /// The file that a name without a slash means, as it is found and as it is, and whether a command
     /// could put another before it.
-    fn on_path(&mut self, name: &str) -> Option<(PathBuf, PathBuf, bool)> {
+    pub(in crate::permission::shell) fn on_path(&mut self, name: &str) -> Option<(PathBuf, PathBuf, bool)> {
         let mut behind = false;
         for (dir, open) in self.dirs().iter() {
             behind |= open;

@@ -1,9 +1,15 @@
 //! adjutant itself, started by an agent. What is allowed is for the user to say, so whatever is not
 //! known to only show something is asked about under every rule.
 
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use super::Walk;
 use crate::permission::Action;
-use crate::permission::shell::expand::Arg;
-use crate::permission::shell::unit::Unit;
+use crate::permission::shell::expand::{Arg, State};
+use crate::permission::shell::unit::{Effect, Unit};
 
 /// The words that only show something, with what may follow them; none: whatever follows.
 const SHOWING: [(&str, Option<&[&str]>); 8] = [
@@ -17,22 +23,69 @@ const SHOWING: [(&str, Option<&[&str]>); 8] = [
     ("help", None),
 ];
 
+/// Options whose value is a directory, which may be called as we are.
+const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
+
 /// Words of ours that do more.
 const CHANGING: [&str; 3] = ["trust", "run", "acp"];
 
-/// Asks about adjutant, however it is named, and about its being built and started.
-pub(super) fn judge(name: &str, args: &[Arg], unit: &mut Unit) {
-    let ours = name == "adjutant" || name.starts_with("adjutant-") || name.starts_with("adjutant.");
-    let started = match name {
-        _ if ours => Some(args),
-        "cargo" => {
-            let begins = |arg: &Arg| arg.is("--") || arg.is("run") || arg.is("r");
-            let mut rests = args.iter().enumerate().filter(|(_, arg)| begins(arg)).map(|(at, _)| &args[at + 1..]);
-            rests.find(|rest| known(rest))
+impl Walk<'_> {
+    /// Whether a program is adjutant, by its name or by what its file is: a link, or a copy.
+    pub(super) fn is_ours(&mut self, name: &str, state: &State) -> bool {
+        let Some(program) = self.disk.program().filter(|_| !is_named(name)) else {
+            return is_named(name);
+        };
+        if name.contains('/') {
+            return state.cwd.iter().any(|cwd| is_file(&cwd.join(name), program));
         }
-        _ => None,
+        self.disk.on_path(name).is_some_and(|(real, ..)| is_file(&real, program))
+    }
+}
+
+/// Whether a word names adjutant: alone, in a directory, as a version or a package of it.
+fn is_named(word: &str) -> bool {
+    let name = word.rsplit('/').next().unwrap_or(word);
+    name.strip_prefix("adjutant").is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.', '@', '=']))
+}
+
+/// Whether a file is a program, under another name or as a copy.
+fn is_file(path: &Path, program: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (std::fs::metadata(path), std::fs::metadata(program)) else { return false };
+    let copy = || one.is_file() && one.len() == other.len() && are_alike(path, program).unwrap_or(true);
+    (one.dev(), one.ino()) == (other.dev(), other.ino()) || copy()
+}
+
+/// Compares what is in two files.
+fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
+    const PIECE: usize = 1 << 16;
+    let (mut one, mut other) =
+        (BufReader::with_capacity(PIECE, File::open(one)?), BufReader::with_capacity(PIECE, File::open(other)?));
+    loop {
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let size = left.len().min(right.len());
+        if size == 0 || left[..size] != right[..size] {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        one.consume(size);
+        other.consume(size);
+    }
+}
+
+/// Asks about adjutant, however it is named and whatever starts it, and about its being built and started.
+pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
+    let args = &all[1..];
+    let name = all[0].text().unwrap_or_default();
+    let behind = |at: usize, computed: bool| begun(&args[at + 1..], computed).is_some_and(|words| !shows(words));
+    let place = |at: usize| at.checked_sub(1).is_some_and(|at| PLACES.iter().any(|option| args[at].is(option)));
+    let names = |at: usize| args[at].text().is_some_and(is_named) && !place(at) && behind(at, true);
+    let begins = |at: usize| ["--", "run", "r"].iter().any(|word| args[at].is(word)) && behind(at, false);
+    let started = match name.rsplit('/').next().unwrap_or(name) {
+        _ if ours => !shows(args),
+        "cargo" => (0..args.len()).any(|at| begins(at) || names(at)),
+        // What only reads starts nothing that it is not known to start.
+        _ => unit.effect != Effect::Reads && (0..args.len()).any(names),
     };
-    if started.is_some_and(|args| !shows(args)) {
+    if started {
         unit.floor(Action::Ask, "it is adjutant itself, and may change what you are asked about");
     }
 }
@@ -50,10 +103,22 @@ pub(super) fn told(unit: &mut Unit) {
     }
 }
 
-/// Whether the first word is one of ours: only then is it us that cargo would start.
-fn known(args: &[Arg]) -> bool {
+/// The words from the first one of ours on, behind options with their values: only then is it us that another
+/// program would start. Whether words that are `computed` count as ours.
+fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     let ours = |word: &str| CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word);
-    args.first().and_then(Arg::text).is_some_and(ours)
+    let mut value = false;
+    for (at, arg) in args.iter().enumerate() {
+        let option = arg.prefix().starts_with('-');
+        if !option && arg.text().map_or(computed, ours) {
+            return args.get(at..);
+        }
+        if !option && !value {
+            return None;
+        }
+        value = option && !arg.is("--");
+    }
+    None
 }
 
 fn shows(args: &[Arg]) -> bool {
@@ -76,7 +141,15 @@ mod tests {
 
     #[test]
     fn an_agent_does_not_answer_for_the_user() {
-        let lab = Lab::new();
+        let mut lab = Lab::new();
+        let program = lab.out.join("agent");
+        std::fs::write(&program, "#!/bin/sh\necho one").unwrap();
+        std::os::unix::fs::symlink(&program, lab.place.root.join("linked")).unwrap();
+        for (name, content) in [("copy", "#!/bin/sh\necho one"), ("other", "#!/bin/sh\necho two")] {
+            std::fs::write(lab.place.root.join(name), content).unwrap();
+        }
+        std::fs::hard_link(&program, lab.place.root.join("hard")).unwrap();
+        lab.place.program = Some(program);
         let rules =
             with(&lab.place, &[("*", Action::Allow), ("adjutant *", Action::Allow), ("cargo *", Action::Allow)]);
         let asked = [
@@ -98,13 +171,36 @@ mod tests {
             "su bob <<< 'adjutant trust --yes'",
             "cargo run -- trust --yes",
             "cargo run -q --bin adjutant -- permissions revoke bash",
+            "cargo run --bin adjutant trust --yes",
+            "cargo run -q trust --yes",
+            "npx adjutant trust --yes",
+            "npx -y adjutant@latest trust",
+            "uvx --from adjutant adjutant auth login",
+            "rtk adjutant trust --yes",
+            "some-wrapper -x /opt/bin/adjutant sessions import x.json",
+            "npx adjutant $x",
+            "./linked trust --yes",
+            "./hard trust --yes",
+            "./copy trust --yes",
+            "exec ./linked trust",
+            "env -u ADJUTANT_CHILD ./copy trust --yes",
+            "(env -u ADJUTANT_CHILD setsid ./linked trust --yes >o2 2>&1 &); sleep 2",
+            "cd src && ../copy permissions revoke bash",
         ];
         let verdict =
             |line: &str| evaluate(&rules, &crate::permission::Rules::default(), &command_need(line, &lab.place)).action;
         for line in asked {
             assert_eq!(verdict(line), Action::Ask, "{line}");
         }
-        for line in ["cargo run -- serve", "cargo test -- trust_is_kept"] {
+        let allowed = [
+            "cargo run -- serve",
+            "cargo test -- trust_is_kept",
+            "make -C adjutant run",
+            "grep -rn adjutant trust",
+            "./other trust --yes",
+            "npx adjutant config check",
+        ];
+        for line in allowed {
             assert_eq!(verdict(line), Action::Allow, "{line}");
         }
         let reason = |line: &str| {

@@ -36,7 +36,7 @@ impl Walk<'_> {
             unit.opaque("the name of the program is computed");
             unit.effect_at_least(Effect::Unproven);
             spellings(&base, args, &mut unit);
-            own::judge(&base, &args[1..], &mut unit);
+            own::judge(self.is_ours(&name, state), args, &mut unit);
             self.floors(&base, &args[1..], &mut unit, state);
             self.fill(index, unit);
             return;
@@ -72,7 +72,7 @@ impl Walk<'_> {
             Some(deeds) => deeds.into_iter().for_each(|deed| self.carry_out(deed, rest, &mut unit, state)),
             None => self.program(&base, rest, &mut unit, state),
         }
-        own::judge(&base, rest, &mut unit);
+        own::judge(self.is_ours(&name, state), args, &mut unit);
         own::told(&mut unit);
         self.fill(index, unit);
     }
