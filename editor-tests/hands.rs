@@ -35,6 +35,9 @@ const FAILURES: [&str; 16] = [
     "are not a json object",
 ];
 
+/// Words of a result that make it sure of the contrary, whatever else is told.
+const SUCCESSES: [&str; 2] = ["applied successfully", "wrote file successfully"];
+
 /// What the model says, one answer after the other, to reach one thing.
 type Way = Vec<String>;
 
@@ -241,7 +244,7 @@ fn a_write_that_was_cut_off() -> Task {
         call("write", &json!({"filePath": "long.txt", "content": first})),
         call(
             "edit",
-            &json!({"filePath": "long.txt", "oldString": last, "newString": format!("{last}{}", second.trim_end_matches('\n'))}),
+            &json!({"filePath": "long.txt", "oldString": last, "newString": format!("{last}\n{}", second.trim_end_matches('\n'))}),
         ),
     ];
     Task {
@@ -289,7 +292,8 @@ impl Mind {
             .map(|message| message["content"].to_string().to_lowercase())
             .collect();
         if !results.is_empty() {
-            let failed = results.iter().any(|result| FAILURES.iter().any(|words| result.contains(words)));
+            let says = |result: &String, words: &[&str]| words.iter().any(|words| result.contains(words));
+            let failed = results.iter().any(|result| says(result, &FAILURES) && !says(result, &SUCCESSES));
             let ways = &self.goals[self.goal];
             match (failed, self.step + 1 < ways[self.way].len()) {
                 (true, _) => (self.way, self.step) = (self.way + 1, 0),
@@ -313,7 +317,12 @@ fn run(task: &Task) {
     let mut mind = Mind { goals: task.goals.clone(), goal: 0, way: 0, step: 0, lost: false };
     let model = Model::with_a_mind(move |request| mind.answer(request));
     let project = Project::new();
-    project.provider(&model.base(), &json!({ "permission": "allow" }));
+    // Patches are offered to the models that were taught to write them.
+    let models = json!({ "gpt-5": { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
+    let taught =
+        json!({ "model": "bench/gpt-5", "provider": { "bench": { "models": models } }, "permission": "allow" });
+    let usual = json!({ "permission": "allow" });
+    project.provider(&model.base(), if task.name.ends_with("patch") { &taught } else { &usual });
     for (path, text) in &task.files {
         project.write(path, text);
     }

@@ -143,6 +143,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("names", &[]),
     ("unit", &[]),
     ("device", &["unit"]),
+    // What a line names, for who asks which files it runs.
+    ("named", &["parse"]),
     ("parse", &[]),
     ("expand", &["names", "parse"]),
     ("judge", &["names", "unit", "device", "expand"]),

@@ -731,7 +731,7 @@ mod tests {
             (accepted.input, accepted.notes),
             (
                 json!({"filePath": "a"}),
-                vec!["read knows no depth, which was left out; it takes filePath, offset, limit.".to_owned()]
+                vec!["read knows no depth, which was left out; it takes filePath, offset, limit, column.".to_owned()]
             )
         );
     }

@@ -45,6 +45,7 @@ pub(crate) struct Stage {
     pub(crate) cancelled: CancellationToken,
     answers: Vec<Answer>,
     spoken: watch::Receiver<bool>,
+    mark: Mark,
     /// Cancel when an event with this text comes.
     pub(crate) cancel_at: Option<&'static str>,
     /// What becomes of the files is recorded.
@@ -134,6 +135,7 @@ impl Stage {
             cancelled: CancellationToken::new(),
             answers: Vec::new(),
             spoken: watch::channel(false).1,
+            mark: Mark::default(),
             cancel_at: None,
             tracked: false,
         }
@@ -185,7 +187,7 @@ impl Stage {
         let (outlet, events) = Outlet::narrow();
         let scope = Scope {
             session: session.clone(),
-            mark: Mark::default(),
+            mark: self.mark.clone(),
             cwd: cwd.clone(),
             roots: Arc::new([]),
             settings: settings.clone(),
@@ -515,7 +517,10 @@ async fn stop_reasons() {
         (Finish::Other, Outcome::Ended),
         (Finish::Stop, Outcome::Ended),
     ] {
-        assert_eq!(Stage::new([ends(finish)]).play("hi").await.outcome, outcome, "{finish:?}");
+        // What is cut off at the output limit goes on at first.
+        let answers = if finish == Finish::Length { 3 } else { 1 };
+        let mut stage = Stage::new((0..answers).map(|_| ends(finish)));
+        assert_eq!(stage.play("hi").await.outcome, outcome, "{finish:?}");
     }
 }
 
@@ -748,7 +753,12 @@ async fn every_exit_leaves_a_session_that_goes_on() {
         ("done", Stage::new([call(), Script::text("done")]), Outcome::Ended),
         ("cancelled before it began", Stage::new([]), Outcome::Cancelled),
         ("refused", Stage::new([call(), end(Finish::Refusal)]), Outcome::Refused),
-        ("output limit", Stage::new([call(), end(Finish::Length)]), Outcome::MaxTokens),
+        ("output limit, once", Stage::new([call(), end(Finish::Length), Script::text("done")]), Outcome::Ended),
+        (
+            "output limit",
+            Stage::new(std::iter::once(call()).chain((0..3).map(|_| end(Finish::Length)))),
+            Outcome::MaxTokens,
+        ),
         (
             "output limit in every call",
             Stage::new((0..3).map(|_| call().then_ends(Finish::Length))),
