@@ -11,6 +11,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start programs and choose their environment")]
 #![expect(unreachable_pub, reason = "a test target has no outside")]
+#![expect(clippy::print_stderr, reason = "whoever runs the long ones is told what was tried")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
 mod anytime;

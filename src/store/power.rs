@@ -38,6 +38,7 @@ fn traced<T>(path: &Path, look: impl FnOnce(&mut Vec<(bool, Done)>) -> T) -> T {
 
 /// What it made of the files would be lost by a power cut at any of 20 times 50 moments.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long it looks is said from outside")]
 fn fd04_completed_turns_survive_a_power_cut() {
     let states: usize = std::env::var("ADJUTANT_POWER").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
     let [fixed, _] = faults::seeds();

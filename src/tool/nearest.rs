@@ -132,7 +132,8 @@ mod tests {
         let file =
             "use a;\n\nfn one() {\n    let x = 11;\n    say(\u{201c}hi\u{201d});\n}\n\nfn two() {\n    let y = 2;\n}\n";
         // Wanted, first and last line, what differs.
-        let table: &[(&str, Option<(usize, usize, &str)>)] = &[
+        type Row = (&'static str, Option<(usize, usize, &'static str)>);
+        let table: &[Row] = &[
             ("    let x = 12;", Some((4, 4, "line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`"))),
             ("fn one() {\n    let x = 12;\n", Some((3, 4, "line 4: the file has"))),
             ("\n\nfn two() {\n\tlet y = 2;\n}", Some((8, 10, "line 9: blanks where you wrote tabs"))),

@@ -105,7 +105,7 @@ impl Folded {
         let last = self.units.partition_point(|unit| unit.plain.start < piece.end);
         let (first, last) = (self.units.get(first)?, self.units[..last].iter().rfind(|unit| !unit.plain.is_empty())?);
         (first.plain.start == piece.start && last.plain.end == piece.end)
-            .then(|| first.original.start..last.original.end)
+            .then_some(first.original.start..last.original.end)
     }
 }
 

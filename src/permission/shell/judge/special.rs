@@ -241,7 +241,7 @@ pub(in super::super) fn names_no_secret(pattern: &str) -> bool {
 }
 
 /// What ripgrep is to look at, and with `!` not to.
-fn globs_of<'r>(reading: &'r Reading) -> impl Iterator<Item = &'r Arg> {
+fn globs_of(reading: &Reading) -> impl Iterator<Item = &Arg> {
     let globs = reading.given.iter().filter(|given| ["-g", "--glob", "--iglob"].contains(&&*given.name));
     globs.filter_map(|given| given.value.as_ref())
 }
