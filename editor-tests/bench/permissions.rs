@@ -65,6 +65,7 @@ fn check_10_000(bencher: Bencher<'_, '_>) {
         r#"{"id":3,"permission":"edit","path":"src/main.rs"}"#,
         r#"{"id":4,"permission":"webfetch","url":"https://docs.example/a?b=c"}"#,
     ];
-    bencher
-        .bench(|| (0..10_000).map(|at| check_line(&policy, black_box(lines[at % lines.len()])).len()).sum::<usize>());
+    bencher.bench(|| {
+        (0..10_000).map(|at| check_line(&policy, &[], black_box(lines[at % lines.len()])).len()).sum::<usize>()
+    });
 }
