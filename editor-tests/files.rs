@@ -109,7 +109,9 @@ fn agents_below_us_do_not_answer() {
         );
         let model = Model::start(model::script(&script).unwrap());
         let project = Project::new();
-        project.provider(&model.base(), &json!({ "permission": { "bash": "ask" } }));
+        // An orphan is known by its sandbox alone.
+        let sandbox = if command.contains("setsid") { json!({ "mode": "auto" }) } else { json!("off") };
+        project.provider(&model.base(), &json!({ "sandbox": sandbox, "permission": { "bash": "ask" } }));
         project.write("opencode.json", r#"{"permission":{"bash":"allow"}}"#);
         let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
         assert_eq!(output.status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&output.stderr));

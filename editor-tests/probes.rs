@@ -505,7 +505,8 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
         return skipped("there is no directory to write in but temporary ones");
     };
     let told = told(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
-    if told["mechanism"].is_null() {
+    let missing = setting.mechanism == BOTH && told["mechanism"] != "bwrap";
+    if told["mechanism"].is_null() || missing {
         why(&told, setting.mechanism.split(' ').next().unwrap());
         return skipped(&format!("{} does not hold here: {}", setting.mechanism, told["failed"]));
     }
