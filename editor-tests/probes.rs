@@ -505,8 +505,10 @@ fn probe(setting: &Setting<'_>, nobody: bool) {
         return skipped("there is no directory to write in but temporary ones");
     };
     let told = told(&stage, if setting.mode == "plan" { "readOnly" } else { "workspaceWrite" });
-    let missing = setting.mechanism == BOTH && told["mechanism"] != "bwrap";
-    if told["mechanism"].is_null() || missing {
+    if setting.mechanism == BOTH && told["mechanism"] != "bwrap" {
+        return skipped("bubblewrap is not here");
+    }
+    if told["mechanism"].is_null() {
         why(&told, setting.mechanism.split(' ').next().unwrap());
         return skipped(&format!("{} does not hold here: {}", setting.mechanism, told["failed"]));
     }
