@@ -43,7 +43,7 @@ fn shown(project: &Project, words: &[&str]) -> String {
 fn trusted() {
     let project = loose();
     let wants = "- looser rule permission.bash: bash *: allow (opencode.json:1)";
-    assert_eq!(shown(&project, &["trust", "--list"]), "Nothing was said about any project.\n");
+    assert_eq!(shown(&project, &["trust", "--list"]), "No decisions.\n");
     let rules = || says(&project, &["agents", "show", "build"]);
     assert!(!rules().contains("(opencode.json:1)"), "{}", rules());
     // Nobody is there to be asked: it is shown, and undecided.
@@ -53,7 +53,7 @@ fn trusted() {
     assert!(shown_only.contains(wants) && !rules().contains("(opencode.json:1)"), "{shown_only}");
     let no = shown(&project, &["trust", "--no"]);
     assert!(no.contains("Not trusted") && !rules().contains("(opencode.json:1)"), "{no}");
-    assert!(shown(&project, &["trust"]).contains("Not trusted: these stay off."));
+    assert!(shown(&project, &["trust"]).contains("Not trusted: these are off."));
     let first = shown(&project, &["trust", "--yes"]);
     assert!(first.starts_with(&format!("The files of {ROOT} would do this:\n{wants}\n")), "{first}");
     assert!(first.contains("Trusted."), "{first}");
@@ -61,8 +61,8 @@ fn trusted() {
     assert_eq!(shown(&project, &["trust"]), format!("{ROOT} is trusted:\n{wants}\n"));
     let list = shown(&project, &["trust", "--list"]);
     assert!(list.starts_with(&format!("{ROOT}: trusted (")) && list.contains(wants), "{list}");
-    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("forgotten: {ROOT}\n"));
-    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("nothing was said about {ROOT}\n"));
+    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("Forgotten: {ROOT}\n"));
+    assert_eq!(shown(&project, &["trust", "--revoke"]), format!("No decision about {ROOT} was stored.\n"));
     assert!(!rules().contains("opencode.json:1"), "{}", rules());
     project.write("opencode.json", "{}");
     assert_eq!(shown(&project, &["trust"]), format!("Nothing in {ROOT} needs trust.\n"));
@@ -80,7 +80,7 @@ fn agents_do_not_answer() {
         assert!(said.contains("this is for the user to say"), "{words}: {said}");
     }
     let said = project.shell(&format!("ADJUTANT_CHILD=1:x {binary} trust --list"));
-    assert_eq!(said, "Nothing was said about any project.\n");
+    assert_eq!(said, "No decisions.\n");
 }
 
 /// Nor where it takes off what marks it, or calls us by another name, or leaves its parents: it is below us, or
@@ -116,7 +116,7 @@ fn agents_below_us_do_not_answer() {
         let output = adjutant(&project, &["run", "--allow", "Trust it."], "");
         assert_eq!(output.status.code(), Some(0), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(model.problems(), Vec::<String>::new(), "{command}");
-        assert_eq!(says(&project, &["trust", "--list"]), "Nothing was said about any project.\n", "{command}");
+        assert_eq!(says(&project, &["trust", "--list"]), "No decisions.\n", "{command}");
     }
 }
 
@@ -137,7 +137,7 @@ fn untrusted_run() {
         let aside = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(aside.contains("This project is not trusted"), "{words:?}: {aside}");
     }
-    assert_eq!(says(&project, &["trust", "--list"]), "Nothing was said about any project.\n");
+    assert_eq!(says(&project, &["trust", "--list"]), "No decisions.\n");
     let output = adjutant(&project, &["run", "--format", "json", "hello"], "");
     let lines: Vec<Value> =
         String::from_utf8(output.stdout).unwrap().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

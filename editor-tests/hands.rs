@@ -66,6 +66,7 @@ pub fn all() -> Vec<(&'static str, fn())> {
         ("a server and its client", || run(&a_server_and_its_client())),
         ("a write that was cut off", || run(&a_write_that_was_cut_off())),
         ("a formatter in between", || run(&a_formatter_in_between())),
+        ("the first request is small", first_request),
     ]
 }
 
@@ -310,6 +311,40 @@ impl Mind {
             None => "text: Done.".to_owned(),
         };
         model::script(&words).unwrap()
+    }
+}
+
+/// The most bytes of a first request: system prompt, tools, and a short prompt, with a model that edits by
+/// text and one that edits by patches.
+const FIRST: usize = 14_000;
+
+fn first_request() {
+    for api_id in ["usual", "claude-x", "gpt-5"] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let model = Model::with_a_mind(move |request| {
+            let tools = request["tools"].as_array().into_iter().flatten();
+            let names: Vec<String> = tools.map(|tool| tool["function"]["name"].to_string()).collect();
+            tell.send(names).ok();
+            model::script("text: Done.").unwrap()
+        });
+        let project = Project::new();
+        let models = json!({ api_id: { "name": "Bench", "limit": { "context": 100_000, "output": 8_000 } } });
+        let settings = json!({ "model": format!("bench/{api_id}"), "provider": { "bench": { "models": models } } });
+        project.provider(&model.base(), &settings);
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        talk.prompt(2, &session, "Hello.");
+        talk.answer(2);
+        talk.leave();
+        let first = model.came().into_iter().find(|request| request.tools).unwrap();
+        if std::env::var_os("ADJUTANT_HANDS").is_some() {
+            eprintln!("| first request, {api_id} | | {} | |", first.bytes);
+        }
+        assert!(first.bytes < FIRST, "{api_id}: {} bytes", first.bytes);
+        let names = told.iter().find(|names| !names.is_empty()).unwrap();
+        for name in ["\"list\"", "\"multiedit\"", "\"todoread\""] {
+            assert!(!names.contains(&name.to_owned()), "{name} is offered: {names:?}");
+        }
     }
 }
 

@@ -227,10 +227,14 @@ impl Laws {
         }
         let kinds: Vec<&str> =
             params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();
-        let distinct: BTreeSet<_> = kinds.iter().collect();
+        // Answers to a question are all for this once.
+        let once = kinds.iter().filter(|kind| **kind == "allow_once").count();
+        let others: Vec<_> = kinds.iter().filter(|kind| **kind != "allow_once").collect();
+        let distinct: BTreeSet<_> = others.iter().collect();
+        let apart = distinct.len() == others.len() && (once < 2 || !kinds.contains(&"allow_always"));
         // An answer that is kept is no answer for this once.
         let yes = kinds.iter().any(|kind| matches!(*kind, "allow_once" | "allow_always"));
-        if distinct.len() != kinds.len() || !yes || !kinds.contains(&"reject_once") {
+        if !apart || !yes || !kinds.contains(&"reject_once") {
             self.wrong(format!("one option per kind, and a way to say yes and no: {line}"));
         }
     }

@@ -32,6 +32,7 @@ mod replay;
 mod repositories;
 mod result;
 mod sandbox;
+mod screen;
 mod servers;
 mod sessions;
 mod shown;
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 13] = [
+    let written: [(&str, Tests); 14] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
+        ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
         ("waits/", &waits::ALL),
     ];

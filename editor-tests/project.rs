@@ -46,6 +46,8 @@ impl Project {
             ("https_proxy", "http://127.0.0.1:9".into()),
             ("no_proxy", "127.0.0.1,localhost".into()),
             ("ADJUTANT_DISABLE_MODELS_FETCH", "1".into()),
+            // What a page is not about, no page should have to answer.
+            ("ADJUTANT_DISABLE_TITLES", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
         let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -175,7 +175,7 @@ fn models_are_listed() {
         "own (Own): no key needed",
         "* large    131k / 16k  $1 / $2.5       reasoning tools images temperature",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
-        "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
+        "mistral (Mistral): no key. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",
         "offline (Offline): no key needed",
     ] {
@@ -202,9 +202,9 @@ fn models_are_listed() {
     assert_eq!(mine[0]["price"]["input"], 3.0);
 
     let everyone = says(&project, &["models", "--all", "openrouter"]);
-    assert!(everyone.starts_with("openrouter (OpenRouter): There is no key for OpenRouter. Set OPENROUTER_API_KEY"));
+    assert!(everyone.starts_with("openrouter (OpenRouter): no key. Set OPENROUTER_API_KEY"), "{everyone}");
     let missing = complains(&project, &["models", "mistrall"]);
-    assert!(missing.contains("there is no provider \"mistrall\" here. Did you mean mistral?"), "{missing}");
+    assert!(missing.contains("no provider \"mistrall\". Did you mean mistral?"), "{missing}");
 }
 
 /// A catalogue with one provider, whose models have these names.
@@ -229,9 +229,9 @@ fn the_catalogue_is_refreshed() {
     assert!(!says(&project, &["models"]).contains("acme"));
     let fetched = says(&project, &["models", "--refresh"]);
     assert!(
-        fetched.starts_with("The catalogue is new: 2 models.") && fetched.contains("acme (Acme): key from ACME_KEY")
+        fetched.starts_with("Updated the catalogue: 2 models.") && fetched.contains("acme (Acme): key from ACME_KEY")
     );
-    assert!(says(&project, &["models", "--refresh"]).starts_with("The catalogue is the newest."));
+    assert!(says(&project, &["models", "--refresh"]).starts_with("The catalogue is up to date."));
     let paths: Vec<_> = server.heard().iter().map(|heard| heard.path().to_owned()).collect();
     assert_eq!(paths, ["/api.json", "/api.json"]);
     // Without a server what was kept holds.

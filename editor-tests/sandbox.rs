@@ -135,6 +135,12 @@ fn asides(updates: &[Value]) -> Vec<&str> {
     thoughts.filter_map(|update| update["content"]["text"].as_str()).collect()
 }
 
+/// Whether a call's card says something.
+fn in_a_card(updates: &[Value], words: &str) -> bool {
+    let cards = updates.iter().filter(|update| update["sessionUpdate"] == "tool_call_update");
+    cards.map(|update| update["content"].to_string()).any(|content| content.contains(words))
+}
+
 /// Names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap().flatten();
@@ -188,7 +194,7 @@ fn a_planner_writes_nothing(mechanism: &str) {
     assert!(told.contains("read-only") && told.contains("no network"), "{told}");
     let question = questions[0]["toolCall"]["content"].to_string();
     assert!(question.contains(&format!("Sandbox: {told}.")), "{question}");
-    assert_eq!(asides(&updates), [format!("Commands run in a sandbox: {told}.\n\n")]);
+    assert!(in_a_card(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
     assert!(said.contains(&format!("\"sandbox\":\"{told}\"")), "{said}");
     let project = talk.leave();
     assert_eq!(names(&project.cwd()), ["attack.sh", "victim"]);
@@ -295,9 +301,9 @@ false
     let told = told["told"].as_str().unwrap();
     let open = told.contains("control files not protected");
     let asides = asides(&updates);
-    assert_eq!(asides[0], format!("Commands run in a sandbox: {told}.\n\n"));
-    assert_eq!(asides.len(), 1 + usize::from(open), "{asides:?}");
-    assert!(!open || asides[1].contains("changed what decides what runs on this machine: .git/hooks/pre-commit"));
+    assert!(in_a_card(&updates, &format!("Commands run in a sandbox: {told}.")), "{updates:#?}");
+    assert_eq!(asides.len(), usize::from(open), "{asides:?}");
+    assert!(!open || asides[0].contains("changed what decides what runs on this machine: .git/hooks/pre-commit"));
     let project = talk.leave();
     if let Some(outside) = &outside {
         assert_eq!(names(outside.path()), Vec::<String>::new());
@@ -350,9 +356,7 @@ fn without_a_sandbox_a_planner_asks() {
             assert!(text.contains("this is not known to be harmless"), "{text}");
             assert!(text.contains("Sandbox: none: it could do what you can do."), "{text}");
         }
-        let asides = asides(&updates);
-        assert_eq!(asides.len(), 1, "{asides:?}");
-        assert!(asides[0].contains("without a sandbox") && asides[0].contains("left out by"), "{asides:?}");
+        assert!(in_a_card(&updates, "without a sandbox") && in_a_card(&updates, "left out by"), "{updates:#?}");
         talk.leave();
         assert_eq!(model.problems(), Vec::<String>::new());
     }
@@ -445,7 +449,7 @@ fn doctor_says_what_does_not_work() {
     assert_eq!(code, Some(1), "{text}");
     for wanted in [
         "a sandbox is required and none holds for read-only commands",
-        "1 value in the settings: see `adjutant config check`",
+        "1 error in the settings: see `adjutant config check`",
     ] {
         let broken = text.split_once("Does not work:").unwrap().1;
         assert!(broken.contains(wanted), "{wanted}\n{text}");

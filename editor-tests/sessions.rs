@@ -4,7 +4,8 @@ use std::process::Output;
 use std::sync::Arc;
 
 use adjutant::environment::Timestamp;
-use adjutant::id::SessionId;
+use adjutant::id::{MessageId, SessionId};
+use adjutant::message::{Message, ModelRef, Role, User};
 use adjutant::store::{Record, Store};
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::talk::Talk;
 /// A name, and what to do.
 pub const ALL: [(&str, fn()); 6] = [
     ("taken over by another process", taken_over),
-    ("never prompted and open in two processes", never_prompted),
+    ("known to others from its first prompt", first_prompt),
     ("on the command line", command_line),
     ("as a page", as_a_page),
     ("old ones go when the first one is opened", pruned),
@@ -105,17 +106,22 @@ fn results_of_last_week() {
     assert!(older.exists(), "another process has looked within the hour");
 }
 
-fn never_prompted() {
+fn first_prompt() {
     let (_model, project) = project("text: Hello.\n");
     let mut first = Talk::new(project.clone());
     let session = first.open();
     let mut second = Talk::new(project.clone());
-    assert!(load(&mut second, 2, &session).0["error"]["message"].as_str().unwrap().contains("is open in another"));
+    // Nobody else knows of it before something is said.
+    let unknown = load(&mut second, 2, &session).0;
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("There is no session"), "{unknown}");
+    first.prompt(3, &session, "Hello?");
+    first.answer(3);
+    assert!(load(&mut second, 3, &session).0["error"]["message"].as_str().unwrap().contains("is open in another"));
     // A killed process keeps nobody out.
     first.editor.signal(rustix::process::Signal::KILL);
     let gone = first.editor.finish();
     assert!(gone.status.is_some());
-    let (loaded, _) = load(&mut second, 3, &session);
+    let (loaded, _) = load(&mut second, 4, &session);
     assert!(loaded.get("result").is_some(), "{loaded}");
     second.leave();
 }
@@ -172,11 +178,11 @@ fn command_line() {
     // Only the user's own settings say what is old; a project's do not.
     project.write("opencode.json", "{\"sessions\": {\"keep_days\": 1}}");
     let pruned = said(&project, &["prune", "--dry-run"]);
-    assert!(pruned.contains("would delete 0 sessions") && pruned.contains("neither"), "{pruned}");
+    assert!(pruned.contains("would delete 0 sessions") && pruned.contains("Only empty sessions"), "{pruned}");
     assert!(said(&project, &["prune", "--days", "0"]).contains("deleted 3 sessions"));
-    assert!(said(&project, &["list"]).contains("There are no sessions here"));
+    assert!(said(&project, &["list"]).contains("No sessions in this project"));
     let unknown = sessions(&project, &["show", "ses_nothing1"]);
-    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no session ses_nothing1"), "{unknown:?}");
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("no session ses_nothing1"), "{unknown:?}");
 }
 
 /// Who says how long sessions are kept has the older ones deleted, children too, by the first session
@@ -205,7 +211,7 @@ fn pruned() {
                 ..Record::new(SessionId::new(id), project.cwd(), Timestamp(now - 400 * DAY))
             };
             store.create(&record).await.unwrap();
-            store.record(&record).await;
+            store.message(&record.id, &hello()).await;
             store.flush(&record.id).await.unwrap();
         }
         store.stop().await;
@@ -230,8 +236,16 @@ fn pruned() {
     let (listed, _) = talk.answer(2);
     let ids: Vec<&str> =
         listed["result"]["sessions"].as_array().unwrap().iter().filter_map(|s| s["sessionId"].as_str()).collect();
-    assert_eq!(ids, [&opened, "ses_00000004", "ses_00000003"]);
+    // What was only opened is not listed.
+    assert!(!ids.contains(&opened.as_str()));
+    assert_eq!(ids, ["ses_00000004", "ses_00000003"]);
     talk.leave();
+}
+
+fn hello() -> Message {
+    let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
+    let role = Role::User(User { agent: "build".into(), model, system: None });
+    Message { id: MessageId::new("msg_00000001"), created: Timestamp(1), role, parts: Vec::new() }
 }
 
 /// What a hostile repository would put into a page that is passed on.

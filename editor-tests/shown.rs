@@ -30,10 +30,10 @@ pub const ALL: [(&str, fn()); 5] = [
 /// A title, the clipboard, a colour, a question to the terminal, the same by a C1 code, directions, what
 /// has no width, a tag, erasing, a new line of that kind, and a line that writes over itself. No `/`: it
 /// is a file's name too.
-const HOSTILE: &str = "zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07\x1b[31m\x1b[6n\u{9b}5n\u{9d}0;t\u{9c}\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{7f}\u{85}\x08¶\r¶";
+const HOSTILE: &str = "zqx\x1b]0;t\x07\x1b]52;c;aGk=\x07\x1b[45m\x1b[6n\u{9b}5n\u{9d}0;t\u{9c}\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{7f}\u{85}\x08¶\r¶";
 
 /// What is wrong with an output: a terminal would act on it, or hide it. On a terminal the spinner moves
-/// the cursor, and lines end in `\r\n`.
+/// the cursor, words have the colours and weights of ours, and lines end in `\r\n`.
 fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     let text = match std::str::from_utf8(output) {
         Ok(text) => text.to_owned(),
@@ -44,7 +44,7 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     }
     let mut rest = text.as_str();
     while let Some(c) = rest.chars().next() {
-        if terminal && let Some(after) = spinner(rest) {
+        if terminal && let Some(after) = ours(rest) {
             rest = after;
             continue;
         }
@@ -57,9 +57,15 @@ fn dirty(output: &[u8], terminal: bool) -> Option<String> {
     None
 }
 
-/// What follows one of the sequences the spinner draws with: erase the line, go up or down.
-fn spinner(text: &str) -> Option<&str> {
+/// What follows one of our own sequences: the spinner's, which erase the line and go up or down, and those
+/// that begin or end a style of ours.
+fn ours(text: &str) -> Option<&str> {
     let sequence = text.strip_prefix("\x1b[")?;
+    if let Some(rest) =
+        ["0m", "1m", "2m", "3m", "4m", "31m", "32m", "36m"].iter().find_map(|s| sequence.strip_prefix(s))
+    {
+        return Some(rest);
+    }
     let rest = sequence.trim_start_matches(|c: char| c.is_ascii_digit());
     rest.strip_prefix(['K', 'A', 'B'])
 }

@@ -63,8 +63,18 @@ impl Agent {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether another agent can start it.
+    /// Whether a session can be led by it: a hidden one is chosen by its name.
+    pub fn can_lead(&self) -> bool {
+        self.mode != Mode::Subagent && !self.is_internal()
+    }
+
+    /// Whether another agent can start it; a hidden one is not offered, and started by its name.
     pub fn is_subagent(&self) -> bool {
-        self.mode != Mode::Primary && !self.hidden
+        self.mode != Mode::Primary && !self.is_internal()
+    }
+
+    /// It titles and summarises, and speaks to nobody.
+    fn is_internal(&self) -> bool {
+        self.native && self.hidden
     }
 }

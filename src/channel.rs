@@ -15,13 +15,17 @@ use tokio::sync::{Notify, mpsc};
 /// A queue with room for so many items.
 pub fn channel<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let shared =
-        Arc::new(Shared { room, waiting: AtomicUsize::new(0), gone: AtomicBool::new(false), freed: Notify::new() });
+    let shared = Arc::new(ChannelState {
+        room,
+        waiting: AtomicUsize::new(0),
+        gone: AtomicBool::new(false),
+        freed: Notify::new(),
+    });
     (Sender { sender, shared: shared.clone() }, Receiver { receiver, shared })
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ChannelState {
     room: usize,
     waiting: AtomicUsize,
     /// Nobody receives any more.
@@ -32,7 +36,7 @@ struct Shared {
 /// The end where items are put in. The queue closes when the last one is gone.
 pub struct Sender<T> {
     sender: mpsc::UnboundedSender<T>,
-    shared: Arc<Shared>,
+    shared: Arc<ChannelState>,
 }
 
 impl<T> std::fmt::Debug for Sender<T> {
@@ -79,7 +83,7 @@ impl<T> Sender<T> {
 /// A [`Sender`] that does not keep the queue open.
 pub struct WeakSender<T> {
     sender: mpsc::WeakUnboundedSender<T>,
-    shared: Arc<Shared>,
+    shared: Arc<ChannelState>,
 }
 
 impl<T> Clone for WeakSender<T> {
@@ -99,7 +103,7 @@ impl<T> WeakSender<T> {
 #[derive(Debug)]
 pub struct Receiver<T> {
     receiver: mpsc::UnboundedReceiver<T>,
-    shared: Arc<Shared>,
+    shared: Arc<ChannelState>,
 }
 
 impl<T> Drop for Receiver<T> {
@@ -142,7 +146,7 @@ impl<T> Receiver<T> {
     }
 
     fn taken(&self, count: usize) {
-        let Shared { room, waiting, freed, .. } = &*self.shared;
+        let ChannelState { room, waiting, freed, .. } = &*self.shared;
         let before = waiting.fetch_sub(count, Ordering::SeqCst);
         if before > *room && before - count <= *room {
             freed.notify_waiters();

@@ -12,6 +12,7 @@ mod form;
 mod input;
 mod log;
 mod models;
+mod pages;
 mod permissions;
 mod place;
 mod run;
@@ -28,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 use crate::environment::Environment;
 use terminal::{complain, say};
 
-/// A coding agent that lives behind your editor. Editors start `adjutant acp`; people and scripts
-/// use `adjutant run`.
+/// A coding agent for editors and terminals
+///
+/// Editors start `adjutant acp`; people and scripts use `adjutant run "PROMPT"`.
 #[derive(Debug, Parser)]
 #[command(name = "adjutant", bin_name = "adjutant", version, max_term_width = 100)]
 struct Cli {
@@ -42,43 +44,67 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Speak the Agent Client Protocol on standard input and output (also without a subcommand,
-    /// when standard input is not a terminal).
+    /// Serve an editor over the Agent Client Protocol
+    ///
+    /// Speaks on standard input and output. The default when standard input is not a terminal.
     Acp,
-    /// Answer one prompt in the current directory, then end.
-    Run(run::Args),
-    /// The settings that hold here.
+    /// Answer one prompt, then exit
+    ///
+    /// The answer goes to standard output, everything else to standard error.
+    ///
+    /// Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no complete answer (refused, or a limit was
+    /// reached), 5 something was not permitted, 130 interrupted.
+    Run(Box<run::Args>),
+    /// Show and check the settings
     Config {
         #[command(subcommand)]
-        verb: Option<config::Verb>,
+        verb: Option<config::ConfigCommand>,
     },
-    /// What is allowed here, why, and what was granted.
-    Permissions {
-        #[command(subcommand)]
-        verb: Option<permissions::Verb>,
-    },
-    /// Show what this project's files would run and loosen, and allow it.
+    /// Explain what is allowed, and revoke what was granted
+    Permissions(permissions::Args),
+    /// Review what this project's files would run, and decide
     Trust(trust::Args),
-    /// What was said and done before: list, show, search, export, import, revert, diff, rename, delete,
-    /// prune.
-    Sessions {
-        #[command(subcommand)]
-        verb: Option<sessions::Verb>,
-    },
-    /// The agents there are here.
+    /// List, read and manage earlier sessions
+    Sessions(sessions::Args),
+    /// List, show and create agents
     Agents {
         #[command(subcommand)]
         verb: Option<agents::Verb>,
     },
-    /// The keys and logins there are, and how to get more.
+    /// Manage API keys and logins
     Auth {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
-    /// The models there are here: limits, prices per million tokens, abilities, keys.
+    /// List models with their limits, prices and abilities
+    ///
+    /// Prices are US dollars per million tokens, for input and output.
     Models(models::Args),
-    /// What works here and what does not, found out by trying it. Exit code 1 if something does not.
-    Doctor(doctor::Args),
+    /// Check what works on this machine
+    ///
+    /// Everything is found out by trying. Exits with 1 if something does not work.
+    Doctor(doctor::DoctorArgs),
+    /// Print a completion script for a shell
+    ///
+    /// For bash, for example: adjutant completions bash > ~/.local/share/bash-completion/completions/adjutant
+    Completions {
+        /// Shell to complete in
+        shell: pages::Shell,
+    },
+    /// Print the manual page
+    ///
+    /// For example: adjutant man > ~/.local/share/man/man1/adjutant.1
+    Man,
+}
+
+/// A subcommand of a subcommand, or the options of its list.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct CommandOrList<V: Subcommand, L: clap::Args> {
+    #[command(subcommand)]
+    verb: Option<V>,
+    #[command(flatten)]
+    listing: L,
 }
 
 impl Command {
@@ -86,11 +112,17 @@ impl Command {
     fn is_for_the_user(&self) -> bool {
         match self {
             Self::Trust(args) => !args.only_lists(),
-            Self::Permissions { verb } => matches!(verb, Some(permissions::Verb::Revoke { .. })),
-            Self::Sessions { verb } => matches!(verb, Some(sessions::Verb::Import { .. })),
+            Self::Permissions(args) => args.revokes(),
+            Self::Sessions(args) => args.imports(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
-            Self::Acp | Self::Run(_) | Self::Config { .. } | Self::Models(_) | Self::Doctor(_) => false,
+            Self::Acp
+            | Self::Run(_)
+            | Self::Config { .. }
+            | Self::Models(_)
+            | Self::Doctor(_)
+            | Self::Completions { .. }
+            | Self::Man => false,
         }
     }
 }
@@ -124,10 +156,14 @@ pub fn main() -> ExitCode {
         );
     }
     let done = match &command {
-        Command::Config { verb } => Some(config::config(verb.as_ref().unwrap_or(&config::Verb::Show), &environment)),
+        Command::Config { verb } => {
+            Some(config::config(verb.as_ref().unwrap_or(&config::ConfigCommand::Show), &environment))
+        }
         Command::Agents { verb: Some(agents::Verb::Create(_)) } => None,
         Command::Agents { verb } => Some(agents::agents(verb.as_ref().unwrap_or(&agents::Verb::List), &environment)),
         Command::Trust(args) => Some(trust::trust(args, &environment)),
+        Command::Completions { shell } => Some(pages::completions(*shell, <Cli as clap::CommandFactory>::command())),
+        Command::Man => Some(pages::manual(<Cli as clap::CommandFactory>::command())),
         // The rest needs threads.
         _ => None,
     };
@@ -146,46 +182,34 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return complain(&format!("adjutant cannot start its threads: {e}")),
     };
-    let code = match command {
-        Command::Acp => runtime.block_on(acp::acp(environment)),
-        Command::Run(args) => runtime.block_on(run::run(args, environment)),
-        Command::Permissions { verb } => {
-            let verb = verb.unwrap_or(permissions::Verb::List { all: false });
-            match runtime.block_on(permissions::permissions(verb, &environment)) {
-                Ok(code) => ExitCode::from(code),
-                Err(e) => complain(&format!("{e:#}")),
-            }
-        }
-        Command::Sessions { verb } => {
-            let verb = verb.unwrap_or(sessions::Verb::List { all: false, limit: 50, json: false });
-            match runtime.block_on(sessions::sessions(verb, &environment)) {
-                Ok(code) => ExitCode::from(code),
-                Err(e) => complain(&format!("{e:#}")),
-            }
-        }
-        Command::Auth { verb } => match runtime.block_on(auth::auth(verb.unwrap_or(auth::Verb::List), &environment)) {
-            Ok(code) => ExitCode::from(code),
-            Err(e) => complain(&format!("{e:#}")),
-        },
-        Command::Doctor(args) => match runtime.block_on(doctor::doctor(&args, &environment)) {
-            Ok(code) => ExitCode::from(code),
-            Err(e) => complain(&format!("{e:#}")),
-        },
-        Command::Models(args) => match runtime.block_on(models::models(&args, &environment)) {
-            Ok(code) => ExitCode::from(code),
-            Err(e) => complain(&format!("{e:#}")),
-        },
-        Command::Agents { verb: Some(agents::Verb::Create(wish)) } => {
-            match runtime.block_on(agents::create(&wish, &environment)) {
-                Ok(code) => ExitCode::from(code),
-                Err(e) => complain(&format!("{e:#}")),
-            }
-        }
-        Command::Config { .. } | Command::Agents { .. } | Command::Trust(_) => ExitCode::SUCCESS, // done above
-    };
+    let code = runtime.block_on(waiting(command, environment));
     // Threads that wait for a disk or a pipe must not keep the process alive.
     runtime.shutdown_background();
     code
+}
+
+/// Does what a command line says that waits for something.
+async fn waiting(command: Command, environment: Environment) -> ExitCode {
+    let done = match command {
+        Command::Acp => return acp::acp(environment).await,
+        Command::Run(args) => return run::run(*args, environment).await,
+        Command::Permissions(args) => permissions::permissions(args, &environment).await,
+        Command::Sessions(args) => sessions::sessions(args, &environment).await,
+        Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
+        Command::Doctor(args) => doctor::doctor(&args, &environment).await,
+        Command::Models(args) => models::models(&args, &environment).await,
+        Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
+        // They wait for nothing.
+        Command::Config { .. }
+        | Command::Agents { .. }
+        | Command::Trust(_)
+        | Command::Completions { .. }
+        | Command::Man => Ok(0),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => complain(&format!("{e:#}")),
+    }
 }
 
 /// Whether this is a command line of ours, as far as it goes; `words` begin with the name of the program.

@@ -3,18 +3,18 @@
 
 use std::ops::Range;
 
-use crate::config::settings::{Command, Settings};
+use crate::config::settings::{CommandEntry, Settings};
 
 /// The commands that come with the program, then those of the settings; the later of two with one
 /// name wins and keeps the earlier one's place.
-pub fn list(settings: &Settings) -> Vec<Command> {
-    let built_in = |name: &str, description: &str, subtask| Command {
+pub fn list(settings: &Settings) -> Vec<CommandEntry> {
+    let built_in = |name: &str, description: &str, subtask| CommandEntry {
         name: name.into(),
         template: crate::prompts::command(name).into(),
         description: Some(description.into()),
         subtask,
         source: "built in".into(),
-        ..Command::default()
+        ..CommandEntry::default()
     };
     let mut commands = vec![
         built_in("init", "Write or improve this project's AGENTS.md", None),
@@ -40,24 +40,24 @@ pub fn typed(text: &str) -> Option<(&str, &str)> {
 
 /// A template with its arguments in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expanded {
+pub struct ExpandedTemplate {
     /// What is to be sent.
     pub text: String,
     /// The shell inserts in it: where they stand in `text`, and their command lines. Only the
     /// template's own: words of the user never become one.
-    pub inserts: Vec<Insert>,
+    pub inserts: Vec<ShellInsert>,
 }
 
 /// A shell insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Insert {
+pub struct ShellInsert {
     /// Where it stands, from `!` to the closing backtick.
     pub range: Range<usize>,
     /// What is to be run. It may contain what the user typed, and is judged as it stands here.
     pub command: String,
 }
 
-impl Expanded {
+impl ExpandedTemplate {
     /// The text with each insert replaced by its output, in their order. One without an output
     /// keeps its place as a note, so that the model knows something is missing.
     pub fn filled(&self, outputs: &[Result<String, String>]) -> String {
@@ -77,29 +77,9 @@ impl Expanded {
     }
 }
 
-/// What a text mentions with `@`, each once, in order: words that may be paths or names. One in the
-/// middle of a word (an address) or in backticks is none; the full stop of a sentence is not part of
-/// it.
-pub fn mentions(text: &str) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    for (at, _) in text.match_indices('@') {
-        let before = text.get(..at).and_then(|before| before.chars().next_back());
-        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '`') {
-            continue;
-        }
-        let rest = text.get(at + 1..).unwrap_or_default();
-        let end = rest.find(|c: char| c.is_whitespace() || c == '`' || c == ',').unwrap_or(rest.len());
-        let word = rest.get(..end).unwrap_or_default().trim_end_matches(['.', ':', ';', '!', '?', ')', ']', '"', '\'']);
-        if !word.is_empty() && !word.starts_with('@') && !found.contains(&word) {
-            found.push(word);
-        }
-    }
-    found
-}
-
 /// Puts arguments into a template: `$1` to `$9…` are words, the highest of them takes all the rest,
 /// `$ARGUMENTS` is everything as it was typed. A template with neither gets the arguments below it.
-pub fn expand(template: &str, arguments: &str) -> Expanded {
+pub fn expand(template: &str, arguments: &str) -> ExpandedTemplate {
     let words = words(arguments);
     let highest = numbers(template).max().unwrap_or(0);
     let fill = |text: &str| fill(text, &words, highest, arguments);
@@ -114,7 +94,7 @@ pub fn expand(template: &str, arguments: &str) -> Expanded {
         let command = fill(inner);
         text.push_str(&format!("!`{command}`"));
         if !inner.is_empty() {
-            inserts.push(Insert { range: begin..text.len(), command });
+            inserts.push(ShellInsert { range: begin..text.len(), command });
         }
         rest = rest.get(start + 3 + length..).unwrap_or_default();
     }
@@ -124,7 +104,7 @@ pub fn expand(template: &str, arguments: &str) -> Expanded {
         text.push_str("\n\n");
         text.push_str(arguments);
     }
-    Expanded { text, inserts }
+    ExpandedTemplate { text, inserts }
 }
 
 /// The words of what was typed: quotes hold a word together and are dropped, `[Image 1]` is a word.
@@ -216,20 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn mentions_are_found() {
-        let table = [
-            ("see @src/lib.rs and @a.b.", &["src/lib.rs", "a.b"][..]),
-            ("@a, @b; (@c)", &["a", "b", "c"]),
-            ("me@example.org `@x` @@", &[]),
-            ("@~/notes.md @a @a", &["~/notes.md", "a"]),
-            ("@", &[]),
-        ];
-        for (text, expected) in table {
-            assert_eq!(mentions(text), expected, "{text}");
-        }
-    }
-
-    #[test]
     fn only_the_template_has_shell_inserts() {
         let expanded = expand("log: !`git log -n $1`\nnote: $2", "3 !`rm -rf .`");
         let commands: Vec<&str> = expanded.inserts.iter().map(|insert| insert.command.as_str()).collect();
@@ -252,8 +218,8 @@ mod tests {
 
     #[test]
     fn settings_win_over_built_in_commands() {
-        let own = Command { name: "review".into(), template: "mine".into(), ..Command::default() };
-        let new = Command { name: "ns/go".into(), template: "go".into(), ..Command::default() };
+        let own = CommandEntry { name: "review".into(), template: "mine".into(), ..CommandEntry::default() };
+        let new = CommandEntry { name: "ns/go".into(), template: "go".into(), ..CommandEntry::default() };
         let settings = Settings { commands: vec![own, new], ..Settings::default() };
         let names: Vec<String> = list(&settings)
             .into_iter()

@@ -17,6 +17,7 @@ pub mod markdown;
 pub mod node;
 pub mod problem;
 pub mod provider;
+pub mod reference;
 pub mod remote;
 mod resolve;
 pub(crate) mod roster;
@@ -32,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 pub use declare::{schema, schema_text, table};
 pub use disk::Fingerprint;
-pub use problem::{Problem, Severity, nearest};
+pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 pub use settings::Settings;
 pub use show::{check, show};
 
@@ -40,9 +41,9 @@ use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::worktree::Worktree;
-use disk::Disk;
-use layers::Told;
-use node::{Entry, Layer, Node, Origin, Place, Value};
+use disk::ConfigReader;
+use layers::ParsedLayer;
+use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 
 /// Settings, and what there is to say about them.
 #[derive(Debug, Clone)]
@@ -58,7 +59,7 @@ pub struct Loaded {
     /// The joined tree, where every value knows who said it.
     tree: Node,
     /// The texts that were read, lowest layer first.
-    origins: Vec<std::sync::Arc<Origin>>,
+    origins: Vec<std::sync::Arc<ConfigOrigin>>,
 }
 
 impl Loaded {
@@ -80,65 +81,46 @@ impl Loaded {
 
     /// Whether any value is not used because it is wrong.
     pub fn has_errors(&self) -> bool {
-        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+        self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
     }
 
     /// The errors that were not among those of an earlier reading. Where a reload has any, the earlier
-    /// settings are kept and these are told, once.
+    /// settings are kept and these are reported, once.
     pub fn errors_since<'a>(&'a self, before: &'a [Problem]) -> impl Iterator<Item = &'a Problem> {
-        let told = |problem: &&Problem| {
+        let is_new = |problem: &&Problem| {
             let same = |old: &Problem| {
-                (&old.place.origin, &old.key, &old.message) == (&problem.place.origin, &problem.key, &problem.message)
+                (&old.location.origin, &old.key, &old.message)
+                    == (&problem.location.origin, &problem.key, &problem.message)
             };
-            problem.severity == Severity::Error && !before.iter().any(same)
+            problem.severity == ProblemSeverity::Error && !before.iter().any(same)
         };
-        self.problems.iter().filter(told)
+        self.problems.iter().filter(is_new)
     }
 
-    /// What is odd about the rules, over all layers; what each file alone shows is among `problems`.
-    pub fn odd_rules(&self, environment: &Environment) -> Vec<Problem> {
-        let told = |problem: &Problem| {
-            let same = |old: &Problem| old.key == problem.key && old.message.contains("never decides");
-            problem.message.contains("never decides") && self.problems.iter().any(same)
-        };
-        let mut odd = rules::odd(&self.tree, environment.home.as_deref());
-        odd.retain(|problem| !told(problem));
-        odd
-    }
-
-    /// Models the settings name that do not exist. `known` are all there are, as `provider/model`;
-    /// `exists` decides, because a provider may take models nobody listed.
-    pub fn unknown_models(&self, exists: &dyn Fn(&ModelRef) -> bool, known: &[String]) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        let mut look = |way: &[&str]| {
-            let Some(node) = self.tree.at(way) else { return };
-            let Some(model) = node.as_text().and_then(ModelRef::parse).filter(|model| !exists(model)) else { return };
-            let problem = Problem::error(&node.at, way.join("."), format!("there is no model {model}"));
-            let near = problem.nearest(&model.to_string(), known.iter().map(String::as_str));
-            problems.push(if near.hint.is_some() { near } else { near.hint("`adjutant models` lists what there is") });
-        };
-        look(&["model"]);
-        look(&["small_model"]);
-        for agent in &self.settings.agents {
-            look(&["agent", &agent.name, "model"]);
-        }
-        for command in &self.settings.commands {
-            look(&["command", &command.name, "model"]);
-        }
-        problems
+    /// The models that the settings name, each with where.
+    pub fn named_models(&self) -> Vec<(ModelRef, &SourceLocation, String)> {
+        let agents = self.settings.agents.iter().map(|agent| ["agent", agent.name.as_str(), "model"]);
+        let commands = self.settings.commands.iter().map(|command| ["command", command.name.as_str(), "model"]);
+        let inner = agents.chain(commands).map(|way| way.to_vec());
+        let ways = [vec!["model"], vec!["small_model"]].into_iter().chain(inner);
+        ways.filter_map(|way| {
+            let node = self.tree.at(&way)?;
+            Some((ModelRef::parse(node.as_text()?)?, &node.at, way.join(".")))
+        })
+        .collect()
     }
 }
 
 /// Reads the settings that hold in a directory. Reads files, and blocks while it does.
 pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loaded {
-    let declared = resolve::Declarations::new();
-    let mut disk = Disk::new(environment, worktree);
-    let (mut told, directories) = layers::read(&mut disk, &declared, cwd);
+    let declared = resolve::ConfigSchemas::new();
+    let mut disk = ConfigReader::new(environment, worktree);
+    let (mut layers, directories) = layers::read(&mut disk, &declared, cwd);
 
     // What the user says without the project: a project may tighten it, never undo a deny of it.
-    let alone = join(told.iter().filter(|told| !told.origin.project));
+    let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
-    let items = trust::review(&told, &disk.uses, environment, worktree, cwd);
+    let items = trust::review(&layers, &disk.uses, environment, worktree, cwd);
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
         disk.look(file).ok();
@@ -154,15 +136,24 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     };
     let trust = trust::Review { items, digest, decision };
     if trust.is_withheld() {
-        trust::strip(&mut told, &disk.uses, environment, worktree);
+        trust::strip(&mut layers, &disk.uses, environment, worktree);
     }
 
-    let tree = join(told.iter());
+    let tree = join(layers.iter());
     let mut problems = disk.problems;
+    // A rule that its own file shows to be unreachable is not told of again over all layers.
+    let mut odd = rules::odd(&tree, environment.home.as_deref(), &worktree.root);
+    odd.retain(|odd| {
+        let whole = odd.key.strip_suffix(".*").unwrap_or(&odd.key);
+        let same = |known: &Problem| known.code == odd.code && (known.key == odd.key || known.key == whole);
+        !problems.iter().any(same)
+    });
+    problems.append(&mut odd);
+    problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
-    let narrowed = told.iter().filter(|told| told.origin.project).filter_map(|told| told.node.get("sandbox"));
+    let narrowed = layers.iter().filter(|layer| layer.origin.project).filter_map(|layer| layer.node.get("sandbox"));
     if narrowed.clone().count() > 0
         && !narrowed.clone().any(trust::widens)
         && let Some(own) = alone.get("sandbox")
@@ -173,25 +164,34 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         settings.sandbox.writable = own.writable;
     }
     settings.directories = directories;
-    loosen::keep_denies(&mut settings, &told, &alone, environment.home.as_deref());
+    loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);
         command.untrusted = trust.is_withheld() && template.is_some_and(|node| node.at.origin.project);
         let said = |key| tree.at(&["command", &command.name, key]).is_some_and(|node| node.at.origin.project);
         command.lent = !settings.trusted && (said("agent") || said("subtask"));
     }
-    let origins = told.into_iter().map(|told| told.origin).collect();
+    let origins = layers.into_iter().map(|layer| layer.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
 }
 
-fn join<'a>(told: impl Iterator<Item = &'a Told>) -> Node {
-    let nothing = Origin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
-    let mut tree = Node::empty(Place::whole(&std::sync::Arc::new(nothing)));
-    for told in told {
-        if told.origin.project {
-            keep_defaults(&mut tree, &told.node);
+/// What stands in the project's files and waits for trust.
+fn withheld(trust: &trust::Review) -> impl Iterator<Item = Problem> {
+    let items = trust.items.iter().filter(|_| trust.is_withheld());
+    items.map(|item| {
+        let text = format!("not used until you trust this project: {}", item.detail);
+        Problem::note(ProblemCode::Untrusted, &item.place, item.key.as_str(), text)
+    })
+}
+
+fn join<'a>(layers: impl Iterator<Item = &'a ParsedLayer>) -> Node {
+    let nothing = ConfigOrigin { name: "built in".into(), path: None, layer: Layer::BuiltIn, project: false };
+    let mut tree = Node::empty(SourceLocation::whole(&std::sync::Arc::new(nothing)));
+    for layer in layers {
+        if layer.origin.project {
+            keep_defaults(&mut tree, &layer.node);
         }
-        node::merge(&mut tree, told.node.clone());
+        node::merge(&mut tree, layer.node.clone());
     }
     tree
 }
@@ -204,16 +204,16 @@ fn keep_defaults(under: &mut Node, over: &Node) {
     let agents = agents
         .filter_map(|agent| Some((vec!["agent", agent.key.as_str(), "permission"], agent.node.get("permission")?)));
     for (way, permission) in general.into_iter().chain(agents) {
-        for parts in permission.entries().iter().filter(|entry| matches!(entry.node.value, Value::Map(_))) {
+        for parts in permission.entries().iter().filter(|entry| matches!(entry.node.value, NodeValue::Map(_))) {
             let Some(own) =
                 way.iter().chain([&parts.key.as_str()]).try_fold(&mut *under, |node, key| node.get_mut(key))
             else {
                 continue;
             };
-            if let Value::Text(_) = own.value {
+            if let NodeValue::Text(_) = own.value {
                 let at = own.at.clone();
-                let default = Entry { key: "*".into(), at: at.clone(), node: own.clone() };
-                *own = Node { value: Value::Map(vec![default]), at };
+                let default = MapEntry { key: "*".into(), at: at.clone(), node: own.clone() };
+                *own = Node { value: NodeValue::Map(vec![default]), at };
             }
         }
     }
@@ -222,7 +222,7 @@ fn keep_defaults(under: &mut Node, over: &Node) {
 /// Rules as `permission` in a settings file says them: for editors and stores that keep such values
 /// apart from files.
 pub fn rules_of(json: &str, source: &str, environment: &Environment) -> Result<Rules, Problem> {
-    let origin = Origin { name: source.to_owned(), path: None, layer: Layer::Inline, project: false };
+    let origin = ConfigOrigin { name: source.to_owned(), path: None, layer: Layer::Inline, project: false };
     let mut problems = Vec::new();
     let node = jsonc::parse(json, &std::sync::Arc::new(origin), &mut problems)?;
     match problems.into_iter().next() {

@@ -4,8 +4,11 @@
 //! The events are shaped like the next version of ACP (stable ids, entities that are updated,
 //! whole file changes), and know nothing of ACP itself: `editor/update.rs` projects them.
 
+mod question;
+mod subagent;
+
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -14,62 +17,58 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::channel::{self, Receiver, Sender};
 use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
-use crate::message::{Change, File, ModelRef, Todo};
-pub use crate::message::{Kind, Location};
-use crate::permission::{Denial, Rules};
+use crate::lock::locked;
+use crate::message::{CallFacts, Change, File, Todo};
+pub use crate::message::{Kind, Location, ProgramExit};
+pub use question::{
+    Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply, QuestionRequest,
+};
+pub use subagent::{
+    SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState, SubagentStop, SwitchAgent,
+};
 
 /// How many messages may wait for the editor. When it does not read, the session stops here.
 pub const WAITING: usize = 64;
 
 /// Everything that comes up.
 #[derive(Debug)]
-pub enum Up {
-    /// Something to show.
+pub enum TurnMessage {
     Event(Event),
     /// A question for the user.
-    Ask(Box<Ask>),
+    AskPermission(Box<PermissionRequest>),
     /// A file to be read through the editor.
     Read(ReadFile),
     /// A file to be written through the editor.
     Write(WriteFile),
     /// A question about the session.
-    Choose(Box<Choose>),
-    /// Questions of the model's.
-    Inquire(Box<Inquiry>),
+    Confirm(Box<Confirmation>),
+    AskQuestions(Box<QuestionRequest>),
 }
 
 /// What a running turn asks of its session. Answered there; the editor hears of it by events.
 #[derive(Debug)]
-pub enum Errand {
+pub enum SessionRequest {
     /// Let a subagent do something.
-    Spawn(Box<Spawn>),
+    Spawn(Box<SpawnSubagent>),
     /// Let another agent speak from the next step on.
-    Switch(Switch),
+    Switch(SwitchAgent),
 }
 
 /// The way from a turn to its session.
-pub type Errands = mpsc::Sender<Errand>;
+pub type SessionRequestSender = mpsc::Sender<SessionRequest>;
 
 /// Something to show. Live and replayed alike.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// What the user said: only when a history is replayed.
-    User {
-        /// The user message.
-        message: MessageId,
-        /// A piece of it.
-        piece: UserPiece,
-    },
+    User { message: MessageId, piece: UserPiece },
     /// More words of the model.
     Text {
-        /// Which text.
         part: PartId,
         /// What to append.
         delta: String,
     },
-    /// More of its reasoning.
     Thought {
-        /// Which reasoning.
         part: PartId,
         /// What to append.
         delta: String,
@@ -83,7 +82,7 @@ pub enum Event {
     /// A choice changed that the editor shows (mode, model, effort); it should be read again.
     Options,
     /// What `/words` there are, whole.
-    Commands(Vec<Command>),
+    Commands(Vec<CommandInfo>),
     /// The session's title, or when it was last used.
     Info {
         /// None leaves it as it is.
@@ -101,21 +100,12 @@ pub enum Event {
         cost: Option<f64>,
     },
     /// Something the user should know that is no part of the conversation.
-    Notice {
-        /// How serious.
-        severity: Severity,
-        /// One line.
-        title: String,
-        /// More.
-        details: Option<String>,
-    },
+    Notice { severity: Severity, title: String, details: Option<String> },
     /// The history is being summarised.
     Compaction {
-        /// Which compaction.
         id: PartId,
         /// False when the user asked for it.
         auto: bool,
-        /// How far.
         state: Compaction,
     },
     /// What the session is doing.
@@ -124,72 +114,13 @@ pub enum Event {
     Subagent(Box<Subagent>),
     /// What the session was told by the one that delegated to it.
     Told {
-        /// The message.
         message: MessageId,
         /// Who said so.
         sender: SessionId,
-        /// The words.
         text: String,
     },
     /// Something that happened in a subagent's session. Only where the editor shows those.
-    Within {
-        /// The subagent's session.
-        session: SessionId,
-        /// What happened there.
-        event: Box<Self>,
-    },
-}
-
-/// A subagent's session, as far as it is news.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subagent {
-    /// The session.
-    pub session: SessionId,
-    /// The call that set it to work.
-    pub call: CallId,
-    /// What it is for: none says nothing new.
-    pub about: Option<About>,
-    /// What it does: none says nothing new, or that nobody knows.
-    pub state: Option<Activity>,
-}
-
-/// What a subagent's session does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Activity {
-    /// It works.
-    Working,
-    /// All its work waits for the user.
-    Waiting,
-    /// It works no more.
-    Over(Stop),
-}
-
-/// What a subagent's session is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
-    /// Its work, in a few words.
-    pub title: String,
-    /// Who does it, and what they are good for.
-    pub agent: String,
-    /// The user may stop it. Nobody can stop what is only told of.
-    pub stoppable: bool,
-}
-
-/// How a session stopped working.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// It was done.
-    Done,
-    /// The user stopped it.
-    Cancelled,
-    /// The model refused.
-    Refused,
-    /// The answer hit its limit.
-    MaxTokens,
-    /// It reached its limit of steps.
-    StepLimit,
-    /// It could not go on, for this reason: a sentence.
-    Failed(String),
+    Within { session: SessionId, event: Box<Self> },
 }
 
 impl Event {
@@ -231,31 +162,25 @@ impl Event {
 /// A piece of what the user said.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UserPiece {
-    /// Words.
     Text(String),
-    /// Something attached.
     File(File),
 }
 
 /// How serious a notice is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Good to know.
     Info,
     /// Something is not as asked for.
     Warning,
-    /// Something failed.
     Error,
 }
 
 /// How far a compaction is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compaction {
-    /// Running.
     InProgress,
     /// Done: tokens before and after, and the summary.
     Completed {
-        /// Tokens before.
         before: u64,
         /// Tokens after, estimated.
         after: u64,
@@ -264,14 +189,12 @@ pub enum Compaction {
     },
     /// It failed; the history is untouched.
     Failed(String),
-    /// The user stopped it.
     Cancelled,
 }
 
 /// What a session is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// A turn runs.
     Busy,
     /// Waiting to repeat a failed request.
     Retrying {
@@ -286,7 +209,6 @@ pub enum Status {
         /// Why, for a person.
         cause: String,
     },
-    /// Summarising its history.
     Compacting,
     /// Nothing runs.
     Idle,
@@ -297,12 +219,19 @@ pub enum Status {
 pub enum Progress {
     /// Announced, perhaps waiting for the user.
     Pending,
-    /// Acting.
     Running,
-    /// Done.
     Completed,
-    /// Failed, refused, interrupted.
+    /// Failed or refused.
     Failed,
+    /// The user stopped it.
+    Cancelled,
+}
+
+impl Progress {
+    /// Whether nothing more comes.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
 }
 
 /// News about one call. What is none has not changed.
@@ -310,19 +239,16 @@ pub enum Progress {
 pub struct CallUpdate {
     /// Which call; empty only in `default()`.
     pub call: Option<CallId>,
-    /// The tool's name.
     pub tool: Option<String>,
     /// What it does, one line: "Read src/lib.rs:10-40".
     pub title: Option<String>,
     /// What kind of work it is.
     pub kind: Option<Kind>,
-    /// How far it is.
     pub progress: Option<Progress>,
     /// The arguments, an object.
     pub input: Option<Value>,
     /// Where it works; the last one is where the editor should look.
     pub locations: Option<Vec<Location>>,
-    /// The files it changes.
     pub changes: Option<Vec<Change>>,
     /// What came out so far, whole, as text for people.
     pub output: Option<String>,
@@ -331,11 +257,24 @@ pub struct CallUpdate {
     /// Images and the like that came out.
     pub attachments: Option<Vec<File>>,
     /// How a program ended.
-    pub exit: Option<Exit>,
+    pub exit: Option<ProgramExit>,
     /// Structured facts about the result.
     pub metadata: Option<Map<String, Value>>,
     /// The call may be one of an earlier turn, which the editor has been shown.
     pub earlier: bool,
+    /// What the user should know about it, and hears once.
+    pub note: Option<Note>,
+}
+
+/// Something the user should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// How serious.
+    pub severity: Severity,
+    /// One line.
+    pub title: String,
+    /// More.
+    pub details: Option<String>,
 }
 
 impl CallUpdate {
@@ -345,120 +284,13 @@ impl CallUpdate {
     }
 }
 
-/// How a program ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exit {
-    /// Its exit code, if it ended by itself.
-    pub code: Option<i32>,
-    /// The signal that ended it.
-    pub signal: Option<String>,
-}
-
 /// A `/word` the user can say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
-    /// Without the slash.
+pub struct CommandInfo {
     pub name: String,
-    /// One line.
     pub description: String,
     /// What may follow it, if anything.
     pub hint: Option<String>,
-}
-
-/// A question for the user: may this call go on?
-#[derive(Debug)]
-pub struct Ask {
-    /// The call that is waiting.
-    pub call: CallId,
-    /// What it wants to do, as the editor should show it.
-    pub show: CallUpdate,
-    /// What is asked for, one sentence for a person.
-    pub reason: String,
-    /// What "always" would store, shown word for word; none: do not offer it.
-    pub always: Option<String>,
-    /// Who asks, when it is a subagent.
-    pub agent: Option<String>,
-    /// In which session the editor shows the call, where it is not the user's own.
-    pub session: Option<SessionId>,
-    /// Where the answer goes. Dropping it is a rejection; dropping the receiver withdraws the
-    /// question.
-    pub reply: oneshot::Sender<Answer>,
-}
-
-/// What the user said.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// This time.
-    Once,
-    /// And from now on, as far as was shown.
-    Always,
-    /// No.
-    No(Denial),
-}
-
-/// A question for the user that is about no call of the model's: yes, no, or no answer at all.
-#[derive(Debug)]
-pub struct Choose {
-    /// What the editor shows the question as; it has been announced.
-    pub call: CallId,
-    /// One line.
-    pub title: String,
-    /// The facts of it, an object.
-    pub facts: Value,
-    /// All that the answer depends on.
-    pub text: String,
-    /// What the two answers are called. Yes is kept, so it is never an answer for "this once".
-    pub yes: &'static str,
-    /// The same for no.
-    pub no: &'static str,
-    /// Where the answer goes. Dropping it means that there was none; dropping the receiver withdraws
-    /// the question.
-    pub reply: oneshot::Sender<bool>,
-}
-
-/// Questions that the model has for the user.
-#[derive(Debug)]
-pub struct Inquiry {
-    /// The call that waits for the answers.
-    pub call: CallId,
-    /// In order.
-    pub questions: Vec<Question>,
-    /// Where the answers go. Dropping it means that there is no way to show them; dropping the receiver
-    /// withdraws them.
-    pub reply: oneshot::Sender<Said>,
-}
-
-/// A question.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
-    /// What it is about, a few words.
-    pub header: String,
-    /// The question.
-    pub text: String,
-    /// Answers to choose from, if any. The user may always answer in other words.
-    pub options: Vec<Offer>,
-    /// Several may be chosen.
-    pub multiple: bool,
-}
-
-/// An answer to choose.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    /// A few words; no other option has the same.
-    pub label: String,
-    /// What follows from it; may be empty.
-    pub description: String,
-}
-
-/// What the user said to questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
-    /// To each of them: labels, words of their own, or nothing.
-    Answers(Vec<Vec<String>>),
-    /// Nothing: they do not want to be asked.
-    Dismissed,
-    /// They did not see them: their editor cannot show them.
-    Unshown,
 }
 
 /// A file to be read through the editor, with what is unsaved in it.
@@ -477,28 +309,34 @@ pub struct WriteFile {
     pub path: PathBuf,
     /// The whole text.
     pub text: String,
-    /// Done, or why the editor will not do it.
-    pub reply: oneshot::Sender<Result<(), String>>,
+    /// Done, or why not.
+    pub reply: oneshot::Sender<Result<(), NotWritten>>,
+}
+
+/// Why an editor has not written a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotWritten {
+    /// It has no such file, does not write at all, or has not answered: it may be written past it.
+    Unknown,
+    /// It will not, for this reason.
+    Refused(String),
 }
 
 /// What becomes known of a call while it runs, and is kept with it whatever becomes of it.
 #[derive(Debug, Clone, Default)]
-pub struct Facts(Arc<Noted>);
+pub struct LiveFacts(Arc<LiveFactsInner>);
 
-/// A std mutex: a leaf around a map.
+/// A std mutex: a leaf around a value.
 #[derive(Debug, Default)]
-struct Noted {
-    all: Mutex<Map<String, Value>>,
+struct LiveFactsInner {
+    all: Mutex<CallFacts>,
     news: Notify,
 }
 
-impl Facts {
-    /// The key of the subagent's calls that the user was asked about: their ids.
-    pub const ASKED: &str = "asked";
-
-    /// Notes a fact.
-    pub fn note(&self, key: &str, fact: Value) {
-        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), fact);
+impl LiveFacts {
+    /// Notes something.
+    pub fn note(&self, change: impl FnOnce(&mut CallFacts)) {
+        change(&mut locked(&self.0.all));
         self.0.news.notify_one();
     }
 
@@ -508,92 +346,28 @@ impl Facts {
     }
 
     /// All of them.
-    pub fn all(&self) -> Map<String, Value> {
-        self.0.all.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn all(&self) -> CallFacts {
+        locked(&self.0.all).clone()
     }
-}
-
-/// Work for a subagent.
-#[derive(Debug)]
-pub struct Spawn {
-    /// The call that waits for the result.
-    pub call: CallId,
-    /// What becomes known of it.
-    pub facts: Facts,
-    /// The subagent's name.
-    pub agent: String,
-    /// A few words for people.
-    pub description: String,
-    /// What it is to do.
-    pub prompt: String,
-    /// What was attached.
-    pub files: Vec<File>,
-    /// The model it is to use, before the agent's own.
-    pub wanted: Option<ModelRef>,
-    /// An earlier child session to go on with.
-    pub resume: Option<SessionId>,
-    /// The model, for agents that name none.
-    pub model: ModelRef,
-    /// The rules of whoever delegates: what they deny, the subagent may not do either.
-    pub rules: Rules,
-    /// What became of it, or why it could not begin.
-    pub reply: oneshot::Sender<Result<Report, String>>,
-}
-
-/// What a subagent came back with.
-#[derive(Debug, Clone)]
-pub struct Report {
-    /// The child session.
-    pub session: SessionId,
-    /// Who was asked.
-    pub model: ModelRef,
-    /// Its last words; may be empty.
-    pub text: String,
-    /// Its calls, one line each, as far as they are shown.
-    pub calls: String,
-    /// How its turn ended.
-    pub end: ReportEnd,
-}
-
-/// How a subagent's turn ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReportEnd {
-    /// It was done.
-    Done,
-    /// The user rejected a call of it, named here.
-    Rejected(String),
-    /// The user cancelled the turn that waits for it.
-    Cancelled,
-    /// It could not go on, for this reason: a sentence.
-    Failed(String),
-}
-
-/// Another agent is to speak.
-#[derive(Debug)]
-pub struct Switch {
-    /// `plan`, or `build`, which stands for the default agent where there is none of that name.
-    pub agent: String,
-    /// Who it will be; none where it cannot be changed.
-    pub reply: oneshot::Sender<Option<String>>,
 }
 
 /// The way up. Cloned for everyone who has something to say; the turn's channel closes when the
 /// last clone is gone.
 #[derive(Debug, Clone)]
 pub struct Outlet {
-    up: Sender<Up>,
+    up: Sender<TurnMessage>,
 }
 
 impl Outlet {
     /// An outlet and the end where things arrive.
-    pub fn new() -> (Self, Receiver<Up>) {
+    pub fn new() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(WAITING);
         (Self { up }, arrives)
     }
 
     /// One that lets a message wait for the next: every event is a moment at which others are heard.
     #[cfg(test)]
-    pub(crate) fn narrow() -> (Self, Receiver<Up>) {
+    pub(crate) fn narrow() -> (Self, Receiver<TurnMessage>) {
         let (up, arrives) = channel::channel(1);
         (Self { up }, arrives)
     }
@@ -601,11 +375,11 @@ impl Outlet {
     /// Sends an event up; waits while the editor does not read. When nobody listens any more the
     /// event has no one to go to, and is dropped.
     pub async fn event(&self, event: Event) {
-        self.up.send(Up::Event(event)).await;
+        self.up.send(TurnMessage::Event(event)).await;
     }
 
     /// Sends anything else up. False when nobody listens any more.
-    pub async fn send(&self, up: Up) -> bool {
+    pub async fn send(&self, up: TurnMessage) -> bool {
         self.up.send(up).await
     }
 }

@@ -9,8 +9,9 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use crate::config::Fingerprint;
-use crate::config::settings::{Instruction, Settings};
+use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
+use crate::config::settings::{InstructionEntry, Settings};
+use crate::config::{Fingerprint, Problem, ProblemCode};
 use crate::environment::Environment;
 use crate::permission::Action;
 use crate::permission::sight::Sight;
@@ -26,7 +27,7 @@ const MOST: usize = 200;
 
 /// A text for the system prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct InstructionText {
     /// The path or address, for the model and for telling entries apart.
     pub source: String,
     /// Where it is, if it is a file.
@@ -35,7 +36,7 @@ pub struct Entry {
     pub text: String,
 }
 
-impl Entry {
+impl InstructionText {
     /// As the model sees it.
     pub fn block(&self) -> String {
         format!("Instructions from: {}\n{}", self.source, self.text)
@@ -46,13 +47,13 @@ impl Entry {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Instructions {
     /// In order: the user's, the project's (nearest first), those the settings name.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<InstructionText>,
     /// Addresses the settings name. Somebody else fetches them; here what was last fetched is read.
     pub addresses: Vec<String>,
     /// Those of them that were never fetched.
     pub missing: Vec<String>,
-    /// For the user: what was not read and why, what was taken out. One sentence each.
-    pub notices: Vec<String>,
+    /// What was not read and why, what was taken out.
+    pub problems: Vec<Problem>,
     /// What was looked at, to notice a change.
     pub fingerprint: Fingerprint,
 }
@@ -66,7 +67,7 @@ pub fn load(
     cwd: &Path,
     sight: &Sight,
 ) -> Instructions {
-    let mut reader = Reader { environment, worktree, sight, found: Instructions::default() };
+    let mut reader = InstructionReader { environment, worktree, sight, found: Instructions::default() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let project = !on(environment, "DISABLE_PROJECT_CONFIG");
 
@@ -83,7 +84,7 @@ pub fn load(
         own.push(home.join(".claude").join("CLAUDE.md"));
     }
     for path in own {
-        if reader.file(&path, Whose::Users) {
+        if reader.file(&path, FileOwner::Users) {
             break;
         }
     }
@@ -95,7 +96,7 @@ pub fn load(
             for name in NAMES.into_iter().filter(|name| claude || *name != "CLAUDE.md") {
                 let mut any = false;
                 for dir in &up {
-                    any |= reader.file(&dir.join(name), Whose::Inside);
+                    any |= reader.file(&dir.join(name), FileOwner::Inside);
                 }
                 if any {
                     break;
@@ -131,7 +132,7 @@ pub fn beside(
     sight: &Sight,
     known: &dyn Fn(&Path) -> bool,
 ) -> Instructions {
-    let mut reader = Reader { environment, worktree, sight, found: Instructions::default() };
+    let mut reader = InstructionReader { environment, worktree, sight, found: Instructions::default() };
     let claude = !on(environment, "DISABLE_CLAUDE_CODE") && !on(environment, "DISABLE_CLAUDE_CODE_PROMPT");
     let path = normal(path);
     let roots = std::iter::once(cwd).chain(worktree.extra.iter().map(PathBuf::as_path));
@@ -146,7 +147,7 @@ pub fn beside(
                 continue;
             }
             if candidate != path && !known(&candidate) {
-                reader.file(&candidate, Whose::Inside);
+                reader.file(&candidate, FileOwner::Inside);
             }
             break;
         }
@@ -169,7 +170,7 @@ fn upwards(start: &Path, worktree: &Worktree) -> Vec<PathBuf> {
 
 /// Who names a file, and what holds for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum FileOwner {
     /// The user: it is read.
     Users,
     /// The project, and it says that it leads elsewhere: it passes the gate.
@@ -178,22 +179,22 @@ enum Whose {
     Inside,
 }
 
-struct Reader<'a> {
+struct InstructionReader<'a> {
     environment: &'a Environment,
     worktree: &'a Worktree,
     sight: &'a Sight,
     found: Instructions,
 }
 
-impl Reader<'_> {
+impl InstructionReader<'_> {
     /// Reads a file if it is there. Says whether it is.
-    fn file(&mut self, path: &Path, whose: Whose) -> bool {
-        let shown = crate::config::disk::shown(path, self.worktree, self.environment);
+    fn file(&mut self, path: &Path, whose: FileOwner) -> bool {
         let meta: Metadata = match self.found.fingerprint.look(path) {
             Ok(Some(meta)) => meta,
             Ok(None) => return false,
             Err(e) => {
-                self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
+                let text = format!("not read: {}", crate::config::disk::plain(&e));
+                self.problem(ProblemCode::Unreadable, path, text);
                 return false;
             }
         };
@@ -201,16 +202,15 @@ impl Reader<'_> {
             return false;
         }
         let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        if whose == Whose::Inside && !self.worktree.contains(&resolved) {
-            let text =
-                format!("{shown} is not read: it is a link that leads out of the project, to {}", resolved.display());
-            self.found.notices.push(text);
+        if whose == FileOwner::Inside && !self.worktree.contains(&resolved) {
+            let text = format!("not read: this link leads out of the project, to {}", resolved.display());
+            self.problem(ProblemCode::Link, path, text);
             return false;
         }
-        if whose != Whose::Users
+        if whose != FileOwner::Users
             && let Some(why) = self.hidden(path, &resolved)
         {
-            self.found.notices.push(format!("{shown} is not read: {why}"));
+            self.problem(ProblemCode::NotReadable, path, format!("not read: {why}"));
             return false;
         }
         let read = self
@@ -223,14 +223,27 @@ impl Reader<'_> {
         }
         match read_start(path) {
             Ok((bytes, whole)) => {
-                self.add(shown, path.display().to_string(), Some(path.to_path_buf()), &bytes, whole);
+                self.add(path.display().to_string(), Some(path.to_path_buf()), &bytes, whole);
                 true
             }
             Err(e) => {
-                self.found.notices.push(format!("{shown} is not read: {}", crate::config::disk::plain(&e)));
+                let text = format!("not read: {}", crate::config::disk::plain(&e));
+                self.problem(ProblemCode::Unreadable, path, text);
                 false
             }
         }
+    }
+
+    /// Notes something about an instruction file as a whole.
+    fn problem(&mut self, code: ProblemCode, path: &Path, text: String) {
+        let name = match path.is_absolute() {
+            true => crate::config::disk::shown(path, self.worktree, self.environment),
+            false => path.display().to_string(),
+        };
+        let project = path.starts_with(&self.worktree.root);
+        let origin = ConfigOrigin { name, path: Some(path.to_path_buf()), layer: Layer::Project, project };
+        let location = SourceLocation::whole(&std::sync::Arc::new(origin));
+        self.found.problems.push(Problem::warning(code, &location, "", text));
     }
 
     /// Why a file is not for the model to see, by its name or by what it leads to. Nobody is asked.
@@ -249,31 +262,32 @@ impl Reader<'_> {
         let path = kept(self.environment, &address);
         let there = self.found.fingerprint.look(&path).ok().flatten().is_some();
         match read_start(&path).ok().filter(|_| there) {
-            Some((bytes, whole)) => self.add(address.clone(), address, None, &bytes, whole),
+            Some((bytes, whole)) => self.add(address, None, &bytes, whole),
             None => self.found.missing.push(address),
         }
     }
 
     /// Adds a text, with what nobody can see taken out.
-    fn add(&mut self, shown: String, source: String, path: Option<PathBuf>, bytes: &[u8], whole: bool) {
+    fn add(&mut self, source: String, path: Option<PathBuf>, bytes: &[u8], whole: bool) {
         let text = String::from_utf8_lossy(bytes);
         let (mut text, removed) = visible(text.trim());
         if removed > 0 {
-            let characters = crate::text::count(removed, "invisible character");
-            self.found.notices.push(format!("{characters} taken out of {shown}"));
+            let text = format!("{} taken out", crate::text::count(removed, "invisible character"));
+            self.problem(ProblemCode::HiddenCharacters, path.as_deref().unwrap_or(Path::new(&source)), text);
         }
         if !whole {
             text.push_str("\n\n(The rest of this file is left out: it is too long.)");
             let most = LARGEST >> 10;
-            self.found.notices.push(format!("{shown} is too long: only its first {most} KiB are used"));
+            let text = format!("this file is too long: only its first {most} KiB are used");
+            self.problem(ProblemCode::TooMuch, path.as_deref().unwrap_or(Path::new(&source)), text);
         }
         if !text.is_empty() {
-            self.found.entries.push(Entry { source, path, text });
+            self.found.entries.push(InstructionText { source, path, text });
         }
     }
 
     /// Reads what an entry of `instructions` names.
-    fn named(&mut self, instruction: &Instruction, cwd: &Path, project: bool) {
+    fn named(&mut self, instruction: &InstructionEntry, cwd: &Path, project: bool) {
         let text = instruction.text.as_str();
         if text.starts_with("http://") || text.starts_with("https://") {
             if !self.found.addresses.iter().any(|address| address == text) {
@@ -292,23 +306,25 @@ impl Reader<'_> {
         // trusted; one that does not say so must not.
         let plain = !text.starts_with(['/', '~']) && !text.split('/').any(|part| part == "..");
         let whose = match (instruction.project, plain) {
-            (false, _) => Whose::Users,
-            (true, true) => Whose::Inside,
-            (true, false) => Whose::Projects,
+            (false, _) => FileOwner::Users,
+            (true, true) => FileOwner::Inside,
+            (true, false) => FileOwner::Projects,
         };
         let mut any = false;
         for (dir, pattern) in dirs {
-            for path in self.matching(&dir, pattern) {
+            for path in self.matching(&dir, pattern, &instruction.location) {
                 any |= self.file(&path, whose);
             }
         }
         if !any {
-            self.found.notices.push(format!("no file fits the instructions \"{text}\" ({})", instruction.source));
+            let text = format!("there is no file \"{text}\"");
+            let problem = Problem::warning(ProblemCode::MissingFile, &instruction.location, "instructions", text);
+            self.found.problems.push(problem);
         }
     }
 
     /// The files below a directory that fit a pattern, sorted. A pattern without wildcards is a path.
-    fn matching(&mut self, dir: &Path, pattern: &str) -> Vec<PathBuf> {
+    fn matching(&mut self, dir: &Path, pattern: &str, location: &SourceLocation) -> Vec<PathBuf> {
         let wild = |part: &str| part.contains(['*', '?', '[', '{']);
         if !wild(pattern) {
             let path = normal(&dir.join(pattern));
@@ -320,7 +336,8 @@ impl Reader<'_> {
         let rest: Vec<&str> = pattern.split('/').skip_while(|part| !wild(part)).collect();
         let depth = if rest.contains(&"**") { 12 } else { rest.len() };
         let Ok(glob) = globset::GlobBuilder::new(&rest.join("/")).literal_separator(true).build() else {
-            self.found.notices.push(format!("\"{pattern}\" is not a pattern"));
+            let text = format!("\"{pattern}\" is not a pattern");
+            self.found.problems.push(Problem::warning(ProblemCode::WrongValue, location, "instructions", text));
             return Vec::new();
         };
         let glob = glob.compile_matcher();
@@ -370,12 +387,12 @@ mod tests {
     use super::*;
     use crate::permission::{Policy, Rule, Rules};
 
-    struct Place {
+    struct InstructionFixture {
         dir: tempfile::TempDir,
         vars: BTreeMap<String, String>,
     }
 
-    impl Place {
+    impl InstructionFixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let mut place = Self { dir, vars: BTreeMap::new() };
@@ -398,8 +415,11 @@ mod tests {
         }
 
         fn load(&self, instructions: &[&str]) -> Instructions {
+            let name = "opencode.json".into();
+            let origin = ConfigOrigin { name, path: None, layer: Layer::Project, project: true };
+            let location = SourceLocation { line: 1, column: 2, origin: std::sync::Arc::new(origin) };
             let entry =
-                |text: &&str| Instruction { text: (*text).into(), project: true, source: "opencode.json:1".into() };
+                |text: &&str| InstructionEntry { text: (*text).into(), project: true, location: location.clone() };
             let settings = Settings { instructions: instructions.iter().map(entry).collect(), ..Settings::default() };
             let environment = Environment::from_vars(self.vars.clone());
             let worktree = self.worktree();
@@ -430,9 +450,13 @@ mod tests {
         }
     }
 
+    fn problems(loaded: &Instructions) -> Vec<String> {
+        loaded.problems.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn the_users_then_the_projects_nearest_first() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("home/.claude/CLAUDE.md", "claude");
         assert_eq!(place.found(&[]), ["claude"]);
         place.write("home/.config/opencode/AGENTS.md", "theirs");
@@ -453,7 +477,7 @@ mod tests {
 
     #[test]
     fn variables_leave_files_out() {
-        let mut place = Place::new();
+        let mut place = InstructionFixture::new();
         place.write("home/.claude/CLAUDE.md", "own claude");
         place.write("repo/CLAUDE.md", "claude");
         place.write("repo/CONTEXT.md", "context");
@@ -465,7 +489,7 @@ mod tests {
 
     #[test]
     fn settings_name_files_globs_and_addresses() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("repo/docs/b.md", "b");
         place.write("repo/docs/a.md", "a");
         place.write("repo/docs/deep/c.md", "c");
@@ -477,16 +501,16 @@ mod tests {
         assert_eq!(place.found(&["near.md"]), ["near"]);
         let loaded = place.load(&["https://x.example/a.md", "nope/*.md", "https://x.example/a.md"]);
         assert_eq!(loaded.addresses, ["https://x.example/a.md"]);
-        assert_eq!(loaded.notices, ["no file fits the instructions \"nope/*.md\" (opencode.json:1)"]);
+        assert_eq!(problems(&loaded), ["opencode.json:1:2: instructions: there is no file \"nope/*.md\""]);
         assert_eq!(place.found(&["~/own.md"]), ["own"], "trust has decided about those before");
         std::os::unix::fs::symlink(place.path("home/own.md"), place.path("repo/link.md")).unwrap();
         let link = place.load(&["link.md"]);
-        assert!(link.entries.is_empty() && link.notices[0].contains("leads out of the project"), "{link:?}");
+        assert!(link.entries.is_empty() && problems(&link)[0].contains("leads out of the project"), "{link:?}");
     }
 
     #[test]
     fn what_reading_would_not_show_is_no_instruction() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         for (path, text) in [("repo/.env", "KEY=1"), ("repo/secret/a.md", "hush"), ("repo/plain.md", "plain")] {
             place.write(path, text);
         }
@@ -497,27 +521,23 @@ mod tests {
         }
         let loaded = place.load(&[".env", "secret/*.md"]);
         assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["plain"]);
-        let notices = loaded.notices.join("\n");
-        assert!(notices.contains("AGENTS.md is not read: reading .env needs permission"), "{notices}");
+        let notices = problems(&loaded).join("\n");
+        assert!(notices.contains("AGENTS.md: not read: reading .env needs permission"), "{notices}");
         assert!(notices.contains("reading secret/a.md is not allowed"), "{notices}");
-        assert!(notices.contains(".env is not read: reading it needs permission"), "{notices}");
+        assert!(notices.contains(".env: not read: reading it needs permission"), "{notices}");
     }
 
     #[test]
     #[cfg(unix)]
     fn links_out_of_the_project_are_not_followed() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("home/secret", "key");
         std::os::unix::fs::symlink(place.path("home/secret"), place.path("repo/AGENTS.md")).unwrap();
         place.write("repo/inside.md", "inside");
         std::os::unix::fs::symlink(place.path("repo/inside.md"), place.path("repo/a/AGENTS.md")).unwrap();
         let loaded = place.load(&[]);
         assert_eq!(loaded.entries.iter().map(|entry| entry.text.as_str()).collect::<Vec<_>>(), ["inside"]);
-        assert!(
-            loaded.notices[0].starts_with("AGENTS.md is not read: it is a link that leads out"),
-            "{:?}",
-            loaded.notices
-        );
+        assert!(problems(&loaded)[0].starts_with("AGENTS.md: not read: this link leads out"), "{:?}", loaded.problems);
     }
 
     #[test]
@@ -536,25 +556,25 @@ mod tests {
         for (text, expected, removed) in table {
             assert_eq!(visible(text), (expected.to_owned(), removed), "{text:?}");
         }
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("repo/AGENTS.md", "be\u{e0041}\u{e0042} kind");
         let loaded = place.load(&[]);
         assert_eq!(loaded.entries[0].text, "be kind");
-        assert_eq!(loaded.notices, ["2 invisible characters taken out of AGENTS.md"]);
+        assert_eq!(problems(&loaded), ["AGENTS.md: 2 invisible characters taken out"]);
     }
 
     #[test]
     fn long_files_are_cut_and_say_so() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("repo/AGENTS.md", &"x".repeat(LARGEST + 10));
         let loaded = place.load(&[]);
         assert!(loaded.entries[0].text.ends_with("it is too long.)"));
-        assert_eq!(loaded.notices, ["AGENTS.md is too long: only its first 256 KiB are used"]);
+        assert_eq!(problems(&loaded), ["AGENTS.md: this file is too long: only its first 256 KiB are used"]);
     }
 
     #[test]
     fn files_beside_a_file() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("repo/AGENTS.md", "root");
         place.write("repo/a/AGENTS.md", "a");
         place.write("repo/a/CLAUDE.md", "not this one");
@@ -579,7 +599,7 @@ mod tests {
 
     #[test]
     fn a_new_file_is_noticed() {
-        let place = Place::new();
+        let place = InstructionFixture::new();
         place.write("repo/docs/a.md", "a");
         let loaded = place.load(&["docs/*.md"]);
         assert!(!loaded.fingerprint.is_stale());

@@ -42,6 +42,7 @@ pub mod environment;
 
 pub mod channel;
 pub mod id;
+pub mod lock;
 pub mod prompts;
 pub mod text;
 

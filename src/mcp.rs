@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::config::settings::{Mcp, Transport};
+use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Environment;
 use crate::event::{Event, Outlet, Severity};
 use crate::permission::Rules;
-use crate::process::{Program, Variables, Wiring};
+use crate::process::{Program, StdioMode, Variables};
 use crate::text;
 use crate::tool::AnyTool;
 
@@ -42,21 +42,21 @@ const LISTED: usize = 4 << 20;
 const COMPLAINT: usize = 2 << 10;
 
 /// The servers of a session and of its subagents.
-pub struct Servers {
+pub struct McpServers {
     cwd: PathBuf,
     environment: Environment,
     variables: Variables,
     /// How long a call may take without a word.
     call_limit: Duration,
     /// What the editor gave this session.
-    given: Vec<Mcp>,
+    given: Vec<McpEntry>,
     // A leaf lock around a list.
-    list: Mutex<Vec<Server>>,
+    list: Mutex<Vec<ServerConnection>>,
 }
 
-struct Server {
-    settings: Mcp,
-    state: watch::Receiver<State>,
+struct ServerConnection {
+    settings: McpEntry,
+    state: watch::Receiver<ServerState>,
     /// What became of it has been told.
     told: bool,
     /// A turn has waited for it.
@@ -65,21 +65,21 @@ struct Server {
     work: Option<JoinHandle<()>>,
 }
 
-impl Drop for Server {
+impl Drop for ServerConnection {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
 #[derive(Clone)]
-enum State {
+enum ServerState {
     Starting,
-    Ready(Arc<Ready>),
+    ReadyServer(Arc<ReadyServer>),
     /// Why, and whether it worked before.
     Failed(String, bool),
 }
 
-struct Ready {
+struct ReadyServer {
     peer: Peer<RoleClient>,
     tools: Vec<Arc<dyn AnyTool>>,
     instructions: Option<String>,
@@ -87,30 +87,30 @@ struct Ready {
     cut: bool,
 }
 
-impl Servers {
+impl McpServers {
     /// For a session in this directory that was `given` these by the editor. Starts nothing yet.
-    pub fn new(cwd: &Path, environment: &Environment, settings: &Settings, given: Vec<Mcp>) -> Self {
+    pub fn new(cwd: &Path, environment: &Environment, settings: &Settings, given: Vec<McpEntry>) -> Self {
         let (cwd, environment) = (cwd.to_owned(), environment.clone());
         let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
         Self { cwd, environment, variables, call_limit, given, list: Mutex::default() }
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Server>> {
+    fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts what is wanted and not there, ends what is there and not wanted. What worked and broke off
     /// is started again: the call it broke off at has said so.
-    pub fn lay(&self, configured: &[Mcp]) {
-        let own = |server: &&Mcp| !self.given.iter().any(|given| given.name == server.name);
-        let wanted: Vec<&Mcp> =
+    pub fn reconcile(&self, configured: &[McpEntry]) {
+        let own = |server: &&McpEntry| !self.given.iter().any(|given| given.name == server.name);
+        let wanted: Vec<&McpEntry> =
             self.given.iter().chain(configured.iter().filter(own)).filter(|server| server.enabled).collect();
         let mut list = self.list();
         list.retain(|server| {
             let again = match &*server.state.borrow() {
-                State::Starting => false,
-                State::Ready(ready) => ready.peer.is_transport_closed(),
-                State::Failed(_, worked) => *worked,
+                ServerState::Starting => false,
+                ServerState::ReadyServer(ready) => ready.peer.is_transport_closed(),
+                ServerState::Failed(_, worked) => *worked,
             };
             !again && wanted.contains(&&server.settings)
         });
@@ -121,8 +121,8 @@ impl Servers {
         }
     }
 
-    fn start(&self, settings: &Mcp) -> Server {
-        let (told, state) = watch::channel(State::Starting);
+    fn start(&self, settings: &McpEntry) -> ServerConnection {
+        let (told, state) = watch::channel(ServerState::Starting);
         let stop = CancellationToken::new();
         let work = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -140,17 +140,17 @@ impl Servers {
                 Some(tokio::spawn(serve(program, connection, stop.clone())))
             }
             Transport::Remote { .. } => {
-                told.send_replace(State::Failed("servers at an address are not supported yet".into(), false));
+                told.send_replace(ServerState::Failed("servers at an address are not supported yet".into(), false));
                 None
             }
         };
-        Server { settings: settings.clone(), state, told: false, awaited: false, stop, work }
+        ServerConnection { settings: settings.clone(), state, told: false, awaited: false, stop, work }
     }
 
     /// Makes ready for a turn: starts what is new, waits a moment for it, and tells the user what does not
     /// work.
-    pub async fn greet(&self, configured: &[Mcp], outlet: &Outlet, cancelled: &CancellationToken) {
-        self.lay(configured);
+    pub async fn greet(&self, configured: &[McpEntry], outlet: &Outlet, cancelled: &CancellationToken) {
+        self.reconcile(configured);
         tokio::select! {
             () = self.settled() => {}
             () = cancelled.cancelled() => {}
@@ -170,7 +170,7 @@ impl Servers {
         };
         let all = async {
             for mut state in starting {
-                state.wait_for(|state| !matches!(state, State::Starting)).await.ok();
+                state.wait_for(|state| !matches!(state, ServerState::Starting)).await.ok();
             }
         };
         tokio::time::timeout(PATIENCE, all).await.ok();
@@ -184,19 +184,19 @@ impl Servers {
             let name = text::title(&server.settings.name);
             let source = &server.settings.source;
             let (title, details) = match &*server.state.borrow() {
-                State::Starting => continue,
-                State::Ready(ready) if ready.cut => (
+                ServerState::Starting => continue,
+                ServerState::ReadyServer(ready) if ready.cut => (
                     format!(
                         "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
                         ready.tools.len()
                     ),
                     None,
                 ),
-                State::Ready(_) => {
+                ServerState::ReadyServer(_) => {
                     server.told = true;
                     continue;
                 }
-                State::Failed(why, _) => {
+                ServerState::Failed(why, _) => {
                     let short = text::title(why);
                     let rest = if short == *why { String::new() } else { format!(" {why}") };
                     let title = format!("The MCP server {name} does not work: {short}");
@@ -214,7 +214,7 @@ impl Servers {
         let list = self.list();
         let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
         for server in list.iter() {
-            let State::Ready(ready) = &*server.state.borrow() else { continue };
+            let ServerState::ReadyServer(ready) = &*server.state.borrow() else { continue };
             for tool in ready.tools.iter().filter(|tool| !rules.hides(tool.permission())) {
                 // Two servers may come to the same name: the first keeps it.
                 if !tools.iter().any(|other| other.name() == tool.name()) {
@@ -228,15 +228,15 @@ impl Servers {
     /// What the model is to know of each server: how it wants to be used, or that it is not there.
     pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
-        let word = |server: &Server| {
+        let word = |server: &ServerConnection| {
             let name = server.settings.name.clone();
             match &*server.state.borrow() {
-                State::Starting => None,
-                State::Ready(ready) => {
+                ServerState::Starting => None,
+                ServerState::ReadyServer(ready) => {
                     let offers = ready.tools.iter().any(|tool| offered.contains(&tool.name()));
                     Some((name, ready.instructions.clone().filter(|_| offers)?))
                 }
-                State::Failed(why, _) => {
+                ServerState::Failed(why, _) => {
                     let why = text::title(why);
                     Some((name, crate::prompts::reminder("server-failed").replace("{why}", &why)))
                 }
@@ -262,7 +262,7 @@ struct Connection {
     name: String,
     limit: Duration,
     call_limit: Duration,
-    state: watch::Sender<State>,
+    state: watch::Sender<ServerState>,
 }
 
 /// Runs one server from its start to its end.
@@ -271,10 +271,10 @@ async fn serve(program: Program, connection: Connection, stop: CancellationToken
     static STARTED: AtomicU64 = AtomicU64::new(0);
     let name = connection.name.clone();
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
-    let mut child = match program.start(Wiring::Apart, &work) {
+    let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
         Err(e) => {
-            connection.state.send_replace(State::Failed(format!("it cannot be started: {e}"), false));
+            connection.state.send_replace(ServerState::Failed(format!("it cannot be started: {e}"), false));
             return;
         }
     };
@@ -305,12 +305,12 @@ async fn serve(program: Program, connection: Connection, stop: CancellationToken
     };
     child.kill(GRACE).await;
     let Some(why) = why else { return };
-    let worked = matches!(&*connection.state.borrow(), State::Ready(_));
+    let worked = matches!(&*connection.state.borrow(), ServerState::ReadyServer(_));
     let complaint = complaint.into_inner().unwrap_or_else(PoisonError::into_inner);
     let last = complaint.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     let why = if last.is_empty() { why } else { format!("{why} (it wrote: {})", text::title(last)) };
     tracing::warn!("MCP server {name}: {why}");
-    connection.state.send_replace(State::Failed(why, worked));
+    connection.state.send_replace(ServerState::Failed(why, worked));
 }
 
 /// Keeps the end of what a server complains about, until it is silent for ever.
@@ -331,7 +331,7 @@ async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &
 /// Greets a server, lists its tools again whenever they change, and says why it is over.
 async fn talk(connection: &Connection, stdin: ChildStdin, stdout: ChildStdout) -> String {
     let changed = Arc::new(Notify::new());
-    let us = Us { changed: changed.clone() };
+    let us = McpClient { changed: changed.clone() };
     let late = |what: &str| format!("it did not {what} within {} s", connection.limit.as_secs_f64());
     let running = match tokio::time::timeout(connection.limit, us.serve((stdout, stdin))).await {
         Ok(Ok(running)) => running,
@@ -358,8 +358,8 @@ async fn talk(connection: &Connection, stdin: ChildStdin, stdout: ChildStdout) -
         };
         let offer = |tool| tool::of(&connection.name, tool, &peer, connection.call_limit);
         let tools = tools.into_iter().map(offer).collect();
-        let ready = Ready { peer: peer.clone(), tools, instructions: instructions.clone(), cut };
-        connection.state.send_replace(State::Ready(Arc::new(ready)));
+        let ready = ReadyServer { peer: peer.clone(), tools, instructions: instructions.clone(), cut };
+        connection.state.send_replace(ServerState::ReadyServer(Arc::new(ready)));
         tokio::select! {
             () = changed.notified() => {}
             _ = &mut over => return "it has closed the connection".into(),
@@ -388,11 +388,11 @@ async fn list(peer: &Peer<RoleClient>) -> Result<(Vec<rmcp::model::Tool>, bool),
 }
 
 /// Our side of a connection.
-struct Us {
+struct McpClient {
     changed: Arc<Notify>,
 }
 
-impl ClientHandler for Us {
+impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
         ClientConfig::new(ClientCapabilities::default(), Implementation::new("adjutant", env!("CARGO_PKG_VERSION")))
     }

@@ -4,14 +4,23 @@
 //! message is one step (one model call, with its tool calls). Every field that came later has a
 //! default, so that old stores still read.
 
+mod call;
+#[cfg(test)]
+mod tests;
+
+pub use call::{
+    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Kind, Location,
+    ProgramExit,
+};
+
+use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::environment::Timestamp;
-use crate::id::{CallId, MessageId, PartId};
+use crate::id::{MessageId, PartId};
 
 /// `provider/model`, the way models are written everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -271,6 +280,12 @@ pub struct Compaction {
     /// See `before`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub after: u64,
+    /// Skills that the model had in front of it, and has again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
+    /// The same for instruction files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loaded: Vec<PathBuf>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -320,145 +335,6 @@ pub struct File {
     pub data: Option<String>,
 }
 
-/// One use of a tool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Call {
-    /// Our name for it, the editor's `toolCallId`.
-    pub call: CallId,
-    /// The provider's name for it, where it gave one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
-    /// The tool's name as the model wrote it.
-    pub tool: String,
-    /// The arguments; an object once they are complete, else the raw text.
-    pub input: Arc<Value>,
-    /// What kind of work it is.
-    #[serde(default)]
-    pub kind: Kind,
-    /// What it does, for people: one line.
-    #[serde(default)]
-    pub title: String,
-    /// Where it works.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub locations: Vec<Location>,
-    /// How far it is.
-    pub state: CallState,
-    /// What the provider wants back with it, untouched.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub provider: Map<String, Value>,
-}
-
-impl Call {
-    /// Takes out what came of it, where only that it was done matters any more.
-    pub fn forget_result(&mut self) {
-        if let CallState::Completed(done) = &mut self.state {
-            *done = Completed { cleared: done.cleared, ..Completed::default() };
-        }
-    }
-}
-
-/// How far a call is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub enum CallState {
-    /// Announced, perhaps waiting for the user.
-    Pending,
-    /// Acting. Found in a stored history, it means: interrupted, outcome unknown.
-    Running {
-        /// What is known of it already.
-        #[serde(default, skip_serializing_if = "Map::is_empty")]
-        metadata: Map<String, Value>,
-    },
-    /// Done.
-    Completed(Completed),
-    /// It failed, was refused or was interrupted; the model is told why.
-    Failed {
-        /// For the model.
-        error: String,
-        /// Structured facts for the editor.
-        #[serde(default, skip_serializing_if = "Map::is_empty")]
-        metadata: Map<String, Value>,
-    },
-}
-
-/// A finished call.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Completed {
-    /// The result for the model. Shared with the requests it is part of: it may be long, and is sent
-    /// again with every step.
-    pub output: Arc<str>,
-    /// The result for people, where it differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub display: Option<String>,
-    /// Structured facts for the editor: exit codes, counts, diffs.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map<String, Value>,
-    /// The change of each file it touched.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Change>,
-    /// Images and the like for the model.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub attachments: Vec<File>,
-    /// Set when pruning took the output out of the model's view.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cleared: Option<Timestamp>,
-}
-
-/// Kinds of work, for icons and policies. The words are ACP's because they are the field's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Looks at a file.
-    Read,
-    /// Changes a file.
-    Edit,
-    /// Removes a file.
-    Delete,
-    /// Renames a file.
-    Move,
-    /// Looks for something.
-    Search,
-    /// Runs a program.
-    Execute,
-    /// Plans, delegates.
-    Think,
-    /// Gets something from the network.
-    Fetch,
-    /// Changes the mode.
-    SwitchMode,
-    /// Anything else.
-    #[default]
-    Other,
-}
-
-impl Kind {
-    /// Whether such work may change something outside the conversation.
-    pub fn acts(self) -> bool {
-        !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)
-    }
-}
-
-/// A place in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Location {
-    /// Absolute.
-    pub path: PathBuf,
-    /// From 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<u32>,
-}
-
-/// The change of one file, whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// Absolute.
-    pub path: String,
-    /// None for a new file.
-    pub old: Option<String>,
-    /// Empty for a deleted one.
-    pub new: String,
-}
-
 /// What became of one file, by the names of its contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChange {
@@ -503,11 +379,9 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(extend("additionalProperties" = true))]
 pub struct Todo {
-    /// What is to be done, a short sentence.
+    // No words here: they would be paid for with every request, as part of a tool's schema.
     pub content: String,
-    /// How far it is.
     pub status: TodoStatus,
-    /// How much it matters.
     #[serde(default)]
     pub priority: Priority,
 }
@@ -604,12 +478,33 @@ impl Message {
         self.user().is_some() && self.parts.iter().any(spoken)
     }
 
-    /// The words in it that the user may see, joined.
+    /// The words in it that the user may see, joined; the names of attached texts behind them.
     pub fn visible_text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match &part.content {
-            Content::Text(text) if !text.synthetic => Some(text.text.as_str()),
+            Content::Text(text) if !text.synthetic => Some(text),
             _ => None,
         });
-        texts.collect::<Vec<_>>().join("\n")
+        let (files, words): (Vec<_>, Vec<_>) = texts.partition(|text| attached(&text.text).is_some());
+        words.into_iter().chain(files).map(Text::for_people).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The text of a file that the user attached, as it stands in a message and as a model reads it.
+pub fn attach(uri: &str, text: &str) -> String {
+    format!("<attached uri=\"{uri}\">\n{text}\n</attached>")
+}
+
+/// Where an attached text is from, and what it holds; none where it is no such text.
+pub fn attached(text: &str) -> Option<(&str, &str)> {
+    let (uri, text) = text.strip_prefix("<attached uri=\"")?.split_once("\">\n")?;
+    Some((uri, text.strip_suffix("\n</attached>")?))
+}
+
+impl Text {
+    /// The words as they are; of an attached file, its name.
+    pub fn for_people(&self) -> Cow<'_, str> {
+        let Some((uri, _)) = attached(&self.text) else { return (&self.text).into() };
+        let name = uri.rsplit('/').find(|name| !name.is_empty()).unwrap_or(uri);
+        format!("[attached: {name}]").into()
     }
 }

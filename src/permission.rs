@@ -1,5 +1,5 @@
 //! What is allowed. Rules are ordered and pure; [`evaluate`] judges, and asks nobody. Asking is
-//! done in one place only, `turn/call.rs`.
+//! done in one place only, `turn/permit.rs`.
 //!
 //! A tool names its [`Need`]s before it acts. A need is judged by the agent's rules, then by the
 //! session's, then by what the user has granted — and a grant never beats a deny.
@@ -61,6 +61,8 @@ pub struct Need {
     /// What "always" would allow from now on, one pattern each, exactly as it is shown. Empty: no
     /// "always" is offered.
     pub always: Vec<String>,
+    /// Why nothing could be named there.
+    pub once: Option<String>,
     /// The least the verdict may be whatever the rules say, with the reason: a deny under every rule
     /// set, or a question about something that could not be understood.
     pub floor: Option<(Action, String)>,
@@ -78,6 +80,10 @@ pub struct Need {
     /// What a command line does, where the need is one: then `patterns` is for show, and its units
     /// are judged instead.
     pub command: Option<Arc<shell::Line>>,
+    /// What the system keeps the command from, in words.
+    pub sandbox: Option<String>,
+    /// The address that led to this one.
+    pub origin: Option<String>,
     /// Facts for the editor to show, and for people to match their own policies on.
     pub metadata: Map<String, Value>,
 }

@@ -82,16 +82,16 @@ pub struct Program {
 
 /// What is done with a program's stdout and stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wiring {
+pub enum StdioMode {
     /// Both into one pipe, in the order they are written: [`Child::output`]. Stdin is empty.
-    Together,
+    Merged,
     /// Three pipes: [`Child::streams`].
-    Apart,
+    Separate,
 }
 
 /// How a program ended.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct ProgramOutput {
     /// Exit code or signal.
     pub status: ExitStatus,
     /// What it wrote to stdout.
@@ -144,16 +144,16 @@ impl Program {
     ///
     /// # Errors
     /// The system's, when it cannot be started.
-    pub fn start(&self, wiring: Wiring, work: &str) -> io::Result<Child> {
+    pub fn start(&self, wiring: StdioMode, work: &str) -> io::Result<Child> {
         let mark = format!("{}:{work}", std::process::id());
         let mut together = None;
         let stdio = match wiring {
-            Wiring::Together => {
+            StdioMode::Merged => {
                 let (reader, writer) = io::pipe()?;
                 together = Some(pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?);
                 [Stdio::null(), Stdio::from(writer.try_clone()?), Stdio::from(writer)]
             }
-            Wiring::Apart => [Stdio::piped(), Stdio::piped(), Stdio::piped()],
+            StdioMode::Separate => [Stdio::piped(), Stdio::piped(), Stdio::piped()],
         };
         let [stdin, stdout, stderr] = stdio;
         let mut command = CommandWrap::with_new(&self.path, |command| {
@@ -174,13 +174,13 @@ impl Program {
     ///
     /// # Errors
     /// The system's; `TimedOut` after `limit`, `FileTooLarge` for more output than that.
-    pub async fn run(&self, limit: Duration) -> io::Result<Ran> {
-        let mut child = self.start(Wiring::Apart, "own")?;
+    pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
+        let mut child = self.start(StdioMode::Separate, "own")?;
         let (stdin, stdout, stderr) = child.streams();
         drop(stdin);
         let work = async {
             let (stdout, stderr) = tokio::try_join!(whole(stdout), whole(stderr))?;
-            Ok(Ran { status: child.wait().await?, stdout, stderr })
+            Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
         };
         match tokio::time::timeout(limit, work).await {
             Ok(ran) => ran,
@@ -215,7 +215,7 @@ pub async fn run(
     env: &[(&str, &str)],
     environment: &Environment,
     limit: Duration,
-) -> io::Result<Ran> {
+) -> io::Result<ProgramOutput> {
     let all = environment.vars().chain(env.iter().copied());
     let env = all.map(|(name, value)| (name.into(), value.into())).collect();
     Program::new(program, cwd, env).args(args.iter().copied()).run(limit).await
@@ -237,7 +237,7 @@ pub struct Child {
     child: Box<dyn ChildWrapper>,
     group: Option<Pid>,
     guarded: bool,
-    /// What it writes, for [`Wiring::Together`].
+    /// What it writes, for [`StdioMode::Merged`].
     pub output: Option<pipe::Receiver>,
     mark: String,
     ended: Option<ExitStatus>,
@@ -248,7 +248,7 @@ pub type Streams =
     (Option<tokio::process::ChildStdin>, Option<tokio::process::ChildStdout>, Option<tokio::process::ChildStderr>);
 
 impl Child {
-    /// Takes its pipes, for [`Wiring::Apart`]; each can be taken once.
+    /// Takes its pipes, for [`StdioMode::Separate`]; each can be taken once.
     pub fn streams(&mut self) -> Streams {
         (self.child.stdin().take(), self.child.stdout().take(), self.child.stderr().take())
     }
@@ -275,7 +275,7 @@ impl Child {
         let Some(group) = self.group.filter(|group| rustix::process::test_kill_process_group(*group).is_ok()) else {
             return false;
         };
-        let mut all = processes().filter_map(Process::look).peekable();
+        let mut all = processes().filter_map(ProcessStat::look).peekable();
         all.peek().is_none() || all.any(|process| process.group == group.as_raw_nonzero().get() && !process.dead)
     }
 
@@ -347,7 +347,7 @@ pub fn sweep() {
 fn family(root: Option<Pid>, marked: impl Fn(&[u8]) -> bool) -> Vec<Pid> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
     let ids: Vec<i32> = processes().filter(|id| *id != own).collect();
-    let seen: BTreeMap<i32, Process> = ids.iter().filter_map(|id| Some((*id, Process::look(*id)?))).collect();
+    let seen: BTreeMap<i32, ProcessStat> = ids.iter().filter_map(|id| Some((*id, ProcessStat::look(*id)?))).collect();
     let root = root.map(|root| root.as_raw_nonzero().get());
     let descends = |id: i32| {
         let up = |id: &i32| seen.get(id).map(|process| process.parent).filter(|parent| *parent > 0);
@@ -400,19 +400,19 @@ pub fn is_ours(environment: &Environment) -> bool {
     let is_this =
         |id: i32| this.as_ref().is_some_and(|(path, inode)| exe(id).as_ref() == Some(path) || file(id) == Some(*inode));
     let same = |id: i32| named(id) || is_this(id) || carries(id, |_| true);
-    let up = |id: &i32| Process::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
+    let up = |id: &i32| ProcessStat::look(*id).map(|process| process.parent).filter(|parent| *parent > 0);
     environment.var(MARK).is_some() || std::iter::successors(up(&own), up).take(1_000).any(same)
 }
 
 /// What is seen of a process from outside.
-struct Process {
+struct ProcessStat {
     parent: i32,
     group: i32,
     /// It has ended, and its parent has not taken note.
     dead: bool,
 }
 
-impl Process {
+impl ProcessStat {
     /// From the fields of its `stat` after the name, which may hold anything.
     fn look(id: i32) -> Option<Self> {
         let stat = read_some(&format!("/proc/{id}/stat"));
@@ -465,7 +465,7 @@ mod tests {
         let script = "trap '' TERM; sleep 61 & setsid sleep 62 & (setsid sleep 63 &) ; env -i setsid sleep 64 & echo ready; wait";
         let (environment, _home) = environment();
         let program = Program::new("bash", "/", Variables::default().tame(&environment)).args(["-c", script]);
-        let mut child = program.start(Wiring::Together, "family").unwrap();
+        let mut child = program.start(StdioMode::Merged, "family").unwrap();
         let mut output = child.output.take().unwrap();
         let mut text = [0; 6];
         output.read_exact(&mut text).await.unwrap();
@@ -483,7 +483,7 @@ mod tests {
     async fn a_dropped_child_is_killed() {
         let (environment, _home) = environment();
         let program = Program::new("sh", "/", Variables::default().tame(&environment)).args(["-c", "sleep 65 & wait"]);
-        let mut child = program.start(Wiring::Together, "dropped").unwrap();
+        let mut child = program.start(StdioMode::Merged, "dropped").unwrap();
         let mut output = child.output.take().unwrap();
         drop(child);
         // Both held the pipe; it ends when both are gone.

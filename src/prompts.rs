@@ -1,33 +1,5 @@
-//! Every word the model reads that we wrote lies in `prompts/`; this maps names to texts.
-
-/// The description of a tool, by its name.
-pub fn tool(name: &str) -> &'static str {
-    match name {
-        "apply_patch" => include_str!("../prompts/tool/apply_patch.md"),
-        "bash" => include_str!("../prompts/tool/bash.md"),
-        "bash_output" => include_str!("../prompts/tool/bash_output.md"),
-        "bash_stop" => include_str!("../prompts/tool/bash_stop.md"),
-        "edit" => include_str!("../prompts/tool/edit.md"),
-        "glob" => include_str!("../prompts/tool/glob.md"),
-        "grep" => include_str!("../prompts/tool/grep.md"),
-        "invalid" => include_str!("../prompts/tool/invalid.md"),
-        "list" => include_str!("../prompts/tool/list.md"),
-        "multiedit" => include_str!("../prompts/tool/multiedit.md"),
-        "plan_enter" => include_str!("../prompts/tool/plan_enter.md"),
-        "plan_exit" => include_str!("../prompts/tool/plan_exit.md"),
-        "question" => include_str!("../prompts/tool/question.md"),
-        "read" => include_str!("../prompts/tool/read.md"),
-        "skill" => include_str!("../prompts/tool/skill.md"),
-        "structured_output" => include_str!("../prompts/tool/structured_output.md"),
-        "task" => include_str!("../prompts/tool/task.md"),
-        "todoread" => include_str!("../prompts/tool/todoread.md"),
-        "todowrite" => include_str!("../prompts/tool/todowrite.md"),
-        "webfetch" => include_str!("../prompts/tool/webfetch.md"),
-        "write" => include_str!("../prompts/tool/write.md"),
-        _ => "",
-    }
-    .trim_ascii_end()
-}
+//! Every word the model reads that we wrote lies in `prompts/`; this maps names to texts. The description of a
+//! tool is named by the tool itself.
 
 /// What a model is told where its wire cannot say it otherwise: in place of an attachment it cannot
 /// read, before the attachments of a tool's result, as a tool that stands for none.
@@ -50,7 +22,6 @@ pub fn agent(name: &str) -> &'static str {
         "compaction" => include_str!("../prompts/agent/compaction.md"),
         "compaction-task" => include_str!("../prompts/agent/compaction-task.md"),
         "title" => include_str!("../prompts/agent/title.md"),
-        "summary" => include_str!("../prompts/agent/summary.md"),
         "create" => include_str!("../prompts/agent/create.md"),
         _ => "",
     }
@@ -61,8 +32,7 @@ pub fn skills() -> &'static str {
     include_str!("../prompts/skills.md").trim_ascii_end()
 }
 
-/// The base prompt of a model family.
-pub fn provider(family: &str) -> &'static str {
+fn provider(family: &str) -> &'static str {
     match family {
         "anthropic" => include_str!("../prompts/provider/anthropic.md"),
         "beast" => include_str!("../prompts/provider/beast.md"),
@@ -75,6 +45,11 @@ pub fn provider(family: &str) -> &'static str {
         "trinity" => include_str!("../prompts/provider/trinity.md"),
         _ => include_str!("../prompts/provider/default.md"),
     }
+}
+
+/// The prompt of a model family as a whole: its own words, then what it shares with the others.
+pub fn family(family: &str) -> String {
+    format!("{}\n{}", provider(family).trim_ascii_end(), include_str!("../prompts/tools.md"))
 }
 
 /// What a mode's agent is told once when the session switches to it; empty for most.
@@ -106,6 +81,8 @@ pub fn reminder(name: &str) -> &'static str {
         "structured" => include_str!("../prompts/reminder/structured.md"),
         "cut-off" => include_str!("../prompts/reminder/cut-off.md"),
         "summary" => include_str!("../prompts/reminder/summary.md"),
+        "go-on" => include_str!("../prompts/reminder/go-on.md"),
+        "loaded" => include_str!("../prompts/reminder/loaded.md"),
         "todos" => include_str!("../prompts/reminder/todos.md"),
         "background" => include_str!("../prompts/reminder/background.md"),
         "server-failed" => include_str!("../prompts/reminder/server-failed.md"),

@@ -205,6 +205,15 @@ impl Sandbox {
         .clone()
     }
 
+    /// What holds at a level, where that was found out already.
+    pub fn known(&self, level: Level) -> Option<&Held> {
+        let cell = match level {
+            Level::ReadOnly => &self.read_only,
+            Level::WorkspaceWrite => &self.workspace_write,
+        };
+        cell.get().map(|held| &**held)
+    }
+
     /// The mechanisms of this kind of system, best first.
     fn mechanisms(&self) -> Vec<Mechanism> {
         if cfg!(target_os = "macos") {

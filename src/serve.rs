@@ -31,7 +31,7 @@ pub async fn serve<S: Send + Sync + 'static>(
     ended: &CancellationToken,
 ) {
     let outbox = peer.outbox();
-    let mut flight = Flight::default();
+    let mut flight = InFlight::default();
     loop {
         tokio::select! {
             biased;
@@ -64,7 +64,7 @@ pub async fn serve<S: Send + Sync + 'static>(
     }
 }
 
-fn one<S: Send + Sync + 'static>(table: &Table<S>, peer: &Peer, flight: &mut Flight, line: &Line) {
+fn one<S: Send + Sync + 'static>(table: &Table<S>, peer: &Peer, flight: &mut InFlight, line: &Line) {
     let outbox = peer.outbox();
     let text = match line {
         Line::Text(bytes) => std::str::from_utf8(bytes).map_err(|_| BadLine::NotUtf8),
@@ -104,14 +104,14 @@ fn one<S: Send + Sync + 'static>(table: &Table<S>, peer: &Peer, flight: &mut Fli
 
 /// The requests that are being answered.
 #[derive(Default)]
-struct Flight {
+struct InFlight {
     /// Each sends its reply, and gives back what is to be done after it.
     tasks: JoinSet<Option<BoxFuture<()>>>,
     live: HashMap<Id, CancellationToken>,
     ids: HashMap<tokio::task::Id, Id>,
 }
 
-impl Flight {
+impl InFlight {
     fn start(&mut self, id: Id, reply: Dispatch, cx: Cx, outbox: &Outbox) {
         let work = match reply {
             Dispatch::Done(line) => {

@@ -6,14 +6,16 @@
 //! links that lead out of the project are not followed, and characters that nobody can see are taken
 //! out.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::config::disk::{Disk, plain};
-use crate::config::node::{Layer, Node, Origin, Place};
+use crate::config::disk::{ConfigReader, plain};
+use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
-use crate::config::{Fingerprint, Problem, markdown};
+use crate::config::{Fingerprint, Problem, ProblemCode, markdown};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::text;
@@ -25,8 +27,11 @@ const FILE: &str = "SKILL.md";
 /// How deep skills are looked for below a folder of skills.
 const DEEPEST: usize = 4;
 
-/// How many directories are looked into below one.
-const MOST: usize = 500;
+/// How many directories are looked into for all skills together, how many bytes of them are read, and how
+/// long that may take. Collections of more than a thousand skills exist.
+const DIRECTORIES: usize = 20_000;
+const BYTES: usize = 32 << 20;
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The longest name, in characters.
 const NAME: usize = 100;
@@ -50,7 +55,7 @@ pub struct Skill {
     pub text: Arc<str>,
     /// It came with the project.
     pub project: bool,
-    origin: Arc<Origin>,
+    origin: Arc<ConfigOrigin>,
 }
 
 /// The skills of a session, by name.
@@ -59,7 +64,7 @@ pub struct Skills(Vec<Skill>);
 
 /// Skills, and what there is to say about them.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct LoadedSkills {
     /// The skills.
     pub skills: Skills,
     /// What is wrong.
@@ -69,8 +74,16 @@ pub struct Found {
 }
 
 /// Looks for the skills that there are in a directory. Blocks while it reads.
-pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Found {
-    let mut search = Search { disk: Disk::new(environment, worktree), found: Vec::new(), left: MOST };
+pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree, cwd: &Path) -> LoadedSkills {
+    let mut search = SkillSearch {
+        disk: ConfigReader::new(environment, worktree),
+        found: Vec::new(),
+        read: HashSet::new(),
+        directories: DIRECTORIES,
+        bytes: BYTES,
+        end: Instant::now() + PATIENCE,
+        over: false,
+    };
     let on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
     let project = !on("DISABLE_PROJECT_CONFIG");
     if !on("DISABLE_EXTERNAL_SKILLS") {
@@ -96,15 +109,15 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
         // One that is named and lies outside was looked at when the project was trusted.
         let project = normal(&dir).starts_with(&worktree.root);
         if !search.exists(&dir) {
-            let place = Place::whole(&search.disk.origin(&dir, Layer::Project, project));
+            let place = SourceLocation::whole(&search.disk.origin(&dir, Layer::Project, project));
             let text = "there is no such directory; skills.paths names it";
-            search.disk.problems.push(Problem::warning(&place, "skills.paths", text));
+            search.disk.problems.push(Problem::warning(ProblemCode::MissingFile, &place, "skills.paths", text));
         }
         search.folder(&dir, Layer::Project, project);
     }
     let mut skills = search.found;
     skills.sort_by(|a, b| a.name.cmp(&b.name));
-    Found { skills: Skills(skills), problems: search.disk.problems, fingerprint: search.disk.seen }
+    LoadedSkills { skills: Skills(skills), problems: search.disk.problems, fingerprint: search.disk.seen }
 }
 
 /// The directories from the project's root down to the session's.
@@ -116,20 +129,25 @@ fn down_to(root: &Path, cwd: &Path) -> Vec<PathBuf> {
     if down.is_empty() { vec![real] } else { down }
 }
 
-struct Search<'a> {
-    disk: Disk<'a>,
+struct SkillSearch<'a> {
+    disk: ConfigReader<'a>,
     found: Vec<Skill>,
-    /// How many more directories are looked into below this folder.
-    left: usize,
+    /// The files that were read, by where they really are: two paths may lead to one.
+    read: HashSet<PathBuf>,
+    /// How much is left of each limit.
+    directories: usize,
+    bytes: usize,
+    end: Instant,
+    /// One of them was reached.
+    over: bool,
 }
 
-impl Search<'_> {
+impl SkillSearch<'_> {
     fn exists(&mut self, dir: &Path) -> bool {
         self.disk.look(dir).is_ok_and(|meta| meta.is_some())
     }
 
     fn folder(&mut self, dir: &Path, layer: Layer, project: bool) {
-        self.left = MOST;
         self.enter(dir, layer, project, DEEPEST, &mut Vec::new());
     }
 
@@ -139,12 +157,12 @@ impl Search<'_> {
             Ok(_) => return,
             Err(e) => Err(e),
         };
-        let place = Place::whole(&self.disk.origin(dir, layer, project));
+        let place = SourceLocation::whole(&self.disk.origin(dir, layer, project));
         let list = match list {
             Ok(list) => list,
             Err(e) => {
                 let text = format!("this directory cannot be read: {}", plain(&e));
-                return self.disk.problems.push(Problem::error(&place, "", text));
+                return self.disk.problems.push(Problem::error(ProblemCode::Unreadable, &place, "", text));
             }
         };
         let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
@@ -153,15 +171,16 @@ impl Search<'_> {
         }
         if project && let Some(outside) = self.disk.leads_outside(dir) {
             let text = format!("this link leads out of the project, to {}; it is not followed", outside.display());
-            return self.disk.problems.push(Problem::error(&place, "", text));
+            return self.disk.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
         }
-        if self.left == 0 {
+        self.directories = self.directories.saturating_sub(1);
+        if self.over {
             return;
         }
-        self.left -= 1;
-        if self.left == 0 {
-            let text = format!("only {MOST} directories are looked into for skills");
-            self.disk.problems.push(Problem::warning(&place, "", text));
+        if self.directories == 0 || self.bytes == 0 || Instant::now() > self.end {
+            self.over = true;
+            let text = format!("too much to look through: only {} are used", text::count(self.found.len(), "skill"));
+            return self.disk.problems.push(Problem::warning(ProblemCode::TooMuch, &place, "", text));
         }
         let mut entries: Vec<_> = list.flatten().map(|entry| entry.file_name()).collect();
         entries.sort();
@@ -179,14 +198,18 @@ impl Search<'_> {
     }
 
     fn read(&mut self, dir: &Path, layer: Layer, project: bool) {
-        let origin = self.disk.origin(&dir.join(FILE), layer, project);
+        let file = dir.join(FILE);
+        if !self.read.insert(std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone())) {
+            return;
+        }
+        let origin = self.disk.origin(&file, layer, project);
         let Some((matter, body, _)) = markdown::page(&origin, &mut self.disk) else { return };
-        let whole = Place::whole(&origin);
+        let whole = SourceLocation::whole(&origin);
         let folder = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let head = format!("begin the file with ---, name: {folder}, description: when it is of use, ---");
         let Some(matter) = matter else {
             let text = "this skill has no front matter, so it has no name; it is not used";
-            return self.disk.problems.push(Problem::error(&whole, "", text).hint(head));
+            return self.disk.problems.push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint(head));
         };
         let word = |key: &str| matter.get(key).and_then(Node::as_text).map(|text| text.trim().to_owned());
         let place = |key: &str| matter.get(key).map_or(&whole, |node| &node.at).clone();
@@ -195,32 +218,38 @@ impl Search<'_> {
                 Some(_) => "the name of a skill must be words; it is not used",
                 None => "this skill has no name; it is not used",
             };
-            let problem = Problem::error(&place("name"), "name", text);
+            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
             return self.disk.problems.push(problem.hint(format!("name: {folder}")));
         };
         if name.chars().count() > NAME
             || name.chars().any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
         {
             let text = format!("\"{}\" is no name for a skill; it is not used", text::title(&name));
-            let problem = Problem::error(&place("name"), "name", text);
+            let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
             return self.disk.problems.push(problem.hint(format!("name: {folder}")));
         }
         if body.is_empty() {
             let text = "this skill says nothing; it is not used";
-            return self.disk.problems.push(Problem::error(&whole, "", text).hint("write below the front matter"));
+            return self
+                .disk
+                .problems
+                .push(Problem::error(ProblemCode::Incomplete, &whole, "", text).hint("write below the front matter"));
         }
         let description = word("description").filter(|words| !words.is_empty());
         if description.is_none() {
             let text = "this skill has no description, so no model is told of it";
-            let problem = Problem::warning(&place("description"), "description", text);
+            let problem = Problem::warning(ProblemCode::NoDescription, &place("description"), "description", text);
             self.disk.problems.push(problem.hint("description: what it does, and when it is of use"));
         }
         if let Some(at) = self.found.iter().position(|other| other.name == name) {
             let other = self.found.remove(at);
             let text =
                 format!("there are two skills named \"{name}\"; {} is the other, and is not used", other.origin.name);
-            self.disk.problems.push(Problem::warning(&place("name"), "name", text).hint("rename one of the two"));
+            self.disk.problems.push(
+                Problem::warning(ProblemCode::Duplicate, &place("name"), "name", text).hint("rename one of the two"),
+            );
         }
+        self.bytes = self.bytes.saturating_sub(body.len());
         let text = body.into();
         self.found.push(Skill { name, description, dir: dir.to_path_buf(), text, project, origin });
     }
@@ -325,12 +354,12 @@ mod tests {
 
     use super::*;
 
-    struct Place {
+    struct SkillFixture {
         _dir: tempfile::TempDir,
         root: PathBuf,
     }
 
-    impl Place {
+    impl SkillFixture {
         fn new(files: &[(&str, &str)]) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let root = std::fs::canonicalize(dir.path()).unwrap();
@@ -344,7 +373,7 @@ mod tests {
             Self { _dir: dir, root }
         }
 
-        fn load(&self, vars: &[(&str, &str)], paths: &[&str]) -> Found {
+        fn load(&self, vars: &[(&str, &str)], paths: &[&str]) -> LoadedSkills {
             let home = self.root.join("home").display().to_string();
             let mut vars: BTreeMap<String, String> =
                 vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -358,7 +387,7 @@ mod tests {
         }
     }
 
-    fn named(found: &Found) -> String {
+    fn named(found: &LoadedSkills) -> String {
         found.skills.all().map(|skill| format!("{}={}", skill.name, skill.text)).collect::<Vec<_>>().join(" ")
     }
 
@@ -382,7 +411,7 @@ mod tests {
             ("p/.opencode/skills/node_modules/x/SKILL.md", skill("x", "hidden")),
         ];
         let all: Vec<(&str, &str)> = all.iter().map(|(path, text)| (*path, text.as_str())).collect();
-        let place = Place::new(&all);
+        let place = SkillFixture::new(&all);
         let found = place.load(&[], &["../more"]);
         assert_eq!(named(&found), "a=project b=agents c=inner d=ours e=inner f=named");
         let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
@@ -416,12 +445,12 @@ mod tests {
             ("---\nname: x\ndescription: y\n---\nwo\u{200b}rds", "1 invisible character is taken out"),
         ];
         for (text, expected) in table {
-            let place = Place::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
+            let place = SkillFixture::new(&[("p/.opencode/skill/it/SKILL.md", text)]);
             let found = place.load(&[], &[]);
             let said: Vec<String> = found.problems.iter().map(ToString::to_string).collect();
             assert!(said.len() == 1 && said[0].contains(expected), "{text:?}: {said:?}");
         }
-        let none = Place::new(&[]).load(&[], &["nowhere"]);
+        let none = SkillFixture::new(&[]).load(&[], &["nowhere"]);
         assert!(none.problems[0].to_string().contains("there is no such directory"), "{:?}", none.problems);
     }
 
@@ -429,7 +458,7 @@ mod tests {
     #[test]
     fn links_do_not_lead_out_of_a_project() {
         let text = skill("out", "secret");
-        let place = Place::new(&[("elsewhere/out/SKILL.md", &text), ("p/.opencode/skills/x", "")]);
+        let place = SkillFixture::new(&[("elsewhere/out/SKILL.md", &text), ("p/.opencode/skills/x", "")]);
         let skills = place.root.join("p/.opencode/skills");
         std::os::unix::fs::symlink(place.root.join("elsewhere/out"), skills.join("dir")).unwrap();
         std::fs::create_dir(skills.join("file")).unwrap();
@@ -444,7 +473,7 @@ mod tests {
     #[test]
     fn only_those_that_are_allowed_are_listed() {
         let texts = [skill("a&b", "x"), skill("c", "y"), "---\nname: quiet\n---\nz".to_owned()];
-        let place = Place::new(&[
+        let place = SkillFixture::new(&[
             ("p/.opencode/skill/1/SKILL.md", &texts[0]),
             ("p/.opencode/skill/2/SKILL.md", &texts[1]),
             ("p/.opencode/skill/3/SKILL.md", &texts[2]),
@@ -461,10 +490,32 @@ mod tests {
         assert_eq!(Skills::default().block(&Rules::default()), "");
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn one_that_is_reached_by_two_paths_is_one() {
+        let text = skill("a", "x");
+        let place = SkillFixture::new(&[("p/.agents/skills/a/SKILL.md", &text), ("p/.claude/x", "")]);
+        std::os::unix::fs::symlink("../.agents/skills", place.root.join("p/.claude/skills")).unwrap();
+        let found = place.load(&[], &[]);
+        assert_eq!((found.skills.all().count(), found.problems.len()), (1, 0), "{:?}", found.problems);
+    }
+
+    #[test]
+    fn a_thousand_are_found() {
+        let place = SkillFixture::new(&[]);
+        for n in 0..1_400 {
+            let dir = place.root.join(format!("p/.claude/skills/s{n}"));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("SKILL.md"), skill(&format!("s{n}"), "x")).unwrap();
+        }
+        let found = place.load(&[], &[]);
+        assert_eq!((found.skills.all().count(), found.problems.len()), (1_400, 0), "{:?}", found.problems);
+    }
+
     #[test]
     fn it_comes_with_its_files() {
         let text = skill("a", "Do it with scripts/run.sh.");
-        let place = Place::new(&[
+        let place = SkillFixture::new(&[
             ("p/.opencode/skill/a/SKILL.md", &text),
             ("p/.opencode/skill/a/scripts/run.sh", ""),
             ("p/.opencode/skill/a/.hidden", ""),

@@ -20,11 +20,12 @@ mod objects;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub use objects::Missing;
 use objects::Objects;
 
+use crate::lock::locked;
 use crate::message::{FileChange, FileKind, FileState};
 
 /// The largest file that is kept when the whole project is compared.
@@ -40,7 +41,7 @@ pub const MOST_BYTES: u64 = 1 << 30;
 
 /// Why a project cannot be compared as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Off {
+pub enum Untracked {
     /// It is everything there is.
     #[error("{} is no project of its own", .0.display())]
     Everything(PathBuf),
@@ -64,20 +65,20 @@ pub struct Tracker {
     root: PathBuf,
     dir: PathBuf,
     /// Why the project is not compared as a whole, where that is known beforehand.
-    off: Option<Off>,
+    off: Option<Untracked>,
     told: AtomicBool,
     objects: Objects,
     // A std mutex around the index, held while the project is compared, on threads that may block;
     // sessions of one project wait for each other there.
-    inner: Mutex<Inner>,
+    inner: Mutex<TrackerState>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct TrackerState {
     index: Option<index::Index>,
     /// It holds more than what was written down.
     unsaved: bool,
-    off: Option<Off>,
+    off: Option<Untracked>,
     /// What has changed while somebody had a mark, oldest first.
     log: Vec<FileChange>,
     /// How many entries were forgotten from the log's beginning.
@@ -94,7 +95,7 @@ pub struct Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        let mut inner = self.tracker.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = locked(&self.tracker.inner);
         inner.marks -= 1;
         if inner.marks == 0 {
             inner.forgotten += inner.log.len();
@@ -112,7 +113,7 @@ impl Tracker {
         let everything = root.parent().is_none() || home.is_some_and(|home| home.starts_with(root));
         Self {
             root: root.to_owned(),
-            off: everything.then(|| Off::Everything(root.to_owned())),
+            off: everything.then(|| Untracked::Everything(root.to_owned())),
             told: AtomicBool::new(false),
             objects: Objects::new(dir.join("objects")),
             dir,
@@ -149,7 +150,7 @@ impl Tracker {
     /// Whether the project's comparisons cover a file that exists. One that was ignored, is outside or is
     /// gone, they do not.
     pub fn knows(&self, path: &Path) -> bool {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = locked(&self.inner);
         inner.index.as_ref().is_some_and(|index| index.has(path))
     }
 
@@ -170,9 +171,9 @@ impl Tracker {
     /// file; later it looks at what is new.
     ///
     /// # Errors
-    /// [`Off`].
-    pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Off> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    /// [`Untracked`].
+    pub fn mark(self: &Arc<Self>, stop: &AtomicBool) -> Result<Mark, Untracked> {
+        let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop)?;
         inner.marks += 1;
         Ok(Mark { tracker: self.clone(), at: inner.forgotten + inner.log.len() })
@@ -181,29 +182,29 @@ impl Tracker {
     /// What has changed since a mark, one change per file, sorted by path.
     ///
     /// # Errors
-    /// [`Off`].
-    pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Off> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+    /// [`Untracked`].
+    pub fn since(&self, mark: &Mark, stop: &AtomicBool) -> Result<Vec<FileChange>, Untracked> {
+        let mut inner = locked(&self.inner);
         self.compare(&mut inner, stop)?;
         let from = mark.at.saturating_sub(inner.forgotten);
         Ok(joined(inner.log.get(from..).unwrap_or_default()))
     }
 
-    fn compare(&self, inner: &mut Inner, stop: &AtomicBool) -> Result<(), Off> {
+    fn compare(&self, inner: &mut TrackerState, stop: &AtomicBool) -> Result<(), Untracked> {
         if let Some(off) = self.off.as_ref().or(inner.off.as_ref()) {
             return Err(off.clone());
         }
-        let failed = |e: std::io::Error| Off::Failed(format!("{}: {e}", self.dir.display()));
+        let failed = |e: std::io::Error| Untracked::Failed(format!("{}: {e}", self.dir.display()));
         crate::environment::private_dir(&self.dir).map_err(failed)?;
         let fresh = inner.index.is_none();
         let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
         let known = !index.is_new();
         let changes = match index.refresh(&self.dir, &self.objects, stop) {
             Ok(changes) => changes,
-            Err(Off::Stopped) => return Err(Off::Stopped),
+            Err(Untracked::Stopped) => return Err(Untracked::Stopped),
             Err(off) => {
                 inner.index = None;
-                if !matches!(off, Off::Failed(_)) {
+                if !matches!(off, Untracked::Failed(_)) {
                     inner.off = Some(off.clone());
                 }
                 return Err(off);
@@ -227,7 +228,7 @@ impl Tracker {
 
     /// Writes down what is known, so that the next process need not find it out again.
     pub fn save(&self) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = locked(&self.inner);
         let unsaved = std::mem::take(&mut inner.unsaved);
         if let Some(index) = inner.index.as_ref().filter(|_| unsaved) {
             index.save(&self.dir);
@@ -255,13 +256,13 @@ pub struct Trackers(Mutex<BTreeMap<PathBuf, Arc<Tracker>>>);
 impl Trackers {
     /// The tracker of a project.
     pub fn of(&self, data: &Path, root: &Path, home: Option<&Path>) -> Arc<Tracker> {
-        let mut trackers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trackers = locked(&self.0);
         trackers.entry(root.to_owned()).or_insert_with(|| Arc::new(Tracker::new(data, root, home))).clone()
     }
 }
 
-fn stopped(stop: &AtomicBool) -> Result<(), Off> {
-    if stop.load(Ordering::Relaxed) { Err(Off::Stopped) } else { Ok(()) }
+fn stopped(stop: &AtomicBool) -> Result<(), Untracked> {
+    if stop.load(Ordering::Relaxed) { Err(Untracked::Stopped) } else { Ok(()) }
 }
 
 #[cfg(test)]

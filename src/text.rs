@@ -5,11 +5,12 @@
 //! something else, so there they are written out: `\x1b`, `\n`, `\u{202e}`.
 
 pub mod mark;
+pub mod mention;
 mod unseen;
 
 use std::borrow::Cow;
 
-pub use unseen::{Shown, escaped, is_hidden, is_odd, json, shown, spelled, visible};
+pub use unseen::{UnseenFilter, escaped, is_hidden, is_odd, json, shown, spelled, visible};
 
 /// The longest title, in characters.
 pub const TITLE: usize = 120;
@@ -56,6 +57,25 @@ pub fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
+/// Sentences one after the other, each with a full stop where it has no end; empty ones are left out.
+pub fn sentences<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
+    let ended = |sentence: &str| {
+        let stop = if sentence.ends_with(['.', '!', '?', ':', '…']) { "" } else { "." };
+        format!("{sentence}{stop}")
+    };
+    let all = all.into_iter().map(str::trim).filter(|sentence| !sentence.is_empty());
+    all.map(ended).collect::<Vec<_>>().join(" ")
+}
+
+/// `build` as `Build`.
+pub fn capitalised(words: &str) -> String {
+    let mut chars = words.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
 /// A number with its noun: `1 line`, `2 lines`.
 pub fn count(n: usize, noun: &str) -> String {
     let plural = if n == 1 {
@@ -71,11 +91,11 @@ pub fn count(n: usize, noun: &str) -> String {
 /// Bytes that arrive in pieces, as text: a character that is split over two pieces is kept whole,
 /// what is no UTF-8 becomes U+FFFD.
 #[derive(Debug, Default)]
-pub struct Lossy {
+pub struct Utf8Decoder {
     rest: Vec<u8>,
 }
 
-impl Lossy {
+impl Utf8Decoder {
     /// The text of the next piece.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
@@ -143,14 +163,20 @@ mod tests {
     fn split_characters_are_put_together() {
         let text = "aé日🎉z";
         for size in 1..6 {
-            let mut lossy = Lossy::default();
+            let mut lossy = Utf8Decoder::default();
             let mut out: String = text.as_bytes().chunks(size).map(|piece| lossy.push(piece)).collect();
             out.push_str(&lossy.end());
             assert_eq!(out, text, "{size}");
         }
-        let mut lossy = Lossy::default();
+        let mut lossy = Utf8Decoder::default();
         assert_eq!(lossy.push(b"a\xffb\xe6"), "a\u{fffd}b");
         assert_eq!(lossy.end(), "\u{fffd}");
+    }
+
+    #[test]
+    fn sentences_have_ends() {
+        assert_eq!(sentences(["It failed", "", " Try again. ", "Why?", "So"]), "It failed. Try again. Why? So.");
+        assert_eq!(sentences([""]), "");
     }
 
     #[test]

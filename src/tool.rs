@@ -1,9 +1,9 @@
 //! What the model can do. A tool has two phases, because order matters: `prepare` looks, touches
-//! nothing, and names what the call needs; `turn/call.rs` alone asks; `run` acts on exactly what
+//! nothing, and names what the call needs; `turn/permit.rs` alone asks; `run` acts on exactly what
 //! was shown. A tool does not know that there is a user, an editor or a protocol.
 //!
-//! One file per tool, all the same shape: doc, input, `impl Tool`, helpers, tests. Its description
-//! for the model is `prompts/tool/<name>.md`.
+//! One file per tool, all the same shape: doc, input, `impl Tool`, helpers, tests; one line in
+//! `registry.rs`. What is asked about a tool elsewhere is a constant of its `impl`.
 
 pub mod registry;
 pub mod truncate;
@@ -32,10 +32,10 @@ pub mod write;
 
 pub mod accept;
 pub mod beneath;
-pub mod claims;
 pub mod disk;
 pub mod document;
 pub mod jobs;
+pub mod loaded_instructions;
 pub mod patch;
 pub mod path;
 pub mod refusal;
@@ -47,6 +47,7 @@ pub mod todos;
 pub mod confinement;
 pub mod watch;
 
+mod exit_status;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
@@ -78,112 +79,171 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::environment::Environment;
-use crate::event::{CallUpdate, Errands, Event, Facts, Kind, Location, Outlet, ReadFile, Up, WriteFile};
+use crate::event::{
+    CallUpdate, Event, Kind, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, TurnMessage,
+    WriteFile,
+};
 use crate::id::{CallId, SessionId};
-use crate::message::{Change, File};
+use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
 use crate::text;
-use crate::text::mark::Mark;
+use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
-use accept::Accepted;
+use accept::{AcceptedArguments, Aliases};
 
 /// What one tool looks like, typed.
 pub trait Tool: Send + Sync + 'static {
-    /// Its name for the model; also the name of its prompt file.
+    /// Its name for the model.
     const NAME: &'static str;
+    /// What it does, for the model: `prompts/tool/<name>.md`.
+    const DESCRIPTION: &'static str;
     /// What kind of work it does.
     const KIND: Kind;
     /// Whether calls of one step may run side by side with others.
     const CONCURRENT: bool;
+    /// The permission that hides it when it is denied for everything; `prepare` names it too.
+    const PERMISSION: &'static str = Self::NAME;
+    /// To whom it is offered.
+    const OFFER: Offer = Offer::Everyone;
+    /// Whether a call may change files that it does not name.
+    const SWEEPS: bool = matches!(Self::KIND, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other);
+    /// Whether its results stay in the model's view however old they are: they say how to work.
+    const KEEPS_OUTPUT: bool = false;
+    /// Whether its arguments stay in memory when a turn has ended: undo reads them.
+    const KEEPS_INPUT: bool = false;
+    /// What models have been seen to call it and its fields.
+    const ALIASES: Aliases = Aliases::NONE;
     /// What the model sends. Doc comments become descriptions in the schema.
     type Input: DeserializeOwned + JsonSchema + Send + 'static;
     /// Checked input, as `prepare` leaves it for `run`.
     type Ready: Send + 'static;
 
     /// Whether one call may run side by side with others of its step.
-    fn beside(_input: &Self::Input, _context: &Context) -> bool {
+    fn beside(_input: &Self::Input, _context: &ToolContext) -> bool {
         Self::CONCURRENT
     }
 
+    /// What the model is told when the user rejects a call without words, where the turn goes on all the same.
+    const REJECTED: Option<&'static str> = None;
+
     /// What it does, for the model.
     fn description(&self) -> String {
-        crate::prompts::tool(Self::NAME).to_owned()
+        Self::DESCRIPTION.trim_ascii_end().to_owned()
     }
 
     /// What the call is, for people, as soon as its arguments are known: a title and where it
     /// works. Pure; the title is one line of at most 120 characters ("Read src/lib.rs:10-40").
-    fn describe(input: &Self::Input, context: &Context) -> Description;
+    fn describe(input: &Self::Input, context: &ToolContext) -> CallDescription;
 
     /// Looks, touches nothing, names what is needed. The needs are judged in order.
     fn prepare(
         &self,
         input: Self::Input,
-        context: &Context,
+        context: &ToolContext,
     ) -> impl Future<Output = Result<(Vec<Need>, Self::Ready), Failure>> + Send;
 
     /// Acts. Must end soon after `context.cancelled` is.
-    fn run(&self, ready: Self::Ready, context: Context) -> impl Future<Output = Result<Output, Failure>> + Send;
+    fn run(&self, ready: Self::Ready, context: ToolContext)
+    -> impl Future<Output = Result<ToolOutput, Failure>> + Send;
+}
+
+/// To whom a tool is offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// Every agent whose rules do not deny it.
+    Everyone,
+    /// Agents whose rules allow it by name: a general "allow" gives no use for it.
+    ByName,
+    /// Models that were trained to edit with patches.
+    PatchModels,
+    /// All other models.
+    OtherModels,
+    /// Nobody; it runs when a model calls it all the same, from habit.
+    Unlisted,
+    /// Only where it is made for a step, by those who know who asks.
+    PerStep,
 }
 
 /// A call for people.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Description {
+pub struct CallDescription {
     /// One line.
     pub title: String,
     /// Where it works.
     pub locations: Vec<Location>,
 }
 
-/// What a tool may use.
+/// What a tool may use, by how long it lasts.
 #[derive(Clone)]
-pub struct Context {
-    /// The session.
-    pub session: SessionId,
-    /// What notes to the model carry.
-    pub mark: Mark,
-    /// The call.
-    pub call: CallId,
-    /// Where it stands among the calls of its message.
-    pub order: Option<Order>,
-    /// What becomes known of it while it runs.
-    pub facts: Facts,
-    /// The session's directory: relative paths start here.
-    pub cwd: PathBuf,
-    /// Further directories of the session; absolute.
-    pub roots: Arc<[PathBuf]>,
-    /// The project.
-    pub worktree: Arc<Worktree>,
-    /// The process's surroundings.
-    pub environment: Environment,
+pub struct ToolContext {
+    /// The call itself.
+    pub call: CallContext,
+    /// What lives as long as the session.
+    pub session: SessionContext,
+    /// Where it works, and with which settings.
+    pub project: ProjectContext,
+    /// The way up, to the session and the editor.
+    pub client: ClientContext,
     /// What the agent may do, and where it is judged.
     pub policy: Arc<Policy>,
+    /// What the system forbids the commands of this agent.
+    pub confinement: confinement::Confinement,
+    /// Limits of what goes to the model.
+    pub limits: truncate::OutputLimits,
     /// Ends when the user cancels.
     pub cancelled: CancellationToken,
-    /// The way up.
-    pub outlet: Outlet,
-    /// What is asked of the session.
-    pub errands: Errands,
+}
+
+/// One call of a tool.
+#[derive(Debug, Clone)]
+pub struct CallContext {
+    pub id: CallId,
+    /// Where it stands among the calls of its message.
+    pub position: Option<CallPosition>,
+    /// What becomes known of it while it runs.
+    pub facts: LiveFacts,
+    /// The instruction files the model has in front of it.
+    pub instructions: Arc<loaded_instructions::LoadedInstructions>,
+}
+
+/// What the calls of one session share.
+#[derive(Clone)]
+pub struct SessionContext {
+    pub id: SessionId,
+    /// What notes to the model carry.
+    pub mark: ReminderMark,
     /// Which files the model has seen, and in what state.
-    pub seen: Arc<seen::Seen>,
+    pub seen: Arc<seen::SeenFiles>,
     /// The plan.
     pub todos: Arc<todos::Todos>,
     /// Commands in the background.
     pub jobs: Arc<jobs::Jobs>,
-    /// The instruction files the model has in front of it.
-    pub claims: Arc<claims::Claims>,
-    /// What the editor offers for files.
-    pub files: Files,
-    /// What the system forbids the commands of this agent.
-    pub confinement: confinement::Confinement,
-    /// What the user wants.
+}
+
+/// Where a session works.
+#[derive(Debug, Clone)]
+pub struct ProjectContext {
+    /// The session's directory: relative paths start here.
+    pub cwd: PathBuf,
+    pub worktree: Arc<Worktree>,
+    pub environment: Environment,
     pub settings: Arc<Settings>,
-    /// Limits of what goes to the model.
-    pub limits: truncate::Limits,
+}
+
+/// The way up.
+#[derive(Clone)]
+pub struct ClientContext {
+    /// To whoever shows the session.
+    pub outlet: Outlet,
+    /// What is asked of the session.
+    pub session_requests: SessionRequestSender,
+    /// What the editor offers for files.
+    pub files: FileCapabilities,
 }
 
 /// Where a call stands among those of its message.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct CallPosition {
     /// For the model: in which order they run, and which one it is.
     pub words: String,
     /// It runs side by side with others, because it only reads.
@@ -192,7 +252,7 @@ pub struct Order {
 
 /// What the editor offers for files.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Files {
+pub struct FileCapabilities {
     /// It gives the text of a file, unsaved changes included.
     pub read: bool,
     /// It writes files, so that the user can review and undo.
@@ -201,7 +261,7 @@ pub struct Files {
 
 /// What a tool brings back.
 #[derive(Debug, Clone, Default)]
-pub struct Output {
+pub struct ToolOutput {
     /// For people; empty keeps the one from `describe`.
     pub title: String,
     /// For the model: data, whoever it comes from. Cut by `truncate.rs` unless `cut` says that it is short
@@ -215,8 +275,10 @@ pub struct Output {
     /// The tool has cut its output itself.
     pub cut: bool,
     /// Which end is kept when it is cut.
-    pub keep: truncate::Keep,
-    /// Structured facts for the editor.
+    pub keep: truncate::KeepEnd,
+    /// What is known of it besides.
+    pub facts: CallFacts,
+    /// What only the editor reads of that.
     pub metadata: Map<String, Value>,
     /// The files it changed.
     pub changes: Vec<Change>,
@@ -226,7 +288,7 @@ pub struct Output {
     pub attachments: Vec<File>,
 }
 
-impl Output {
+impl ToolOutput {
     /// Words for the model, nothing else.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
@@ -247,7 +309,7 @@ pub enum Failure {
     Stopped(String),
     /// It has come to something that has to be allowed before it can go on, such as another host.
     #[error("something has to be allowed first")]
-    Further(Box<Prepared>),
+    Further(Box<PreparedCall>),
     /// The turn was cancelled meanwhile.
     #[error("cancelled")]
     Cancelled,
@@ -263,11 +325,11 @@ impl Failure {
     }
 }
 
-impl Context {
+impl ToolContext {
     /// Resolves a path as the model writes it: relative ones start at the cwd, `~` at home.
     /// Nothing is looked up on disk.
     pub fn absolute(&self, path: &str) -> PathBuf {
-        if let Some(home) = &self.environment.home {
+        if let Some(home) = &self.project.environment.home {
             if path == "~" {
                 return home.clone();
             }
@@ -275,28 +337,28 @@ impl Context {
                 return home.join(rest);
             }
         }
-        self.cwd.join(path)
+        self.project.cwd.join(path)
     }
 
     /// A path for people and rules: relative to the worktree where it lies inside, `/` separators.
     pub fn relative(&self, path: &Path) -> String {
-        self.worktree.relative(path)
+        self.project.worktree.relative(path)
     }
 
     /// Tells people what the running call is doing.
     pub async fn progress(&self, update: CallUpdate) {
-        let update = CallUpdate { call: Some(self.call.clone()), ..update };
-        self.outlet.event(Event::Call(Box::new(update))).await;
+        let update = CallUpdate { call: Some(self.call.id.clone()), ..update };
+        self.client.outlet.event(Event::Call(Box::new(update))).await;
     }
 
     /// The text of a file through the editor, unsaved changes included; none where the editor does
     /// not offer that or refuses.
     pub async fn buffer(&self, path: &Path) -> Option<String> {
-        if !self.files.read {
+        if !self.client.files.read {
             return None;
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
-        self.outlet.send(Up::Read(ReadFile { path: path.into(), reply })).await.then_some(())?;
+        self.client.outlet.send(TurnMessage::Read(ReadFile { path: path.into(), reply })).await.then_some(())?;
         tokio::select! {
             answer = answer => answer.ok()?.ok(),
             () = self.cancelled.cancelled() => None,
@@ -304,13 +366,13 @@ impl Context {
     }
 
     /// Writes a file through the editor. None where the editor does not offer that.
-    pub async fn write_buffer(&self, path: &Path, text: &str) -> Option<Result<(), String>> {
-        if !self.files.write {
+    pub async fn write_buffer(&self, path: &Path, text: &str) -> Option<Result<(), NotWritten>> {
+        if !self.client.files.write {
             return None;
         }
         let (reply, answer) = tokio::sync::oneshot::channel();
-        let message = Up::Write(WriteFile { path: path.into(), text: text.into(), reply });
-        self.outlet.send(message).await.then_some(())?;
+        let message = TurnMessage::Write(WriteFile { path: path.into(), text: text.into(), reply });
+        self.client.outlet.send(message).await.then_some(())?;
         // Not cut short by a cancel: whether the file was written must be known.
         answer.await.ok()
     }
@@ -329,39 +391,47 @@ pub trait AnyTool: Send + Sync {
     /// Whether calls of one step may run side by side with others.
     fn concurrent(&self) -> bool;
     /// Whether one call may: its arguments may say more.
-    fn beside(&self, _input: &Value, _context: &Context) -> bool {
+    fn beside(&self, _input: &Value, _context: &ToolContext) -> bool {
         self.concurrent()
     }
-    /// The permission key that hides it when denied for everything.
+    /// What the model is told when the user rejects a call without words, where the turn goes on all the same.
+    fn rejected(&self) -> Option<&'static str> {
+        None
+    }
+    /// The permission that hides it when denied for everything.
     fn permission(&self) -> &str;
+    /// Whether a model is told of it.
+    fn listed(&self) -> bool {
+        true
+    }
     /// The arguments as this tool takes them, where it is clear what is meant; to be had before anything is judged.
     ///
     /// # Errors
     /// What does not fit, for the model.
-    fn accept(&self, input: Value) -> Result<Accepted, String> {
-        Ok(Accepted { input, notes: Vec::new() })
+    fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
+        Ok(AcceptedArguments { input, notes: Vec::new() })
     }
     /// A title and locations for arguments, as far as they are valid.
-    fn describe(&self, input: &Value, context: &Context) -> Option<Description>;
+    fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
     /// See [`Tool::prepare`].
-    fn prepare<'a>(&'a self, input: Value, context: &'a Context) -> Boxed<'a, Result<Prepared, Failure>>;
+    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
 
 /// A boxed future that may borrow.
-pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A call that is ready to run once its needs are allowed.
-pub struct Prepared {
+pub struct PreparedCall {
     /// To be judged in order.
     pub needs: Vec<Need>,
     /// Acts.
-    pub run: Run,
+    pub run: RunCall,
 }
 
 /// What a call does once it may.
-pub type Run = Box<dyn FnOnce(Context) -> Boxed<'static, Result<Output, Failure>> + Send>;
+pub type RunCall = Box<dyn FnOnce(ToolContext) -> BoxFuture<'static, Result<ToolOutput, Failure>> + Send>;
 
-impl std::fmt::Debug for Prepared {
+impl std::fmt::Debug for PreparedCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Prepared").field("needs", &self.needs).finish_non_exhaustive()
     }
@@ -369,16 +439,16 @@ impl std::fmt::Debug for Prepared {
 
 /// Erases a tool's types.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
-    Arc::new(Erased { tool: Arc::new(tool), schema: OnceLock::new() })
+    Arc::new(ErasedTool { tool: Arc::new(tool), schema: OnceLock::new() })
 }
 
-struct Erased<T> {
+struct ErasedTool<T> {
     tool: Arc<T>,
     /// Made when it is first asked for.
     schema: OnceLock<Arc<Value>>,
 }
 
-impl<T: Tool> AnyTool for Erased<T> {
+impl<T: Tool> AnyTool for ErasedTool<T> {
     fn name(&self) -> &str {
         T::NAME
     }
@@ -399,29 +469,33 @@ impl<T: Tool> AnyTool for Erased<T> {
         T::CONCURRENT
     }
 
-    fn beside(&self, input: &Value, context: &Context) -> bool {
+    fn rejected(&self) -> Option<&'static str> {
+        T::REJECTED
+    }
+
+    fn beside(&self, input: &Value, context: &ToolContext) -> bool {
         let input = serde_json::from_value(input.clone());
         input.map_or(T::CONCURRENT, |input| T::beside(&input, context))
     }
 
     fn permission(&self) -> &str {
-        match T::NAME {
-            "write" | "multiedit" | "apply_patch" => "edit",
-            "bash_output" | "bash_stop" => "bash",
-            name => name,
-        }
+        T::PERMISSION
     }
 
-    fn accept(&self, input: Value) -> Result<Accepted, String> {
-        accept::accept(T::NAME, input, &self.schema())
+    fn listed(&self) -> bool {
+        T::OFFER != Offer::Unlisted
     }
 
-    fn describe(&self, input: &Value, context: &Context) -> Option<Description> {
+    fn accept(&self, input: Value) -> Result<AcceptedArguments, String> {
+        accept::accept::<T>(input, &self.schema())
+    }
+
+    fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription> {
         let input = serde_json::from_value(input.clone()).ok()?;
         Some(T::describe(&input, context))
     }
 
-    fn prepare<'a>(&'a self, input: Value, context: &'a Context) -> Boxed<'a, Result<Prepared, Failure>> {
+    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let (name, schema) = (T::NAME, self.schema());
             let sent = text::cut_chars(&input.to_string(), 200);
@@ -435,7 +509,7 @@ impl<T: Tool> AnyTool for Erased<T> {
             let input = serde_json::from_value(input).map_err(|e| wrong(e.to_string()))?;
             let (needs, ready) = self.tool.prepare(input, context).await?;
             let tool = self.tool.clone();
-            Ok(Prepared {
+            Ok(PreparedCall {
                 needs,
                 run: Box::new(move |context| Box::pin(async move { tool.run(ready, context).await })),
             })

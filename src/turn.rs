@@ -7,7 +7,10 @@
 //! change it. What happens is told through the outlet, what is kept goes through the recorder,
 //! and every wait ends when the turn is cancelled.
 
+pub mod budget;
 pub mod call;
+mod carry;
+pub mod change_recorder;
 pub mod compact;
 pub mod digest;
 pub mod doom;
@@ -16,8 +19,8 @@ pub mod insert;
 pub mod jobs;
 pub mod models;
 pub mod next;
+mod permit;
 pub mod prune;
-pub mod purse;
 pub mod record;
 pub mod release;
 pub mod remind;
@@ -28,7 +31,6 @@ pub mod size;
 pub mod step;
 pub mod subtask;
 pub mod view;
-pub mod witness;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -42,18 +44,18 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
-use crate::event::{Errands, Outlet};
+use crate::event::{Outlet, SessionRequestSender};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
-use crate::mcp::Servers;
+use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
 use crate::permission::grants::Grants;
 use crate::skill::Skills;
 use crate::snapshot::Tracker;
-use crate::store::Amend;
+use crate::store::RecordChange;
 use crate::system::Surroundings;
-use crate::text::mark::Mark;
+use crate::text::mark::ReminderMark;
 use crate::tool;
 use crate::worktree::Worktree;
 
@@ -98,8 +100,8 @@ impl Choice {
     }
 
     /// What is kept of it.
-    pub fn kept(&self) -> Amend {
-        Amend::Choice { agent: self.agent.clone(), model: self.model.clone(), steer: self.steer }
+    pub fn kept(&self) -> RecordChange {
+        RecordChange::Choice { agent: self.agent.clone(), model: self.model.clone(), steer: self.steer }
     }
 }
 
@@ -123,20 +125,51 @@ pub struct Background {
     /// Further directories: name, path, description.
     pub references: Vec<(String, String, String)>,
     /// Instruction files.
-    pub instructions: Vec<instruction::Entry>,
+    pub instructions: Vec<instruction::InstructionText>,
     /// What can be loaded.
     pub skills: Arc<Skills>,
 }
 
 /// Everything of a session that a turn may use.
 #[derive(Clone)]
-pub struct Scope {
+pub struct TurnContext {
     /// The session.
     pub session: SessionId,
     /// What the notes to its model carry.
-    pub mark: Mark,
+    pub mark: ReminderMark,
     /// The process's surroundings.
     pub environment: Environment,
+    /// What the session works on.
+    pub project: Workspace,
+    /// What it may do.
+    pub permissions: Permissions,
+    /// What lives as long as it is open.
+    pub resources: SessionResources,
+    /// What the user has chosen.
+    pub choice: watch::Receiver<Choice>,
+    /// The editor shows the sessions of subagents as sessions.
+    pub exposed: bool,
+    /// How many sessions have delegated on the way here: 0 for the user's own.
+    pub depth: u32,
+    /// Keeps what happens.
+    pub record: record::Recorder,
+    /// Ends when the user cancels.
+    pub cancelled: CancellationToken,
+    /// Whether the user has said something that the model should hear before its next step.
+    pub spoken: watch::Receiver<bool>,
+    /// The way up.
+    pub outlet: Outlet,
+    /// What the turn asks of its session.
+    pub session_requests: SessionRequestSender,
+    /// What subagents have cost and no message counts yet.
+    pub spent: Arc<Spent>,
+    /// What the turn may cost, with everybody it sets to work.
+    pub budget: Arc<budget::TurnBudget>,
+}
+
+/// What a session works on. It changes when a file of the configuration does, between two turns.
+#[derive(Clone)]
+pub struct Workspace {
     /// The session's directory.
     pub cwd: PathBuf,
     /// Its further directories.
@@ -149,50 +182,40 @@ pub struct Scope {
     pub agents: Arc<Agents>,
     /// Who can be asked.
     pub models: models::Models,
-    /// What the system can forbid commands, and whether the user was told.
-    pub confinement: tool::confinement::Confinement,
-    /// The session's MCP servers.
-    pub servers: Arc<Servers>,
     /// What models can do.
-    pub tools: Arc<tool::registry::Registry>,
-    /// What the user granted.
-    pub grants: Arc<Grants>,
+    pub tools: Arc<tool::registry::ToolRegistry>,
     /// What the system prompt says about the session, whoever speaks.
     pub background: Arc<Background>,
-    /// What the user has chosen.
-    pub choice: watch::Receiver<Choice>,
+}
+
+/// What a session may do, beside its agent's rules.
+#[derive(Clone)]
+pub struct Permissions {
+    /// What the user granted.
+    pub grants: Arc<Grants>,
+    /// What those who delegated may not do; nor may anyone here.
+    pub inherited: Rules,
+    /// What the system can forbid commands, and whether the user was told.
+    pub confinement: tool::confinement::Confinement,
+    /// Somebody is there to answer questions.
+    pub attended: bool,
+}
+
+/// What lives as long as a session is open.
+#[derive(Clone)]
+pub struct SessionResources {
+    /// Its MCP servers.
+    pub servers: Arc<McpServers>,
     /// Which files the model has seen.
-    pub seen: Arc<tool::seen::Seen>,
+    pub seen: Arc<tool::seen::SeenFiles>,
     /// The plan.
     pub todos: Arc<tool::todos::Todos>,
     /// Commands in the background.
     pub jobs: Arc<tool::jobs::Jobs>,
     /// What the editor offers for files.
-    pub files: tool::Files,
-    /// The editor shows the sessions of subagents as sessions.
-    pub exposed: bool,
-    /// Somebody is there to answer questions.
-    pub attended: bool,
+    pub files: tool::FileCapabilities,
     /// Keeps what becomes of the files, where the settings want it.
     pub snapshots: Option<Arc<Tracker>>,
-    /// Keeps what happens.
-    pub record: record::Recorder,
-    /// Ends when the user cancels.
-    pub cancelled: CancellationToken,
-    /// Whether the user has said something that the model should hear before its next step.
-    pub spoken: watch::Receiver<bool>,
-    /// The way up.
-    pub outlet: Outlet,
-    /// What the turn asks of its session.
-    pub errands: Errands,
-    /// How many sessions have delegated on the way here: 0 for the user's own.
-    pub depth: u32,
-    /// What those who delegated may not do; nor may anyone here.
-    pub inherited: Rules,
-    /// What subagents have cost and no message counts yet.
-    pub spent: Arc<Spent>,
-    /// What the turn may cost, with everybody it sets to work.
-    pub purse: Arc<purse::Purse>,
 }
 
 /// US dollars on their way into a message. A std mutex: a leaf around a number.
@@ -210,6 +233,11 @@ impl Spent {
     pub fn take(&self) -> Option<f64> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+/// Without the noise that sums of fractions leave: to the billionth of a dollar.
+pub(crate) fn rounded(dollars: f64) -> f64 {
+    (dollars * 1e9).round() / 1e9
 }
 
 /// The sum of what is known.
@@ -231,11 +259,11 @@ impl From<Vec<Message>> for History {
 impl History {
     /// US dollars so far, subagents included; none where no price is known.
     pub fn cost(&self) -> Option<f64> {
-        sum(self.undone_cost, cost(&self.messages))
+        sum(self.undone_cost, cost(&self.messages)).map(rounded)
     }
 }
 
-impl Scope {
+impl TurnContext {
     /// A fresh part.
     pub fn part(&self, content: Content) -> Part {
         Part { id: PartId::new(self.environment.fresh(PartId::PREFIX)), content }

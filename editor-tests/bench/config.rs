@@ -9,8 +9,9 @@ use std::path::PathBuf;
 
 use adjutant::config;
 use adjutant::environment::Environment;
-use adjutant::session::open::{Place, Shared};
-use adjutant::tool::Files;
+use adjutant::session::Sessions;
+use adjutant::session::open::OpenOptions;
+use adjutant::tool::FileCapabilities;
 use adjutant::worktree::Worktree;
 use divan::Bencher;
 use serde_json::json;
@@ -47,12 +48,12 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
     ]);
     let environment = Environment::from_vars(vars);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let shared = Shared::new(environment, CancellationToken::new());
+    let shared = Sessions::new(environment, CancellationToken::new());
     bencher.bench_local(|| {
-        let place = Place {
+        let place = OpenOptions {
             cwd: project.clone(),
             extra: vec![],
-            files: Files::default(),
+            files: FileCapabilities::default(),
             exposed: false,
             attended: false,
             servers: vec![],

@@ -6,7 +6,7 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{CallResult, Draft, Input, Message, Output, Params, Tool};
+use adjutant::model::request::{BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use adjutant::model::responses::Responses;
 use adjutant::model::sse::Parser;
 use adjutant::model::wire::{Knobs, Target, Wire};
@@ -128,7 +128,7 @@ fn history() -> Request {
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 
@@ -150,7 +150,7 @@ fn encode_what_is_new_in_a_thousand_messages(bencher: Bencher, name: &str) {
         let mut before = request.clone();
         before.messages.truncate(request.messages.len() - 2);
         drop(encode(&before));
-        Request { draft: Draft::after(before), ..request.clone() }
+        Request { body_cache: BodyCache::after(before), ..request.clone() }
     };
     bencher.with_inputs(next).bench_local_refs(|request| encode(request));
 }

@@ -15,7 +15,8 @@ export function place() {
   const settings = { model: "offline/offline", permission: { edit: "ask", bash: "ask" } };
   mkdirSync(join(home, ".config", "adjutant"), { recursive: true });
   writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify(settings));
-  const env = { HOME: home, PATH: process.env.PATH, TMPDIR: root };
+  // A title is a request of its own, which these checks do not expect.
+  const env = { HOME: home, PATH: process.env.PATH, TMPDIR: root, ADJUTANT_DISABLE_TITLES: "1" };
   return { home, project, env };
 }
 

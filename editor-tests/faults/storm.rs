@@ -407,7 +407,9 @@ impl Storm {
         }
         for (session, before) in self.known.clone() {
             let Some(title) = listed.get(&session) else {
-                if !before.delete_asked {
+                // A session in which nothing was said leaves nothing behind.
+                let spoken = before.answered > 0 || before.plan > 0 || !before.calls.is_empty();
+                if spoken && !before.delete_asked {
                     self.wrong(format!("{session} is not listed any more: {before:?}"));
                 }
                 self.known.remove(&session);

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Agent;
-use crate::config::roster::{Roster, Seat};
+use crate::config::roster::{Roster, RosterEntry};
 use crate::config::settings::{AgentEntry, Settings};
-use crate::config::{Problem, nearest};
+use crate::config::{Problem, ProblemCode, nearest};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::worktree::Worktree;
@@ -34,17 +34,19 @@ impl Agents {
     ) -> (Self, Vec<Problem>) {
         let mut problems = Vec::new();
         let roster = Roster::new(settings, environment, worktree, readable);
-        let mut all: Vec<Agent> = Vec::with_capacity(roster.seats.len());
-        for seat in roster.seats {
+        let mut all: Vec<Agent> = Vec::with_capacity(roster.entries.len());
+        for seat in roster.entries {
             let entry = settings.agents.iter().find(|entry| entry.name == seat.name);
             all.push(agent(seat, entry));
         }
         if roster.rescued
-            && let Some(place) = &settings.agents_place
+            && let Some(place) = &settings.agents_location
         {
             let text = "no agent is left that you could choose; build is used";
-            problems
-                .push(Problem::error(place, "agent", text).hint("leave one agent visible, with mode primary or all"));
+            problems.push(
+                Problem::error(ProblemCode::UnknownAgent, place, "agent", text)
+                    .hint("leave one agent visible, with mode primary or all"),
+            );
         }
         let default = roster.default;
         problems.extend(default_problem(settings, &all, &default));
@@ -78,6 +80,14 @@ impl Agents {
         modes
     }
 
+    /// The same, with the one that was chosen, hidden or not.
+    pub fn modes_with(&self, chosen: &str) -> Vec<Arc<Agent>> {
+        let mut modes = self.modes();
+        let hidden = self.get(chosen).filter(|agent| agent.can_lead() && !agent.is_mode());
+        modes.extend(hidden);
+        modes
+    }
+
     /// The subagents that may be started under some rules, by name.
     pub fn subagents_for(&self, rules: &Rules) -> Vec<Arc<Agent>> {
         let may = |agent: &&Arc<Agent>| {
@@ -91,7 +101,7 @@ impl Agents {
 }
 
 /// An agent of the roster, with what else the settings say about it.
-fn agent(seat: Seat, entry: Option<&AgentEntry>) -> Agent {
+fn agent(seat: RosterEntry, entry: Option<&AgentEntry>) -> Agent {
     let native = seat.native;
     let mut agent = Agent {
         name: seat.name,
@@ -136,8 +146,9 @@ fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<
         None => format!("there is no agent \"{wanted}\""),
     };
     let modes: Vec<&str> = all.iter().filter(|agent| agent.is_mode()).map(|agent| agent.name.as_str()).collect();
-    let place = settings.default_agent_place.as_ref()?;
-    let problem = Problem::error(place, "default_agent", format!("{wrong}; {instead} is used"));
+    let place = settings.default_agent_location.as_ref()?;
+    let problem =
+        Problem::error(ProblemCode::UnknownAgent, place, "default_agent", format!("{wrong}; {instead} is used"));
     Some(match nearest(wanted, modes.iter().copied()) {
         Some(near) if found.is_none() => problem.hint(format!("did you mean \"{near}\"?")),
         _ => problem.hint(format!("choose one of {}", modes.join(", "))),
@@ -148,13 +159,15 @@ fn default_problem(settings: &Settings, all: &[Agent], instead: &str) -> Option<
 fn mentions(settings: &Settings, all: &[Agent]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for command in &settings.commands {
-        if let (Some(name), Some(place)) = (&command.agent, &command.place)
+        if let (Some(name), Some(location)) = (&command.agent, &command.location)
             && !all.iter().any(|agent| agent.name == *name)
         {
             let key = format!("command.{}.agent", command.name);
             let text = format!("there is no agent \"{name}\"; the session's agent answers");
-            problems
-                .push(Problem::warning(place, key, text).nearest(name, all.iter().map(|agent| agent.name.as_str())));
+            problems.push(
+                Problem::warning(ProblemCode::UnknownAgent, location, key, text)
+                    .nearest(name, all.iter().map(|agent| agent.name.as_str())),
+            );
         }
     }
     problems

@@ -34,6 +34,16 @@ ln -s ../out link; ln -s ../out/secret linkf; ln -s src inlink
 mkdir -p ../out; echo s > ../out/secret; echo s > ../out/secret.txt
 ";
 
+/// What the table about control files and secrets prepares besides.
+const ATTACKED: &str = r"
+mkdir -p docs tpl/.git/hooks tpl/.vscode .github/workflows .claude .vscode
+for f in docs/x.md AGENTS.md tpl/.git/hooks/pre-commit tpl/.vscode/tasks.json tpl/a.c; do echo alpha > $f; done
+for f in .github/workflows/ci.yml .vscode/settings.json .git/hooks/pre-commit.sample; do echo alpha > $f; done
+printf -- '+++ b/AGENTS.md\n' > control.patch; printf -- '+++ b/a.txt\n' > plain.patch
+echo K=1 > .env; echo k > server.pem; ln -s .git/hooks hk; ln -s AGENTS.md notes.txt; ln -s .env plain.txt; ln -s .. up
+git archive HEAD > a.tar
+";
+
 /// Programs that rows name in rules about one command: they are found wherever the tests run.
 const PROGRAMS: [&str; 6] = ["lsof", "npm", "cargo", "git", "ls", "rg"];
 
@@ -101,7 +111,7 @@ impl Lab {
         ]));
         let worktree = Worktree::find(&self.path("ws"), &[], None);
         let loaded = config::load(&environment, &worktree, &worktree.root);
-        assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+        assert!(!loaded.has_errors(), "{:?}", loaded.problems);
         let (agents, _) = Agents::build(&loaded.settings, &environment, &worktree);
         let rules = agents.get(agent).unwrap().rules.clone();
         (rules, Place::new(&environment, &worktree, &worktree.root))
@@ -145,9 +155,20 @@ enum Wrong {
 
 #[test]
 fn the_second_table_of_commands() {
-    let rows = records(include_str!("../../editor-tests/data/permission_cases_2.csv"));
-    assert!(rows.len() > 700, "{}", rows.len());
-    let plain = Lab::new(&[PROJECT]);
+    by_settings(include_str!("../../editor-tests/data/permission_cases_2.csv"), 700, &[PROJECT]);
+}
+
+/// Ways to change what decides what runs, and to read secrets.
+#[test]
+fn ways_to_what_is_protected() {
+    by_settings(include_str!("../../editor-tests/data/permission_cases_protected.csv"), 350, &[PROJECT, ATTACKED]);
+}
+
+/// A table whose rows name an agent and the settings it has.
+fn by_settings(table: &str, least: usize, preparations: &[&str]) {
+    let rows = records(table);
+    assert!(rows.len() > least, "{}", rows.len());
+    let plain = Lab::new(preparations);
     let mut known: BTreeMap<(&str, &str), (Rules, Place)> = BTreeMap::new();
     for row in &rows {
         known.entry((&row[2], &row[3])).or_insert_with(|| plain.agent(&row[2], &row[3], ""));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Agents, Mode, show};
+use crate::config;
 use crate::config::builtin::AGENTS;
-use crate::config::{self, Loaded};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::worktree::Worktree;
@@ -13,7 +13,6 @@ struct Set {
     _dir: tempfile::TempDir,
     environment: Environment,
     worktree: Worktree,
-    loaded: Loaded,
     agents: Agents,
     problems: Vec<String>,
 }
@@ -35,7 +34,7 @@ fn agents(settings: &str) -> Set {
     let loaded = config::load(&environment, &worktree, &worktree.root);
     let (agents, problems) = Agents::build(&loaded.settings, &environment, &worktree);
     let problems = loaded.problems.iter().chain(&problems).map(ToString::to_string).collect();
-    Set { _dir: dir, environment, worktree, loaded, agents, problems }
+    Set { _dir: dir, environment, worktree, agents, problems }
 }
 
 impl Set {
@@ -84,6 +83,25 @@ fn row(set: &Set, agent: &str) -> String {
 }
 
 #[test]
+fn what_its_tools_put_aside_can_be_read_by_an_agent_that_may_do_little() {
+    let settings = r#"{"agent": {
+        "narrow": {"permission": {"*": "deny", "bash": "allow"}},
+        "named": {"permission": {"*": "deny", "bash": "allow", "read": "deny", "external_directory": "deny"}},
+        "nothing": {"permission": {"*": "deny"}}
+    }}"#;
+    let set = agents(settings);
+    let output = set.environment.dirs.data.join("tool-output/x");
+    let shown = set.worktree.relative(&output);
+    let may = |agent: &str| {
+        let outside = set.verdict(agent, "external_directory", &output.display().to_string());
+        [outside, set.verdict(agent, "read", &shown), set.verdict(agent, "read", "a.txt")]
+    };
+    assert_eq!(may("narrow"), [Action::Allow, Action::Allow, Action::Deny]);
+    assert_eq!(may("named"), [Action::Deny, Action::Deny, Action::Deny]);
+    assert_eq!(may("nothing"), [Action::Deny, Action::Deny, Action::Deny]);
+}
+
+#[test]
 fn what_every_built_in_agent_may_do() {
     // Columns: read, .env, .env.example | list, glob, grep | bash | edit, two plan files |
     // task explore, general | skill | todowrite, todoread | web fetch, search, code search | lsp |
@@ -96,7 +114,6 @@ fn what_every_built_in_agent_may_do() {
         ("scout", "a?a aaa ? --- -- - -- aaa a --- ? -"),
         ("compaction", "--- --- - --- -- - -- --- - --- - -"),
         ("title", "--- --- - --- -- - -- --- - --- - -"),
-        ("summary", "--- --- - --- -- - -- --- - --- - -"),
     ];
     assert_eq!(table.map(|(name, _)| name), AGENTS.map(|agent| agent.name));
     let set = agents("{}");
@@ -146,7 +163,7 @@ fn the_users_rules_tighten_built_in_agents_and_never_loosen_them() {
         r#"{"permission": {"to*": "allow", "e*": "allow", "t*": "allow"}}"#,
     ] {
         let (set, plain) = (agents(settings), agents("{}"));
-        for agent in ["plan", "general", "explore", "scout", "compaction", "title", "summary"] {
+        for agent in ["plan", "general", "explore", "scout", "compaction", "title"] {
             let loosened = |(permission, pattern): &&(&str, &str)| {
                 plain.verdict(agent, permission, pattern) == Action::Deny
                     && set.verdict(agent, permission, pattern) != Action::Deny
@@ -186,7 +203,7 @@ fn modes_begin_with_the_default() {
     assert_eq!(modes, ["plan", "alpha", "build", "zed"]);
     let rules = &set.agents.get("plan").unwrap().rules;
     let subagents: Vec<String> = set.agents.subagents_for(rules).iter().map(|agent| agent.name.clone()).collect();
-    assert_eq!(subagents, ["explore", "scout", "sub", "zed"], "plan may not start general");
+    assert_eq!(subagents, ["explore", "ghost", "scout", "sub", "zed"], "plan may not start general");
     assert!(set.problems.is_empty(), "{:?}", set.problems);
 }
 
@@ -256,10 +273,7 @@ fn agents_are_listed_and_shown() {
     );
     let list = show::list(&set.agents);
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(
-        names,
-        ["name", "build", "mine", "plan", "explore", "general", "scout", "compaction", "summary", "title"]
-    );
+    assert_eq!(names, ["name", "build", "mine", "plan", "explore", "general", "scout", "compaction", "title"]);
     assert!(list.lines().any(|line| line.starts_with("build (default)") && line.contains("built in")), "{list}");
     assert!(list.contains("Does one thing"), "{list}");
     let text = show::show(&set.agents.get("mine").unwrap());
@@ -283,14 +297,14 @@ fn a_command_for_nobody_is_told() {
     );
 }
 
+/// OpenCode's agent `summary`, which files configure, does not become one that can be chosen.
 #[test]
-fn a_model_that_does_not_exist_is_told() {
-    let set = agents("{\"model\": \"acme/larg\",\n \"agent\": {\"x\": {\"model\": \"acme/large\"}}}");
-    let known = ["acme/large".to_owned(), "acme/small".to_owned()];
-    let problems = set.loaded.unknown_models(&|model| known.contains(&model.to_string()), &known);
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        told,
-        ["~/.config/adjutant/adjutant.json:1:11: model: there is no model acme/larg; did you mean \"acme/large\"?"]
-    );
+fn an_agent_that_nothing_asks_is_hidden() {
+    for (settings, hidden) in [
+        (r#"{"agent": {"summary": {"model": "a/b"}}}"#, true),
+        (r#"{"agent": {"summary": {"model": "a/b", "hidden": false}}}"#, false),
+    ] {
+        assert_eq!(agents(settings).agents.get("summary").unwrap().hidden, hidden, "{settings}");
+    }
+    assert!(agents("{}").agents.get("summary").is_none());
 }

@@ -10,7 +10,7 @@ use crate::editor::server::Server;
 use crate::editor::table::table;
 use crate::environment::Environment;
 use crate::serve::serve;
-use crate::session::Shared;
+use crate::session::Sessions;
 
 /// Serves until the editor closes our input, stops reading our output, or a signal comes.
 pub(super) async fn acp(environment: Environment) -> ExitCode {
@@ -21,7 +21,7 @@ pub(super) async fn acp(environment: Environment) -> ExitCode {
     let ended = CancellationToken::new();
     let peer = Peer::new(Outbox::start(output));
     let input = lines::read(std::io::stdin());
-    let shared = Shared::new(environment, ended.clone());
+    let shared = Sessions::new(environment, ended.clone());
     let server = Server::new(shared.clone(), peer.clone(), ended.clone());
     let signal = tokio::spawn(super::signalled(ended.clone(), true));
     serve(&table(&server), input, &peer, &ended).await;

@@ -12,40 +12,40 @@ use crate::agent::{Mode, create, show};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
-use crate::model::request::{Draft, Input, Message, Params};
+use crate::model::request::{BodyCache, Input, Message, Params};
 use crate::model::{Delta, Model, Provider, Request};
-use crate::session::models::Sources;
+use crate::session::models::ModelSources;
 
 /// What to do with the agents.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// List them with mode, model and source (also without a word).
+    /// List agents with mode, model and source (default)
     List,
-    /// Print one agent with its effective rules in order, each with where it was written.
+    /// Show an agent and its rules in order, with the source of each
     Show {
-        /// The agent's name.
+        /// Name of the agent
         name: String,
     },
-    /// Make a new one: a model writes its instructions, which go into a Markdown file.
+    /// Create an agent: a model writes its instructions into a Markdown file
     Create(Wish),
 }
 
 /// What a new agent is to be.
 #[derive(Debug, clap::Args)]
 pub(super) struct Wish {
-    /// What it is for, in a sentence or two.
+    /// What it is for, in a sentence or two
     description: String,
-    /// For all projects, not for this one.
+    /// Create it for all projects
     #[arg(long)]
     global: bool,
-    /// Who uses it: `subagent` (other agents), `primary` (you, as a mode), `all`.
+    /// Who uses it: other agents (subagent), you as a mode (primary), or both (all)
     #[arg(long, value_name = "MODE", default_value = "all", value_parser = ["subagent", "primary", "all"])]
     mode: String,
-    /// What it may not do: bash, edit, webfetch … separated by commas.
+    /// What it may not do, separated by commas: bash, edit, webfetch …
     #[arg(long, value_name = "PERMISSIONS", value_delimiter = ',', value_parser = create::PERMISSIONS)]
     deny: Vec<String>,
-    /// Who writes it, as `provider/model`. Default: the model of the settings.
-    #[arg(long, value_name = "MODEL")]
+    /// Model that writes it [default: the model of the settings]
+    #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn agents(verb: &Verb, environment: &Environment) -> anyhow::Result<u
         Verb::Show { name } => {
             let agent = here.agents.get(name).ok_or_else(|| {
                 let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
-                anyhow!("there is no agent \"{name}\"; there are: {}", names.join(", "))
+                anyhow!("no agent \"{name}\"; available: {}", names.join(", "))
             })?;
             super::say(&show::show(&agent));
         }
@@ -101,7 +101,7 @@ pub(super) async fn create(wish: &Wish, environment: &Environment) -> anyhow::Re
 
 async fn who(wish: &Wish, here: &Here, environment: &Environment) -> anyhow::Result<(Arc<Model>, Arc<dyn Provider>)> {
     let settings = &here.loaded.settings;
-    let sources = Sources::new(environment);
+    let sources = ModelSources::new(environment);
     let mut registry = sources.configured(settings);
     if registry.is_bare()
         && let Some(found) = sources.with_local(settings).await
@@ -135,7 +135,7 @@ async fn ask(model: &Arc<Model>, provider: &dyn Provider, system: &str, text: St
         must_call: false,
         params,
         session: "agents-create".into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     };
     let mut answer = provider.ask(Arc::new(request));
     let mut words = String::new();

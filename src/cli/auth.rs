@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 
 use super::place::Here;
 use super::terminal;
-use crate::config::settings::{Provider, Secret, Settings};
+use crate::config::settings::{ProviderEntry, Secret, Settings};
 use crate::environment::Environment;
-use crate::model::auth::{Auth, Kept};
+use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
 use crate::model::http::Client;
 use crate::model::oauth::{Service, Step};
@@ -20,23 +20,22 @@ use crate::model::platform;
 /// What to do with the keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// List where there is a key or a login, and whether it is ours, OpenCode's or a variable's
-    /// (also without a word).
+    /// List keys and logins, and where each comes from (default)
     List,
-    /// Keep a key, or log in where that is possible.
+    /// Store an API key, or log in with a browser where the provider allows it
     Login {
-        /// The provider's id, such as `anthropic`; asked for without one.
+        /// Provider, such as `anthropic` [default: ask]
         provider: Option<String>,
-        /// Keep a key even where one could log in with a browser.
+        /// Store a key even where you could log in
         #[arg(long)]
         key: bool,
-        /// Log in with a code that is typed on any machine, instead of a browser on this one.
+        /// Log in with a code that you type on any device
         #[arg(long, conflicts_with = "key")]
         device: bool,
     },
-    /// Forget what adjutant keeps for a provider.
+    /// Remove the key or login that adjutant has stored
     Logout {
-        /// The provider's id.
+        /// Provider
         provider: String,
     },
 }
@@ -50,7 +49,7 @@ pub(super) async fn auth(verb: Verb, environment: &Environment) -> anyhow::Resul
 }
 
 fn list(environment: &Environment) -> anyhow::Result<u8> {
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
     let mut lines = Vec::new();
     for (id, kind, place) in Auth::places(environment) {
         lines.push(format!("{id}: {kind}, {place}"));
@@ -65,7 +64,7 @@ fn list(environment: &Environment) -> anyhow::Result<u8> {
         lines.push(format!("{}: key, from {}", provider.id, provider.source));
     }
     if lines.is_empty() {
-        lines.push("There are no keys. `adjutant auth login PROVIDER` keeps one.".to_owned());
+        lines.push("No keys. `adjutant auth login PROVIDER` stores one.".to_owned());
     }
     super::say(&lines.join("\n"));
     Ok(0)
@@ -78,7 +77,7 @@ pub(super) async fn login(
     device: bool,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
     let catalog = Catalog::load(environment);
     let terminal = std::io::stdin().is_terminal();
     let id = match provider {
@@ -96,7 +95,7 @@ pub(super) async fn login(
             if text.is_empty() {
                 bail!("no key was given; nothing was changed");
             }
-            Kept::Key(Secret::new(text))
+            Credential::Key(Secret::new(text))
         }
         Some(service) => {
             let client = Arc::new(Client::new(environment));
@@ -135,11 +134,11 @@ fn logout(id: &str, environment: &Environment) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Provider> {
+fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<ProviderEntry> {
     let own = settings.providers.iter().find(|provider| provider.id == id);
     let known = catalog.find(own.and_then(|own| own.known_as.as_deref()).unwrap_or(id));
     match (own, known) {
-        (Some(own), Some(known)) => Ok(Provider { id: id.into(), ..known.under(own) }),
+        (Some(own), Some(known)) => Ok(ProviderEntry { id: id.into(), ..known.overlaid_with(own) }),
         (Some(own), None) => Ok(own.clone()),
         (None, Some(known)) => Ok(known),
         (None, None) => {

@@ -3,43 +3,43 @@
 use std::path::Path;
 
 use super::place::Here;
-use crate::config::{self, Severity};
+use crate::config::{self, ProblemSeverity};
 use crate::environment::Environment;
-use crate::session::models::Sources;
+use crate::session::models::ModelSources;
 
 /// What to do with the settings.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Verb {
+pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (also without a word).
     Show,
     /// Say what is wrong, what is spelled in an old way, and what to write instead. Exit code 1 when
     /// a value is not used because it is wrong.
-    Check,
+    Check {
+        /// As JSON: a list of problems, each with a code, its file, line and column.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the JSON Schema of the settings, for editors.
     Schema,
 }
 
-pub(super) fn config(verb: &Verb, environment: &Environment) -> anyhow::Result<u8> {
-    if matches!(verb, Verb::Schema) {
+pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow::Result<u8> {
+    if matches!(verb, ConfigCommand::Schema) {
         super::terminal::json(&config::schema_text());
         return Ok(0);
     }
     let here = Here::read(Path::new("."), environment)?;
-    match verb {
-        Verb::Check => {
-            let mut more = here.problems;
-            more.extend(here.loaded.odd_rules(environment));
-            // Models of providers without a key exist as well: only names nobody knows are wrong.
-            let registry = Sources::new(environment).everyone(&here.loaded.settings);
-            let known: Vec<String> = registry.models().iter().map(|model| model.id.to_string()).collect();
-            more.extend(here.loaded.unknown_models(&|model| registry.find(model).is_ok(), &known));
-            super::say(&config::check(&here.loaded, &more));
-            let wrong = more.iter().any(|problem| problem.severity == Severity::Error);
-            Ok(u8::from(wrong || here.loaded.has_errors()))
-        }
-        Verb::Show | Verb::Schema => {
-            super::say(&config::show(&here.loaded));
-            Ok(0)
-        }
+    let ConfigCommand::Check { json } = verb else {
+        super::say(&config::show(&here.loaded, &here.problems));
+        return Ok(0);
+    };
+    let problems = here.every_problem(&ModelSources::new(environment));
+    if *json {
+        let all: Vec<serde_json::Value> = problems.iter().map(config::Problem::to_json).collect();
+        super::terminal::json(&serde_json::to_string_pretty(&all)?);
+    } else {
+        super::say(&config::check(&here.loaded, &problems));
     }
+    let wrong = problems.iter().any(|problem| problem.severity == ProblemSeverity::Error);
+    Ok(u8::from(wrong))
 }

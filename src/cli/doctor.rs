@@ -6,19 +6,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::config::Severity;
+use crate::config::ProblemSeverity;
 use crate::config::settings::SandboxMode;
 use crate::environment::Environment;
 use crate::model::local;
 use crate::model::registry::Access;
 use crate::process;
 use crate::sandbox::{Held, Level, Sandbox};
-use crate::session::models::Sources;
+use crate::session::models::ModelSources;
 use crate::store::Store;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct DoctorArgs {
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -26,14 +26,14 @@ pub(super) struct Args {
 
 /// What was found out, for people and as data.
 #[derive(Default)]
-struct Report {
+struct DoctorReport {
     lines: Vec<String>,
     data: serde_json::Map<String, Value>,
     /// What does not work.
     broken: Vec<String>,
 }
 
-impl Report {
+impl DoctorReport {
     fn say(&mut self, name: &str, text: &str) {
         self.lines.push(format!("{name:<12} {text}"));
     }
@@ -44,15 +44,15 @@ impl Report {
 }
 
 /// Tells; exit code 1 if something does not work.
-pub(super) async fn doctor(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
-    let mut report = Report::default();
+pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyhow::Result<u8> {
+    let mut report = DoctorReport::default();
     versions(&mut report, environment).await;
     directories(&mut report, environment);
     store(&mut report, environment).await;
     // The settings name the rest; without them it is told what is left.
     match Here::read(Path::new("."), environment) {
         Ok(here) => {
-            config(&mut report, &here);
+            config(&mut report, &here, environment);
             sandbox(&mut report, &here, environment).await;
             variables(&mut report, &here, environment);
             providers(&mut report, &here, environment).await;
@@ -74,7 +74,7 @@ pub(super) async fn doctor(args: &Args, environment: &Environment) -> anyhow::Re
     Ok(u8::from(!report.broken.is_empty()))
 }
 
-async fn versions(report: &mut Report, environment: &Environment) {
+async fn versions(report: &mut DoctorReport, environment: &Environment) {
     let version = env!("CARGO_PKG_VERSION");
     let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -105,7 +105,7 @@ async fn versions(report: &mut Report, environment: &Environment) {
     }
 }
 
-fn directories(report: &mut Report, environment: &Environment) {
+fn directories(report: &mut DoctorReport, environment: &Environment) {
     let dirs = &environment.dirs;
     let mut list = Vec::new();
     let all = [
@@ -144,7 +144,7 @@ fn writable(path: &Path) -> bool {
     }
 }
 
-async fn store(report: &mut Report, environment: &Environment) {
+async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// More than these are not counted.
     const MOST: usize = 10_000;
     let store = Store::start(&environment.dirs.data);
@@ -165,22 +165,25 @@ async fn store(report: &mut Report, environment: &Environment) {
     report.keep("store", told);
 }
 
-fn config(report: &mut Report, here: &Here) {
-    let all = || here.loaded.problems.iter().chain(&here.problems);
-    let count = |severity: Severity| all().filter(|problem| problem.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let other = all().count() - errors - warnings;
+fn config(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+    let problems = here.every_problem(&ModelSources::new(environment));
+    let count = |severity: ProblemSeverity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let (errors, warnings) = (count(ProblemSeverity::Error), count(ProblemSeverity::Warning));
+    let other = problems.len() - errors - warnings;
     let files: Vec<PathBuf> = here.loaded.files();
     let told = match (errors, warnings) {
         (0, 0) => "nothing is wrong".to_owned(),
-        _ => format!("{errors} wrong, {warnings} doubtful; `adjutant config check` shows them"),
+        _ => {
+            let (errors, warnings) = (crate::text::count(errors, "error"), crate::text::count(warnings, "warning"));
+            format!("{errors}, {warnings}; `adjutant config check` shows them")
+        }
     };
     report.say("settings", &format!("{} read; {told}", crate::text::count(files.len(), "file")));
     report.keep("config", json!({ "files": files, "errors": errors, "warnings": warnings, "notes": other }));
     if errors > 0 {
         report
             .broken
-            .push(format!("{} in the settings: see `adjutant config check`", crate::text::count(errors, "value")));
+            .push(format!("{} in the settings: see `adjutant config check`", crate::text::count(errors, "error")));
     }
     let trust = here.loaded.trust.notice();
     if let Some(notice) = &trust {
@@ -189,7 +192,7 @@ fn config(report: &mut Report, here: &Here) {
     report.keep("withheld", json!(trust));
 }
 
-async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
+async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let wish = &here.loaded.settings.sandbox;
     let sandbox = Sandbox::new(environment);
     let mode = match wish.mode {
@@ -242,7 +245,7 @@ async fn sandbox(report: &mut Report, here: &Here, environment: &Environment) {
 }
 
 /// What commands and servers do not get of the environment.
-fn variables(report: &mut Report, here: &Here, environment: &Environment) {
+fn variables(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let out = here.loaded.settings.variables.left_out(environment);
     let shown: Vec<String> = out.iter().map(|name| crate::text::escaped(name)).collect();
     let told = match shown.as_slice() {
@@ -256,9 +259,9 @@ fn variables(report: &mut Report, here: &Here, environment: &Environment) {
     report.keep("environment", json!({ "leftOut": out }));
 }
 
-async fn providers(report: &mut Report, here: &Here, environment: &Environment) {
+async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let settings = &here.loaded.settings;
-    let sources = Sources::new(environment);
+    let sources = ModelSources::new(environment);
     let configured = sources.configured(settings);
     let mut list = Vec::new();
     for facts in configured.providers() {

@@ -4,52 +4,58 @@ use std::collections::BTreeMap;
 
 use protocol::acp::v1;
 
-/// Asks what a form asks. `read` shows a text and gives the line that was typed; none at the end of
-/// the input, which dismisses the form.
-pub(super) fn ask(
-    request: &v1::CreateElicitationRequest,
-    read: &mut dyn FnMut(&str) -> Option<String>,
-) -> v1::CreateElicitationResponse {
-    let v1::ElicitationMode::Form(form) = &request.mode else {
-        return v1::CreateElicitationResponse::new(v1::ElicitationAction::Decline);
-    };
+/// A field that is asked about.
+#[derive(Debug)]
+pub(super) struct Field {
+    name: String,
+    /// Where an answer in words of one's own goes.
+    own: String,
+    /// The question with its options.
+    pub(super) words: String,
+    labels: Vec<String>,
+    several: bool,
+}
+
+/// The fields of a form, in order; none where it is no form.
+pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
+    let v1::ElicitationMode::Form(form) = &request.mode else { return None };
     let properties = &form.requested_schema.properties;
-    let mut content = BTreeMap::new();
-    for (name, property) in properties.iter().filter(|(name, _)| !name.ends_with(OWN)) {
-        let (words, labels, several) = shown(property);
-        let mut text = format!("\n? {words}\n");
-        for (number, (label, description)) in labels.iter().enumerate() {
+    let field = |(name, property): (&String, &v1::ElicitationPropertySchema)| {
+        let (words, options, several) = shown(property);
+        let mut text = format!("? {words}\n");
+        for (number, (label, description)) in options.iter().enumerate() {
             let more = if description.is_empty() { String::new() } else { format!(": {description}") };
             text += &format!("  {}  {label}{more}\n", number + 1);
         }
         if several {
             text += "  (several: 1, 2)\n";
         }
-        let Some(line) = read(&text) else {
-            return v1::CreateElicitationResponse::new(v1::ElicitationAction::Cancel);
-        };
+        let own = format!("{name}{OWN}");
+        let own = if properties.contains_key(&own) { own } else { name.clone() };
+        let labels = options.into_iter().map(|(label, _)| label).collect();
+        Field { name: name.clone(), own, words: text, labels, several }
+    };
+    Some(properties.iter().filter(|(name, _)| !name.ends_with(OWN)).map(field).collect())
+}
+
+impl Field {
+    /// Takes a line as the answer; an empty one is none.
+    pub(super) fn take(&self, line: &str, content: &mut BTreeMap<String, v1::ElicitationContentValue>) {
         let line = line.trim();
         if line.is_empty() {
-            continue;
+            return;
         }
-        match numbers(line, labels.len(), several) {
-            Some(numbers) => {
-                let chosen: Vec<String> = numbers.into_iter().map(|number| labels[number].0.clone()).collect();
-                let value = match chosen.as_slice() {
-                    [one] if !several => v1::ElicitationContentValue::String(one.clone()),
-                    _ => v1::ElicitationContentValue::StringArray(chosen),
-                };
-                content.insert(name.clone(), value);
-            }
-            None => {
-                let own = format!("{name}{OWN}");
-                let name = if properties.contains_key(&own) { own } else { name.clone() };
-                content.insert(name, v1::ElicitationContentValue::String(line.to_owned()));
-            }
-        }
+        let Some(numbers) = numbers(line, self.labels.len(), self.several) else {
+            content.insert(self.own.clone(), v1::ElicitationContentValue::String(line.to_owned()));
+            return;
+        };
+        let chosen: Vec<String> = numbers.into_iter().map(|number| self.labels[number].clone()).collect();
+        let value = match chosen.as_slice() {
+            [one] if !self.several => v1::ElicitationContentValue::String(one.clone()),
+            _ => v1::ElicitationContentValue::StringArray(chosen),
+        };
+        content.insert(self.name.clone(), value);
     }
-    let accepted = v1::ElicitationAcceptAction::new().content(content);
-    v1::CreateElicitationResponse::new(v1::ElicitationAction::Accept(accepted))
 }
 
 /// What the name of a field for words of one's own ends with.
@@ -102,13 +108,12 @@ mod tests {
                 "question3": { "type": "string", "description": "Why?" },
             }},
         });
-        let request = serde_json::from_value(request).unwrap();
-        let (mut shown, mut lines) = (String::new(), lines.iter());
-        let response = ask(&request, &mut |text| {
-            shown += text;
-            lines.next().map(|line| format!("{line}\n"))
-        });
-        (shown, serde_json::to_value(response).unwrap())
+        let fields = fields(&serde_json::from_value(request).unwrap()).unwrap();
+        let mut content = BTreeMap::new();
+        for (field, line) in fields.iter().zip(lines) {
+            field.take(&format!("{line}\n"), &mut content);
+        }
+        (fields.iter().map(|field| field.words.as_str()).collect(), serde_json::to_value(content).unwrap())
     }
 
     #[test]
@@ -121,13 +126,12 @@ mod tests {
             (["", "", ""], json!({})),
         ];
         for (lines, content) in table {
-            assert_eq!(answered(&lines).1, json!({ "action": "accept", "content": content }), "{lines:?}");
+            assert_eq!(answered(&lines).1, content, "{lines:?}");
         }
-        assert_eq!(answered(&["1"]).1, json!({ "action": "cancel" }));
         let (shown, _) = answered(&["1", "1", "1"]);
         assert_eq!(
             shown,
-            "\n? Which?\n  1  a: first\n  2  b\n\n? Which of them?\n  1  x\n  2  y\n  (several: 1, 2)\n\n? Why?\n"
+            "? Which?\n  1  a: first\n  2  b\n? Which of them?\n  1  x\n  2  y\n  (several: 1, 2)\n? Why?\n"
         );
     }
 }

@@ -9,15 +9,27 @@ use rustix::fs::{Mode, OFlags};
 
 /// Reads a text from a file, or from standard input for `-`. Errors as of [`file`].
 pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
-    if path == Path::new("-") { bounded(io::stdin().lock(), "standard input", most) } else { file(path, most) }
+    if path != Path::new("-") {
+        return file(path, most);
+    }
+    let bytes = bounded(io::stdin().lock(), "standard input", most)?;
+    String::from_utf8(bytes).context("standard input cannot be read")
 }
 
 /// Reads a text from a file.
 ///
 /// # Errors
-/// Why it cannot be read: it is not there, no regular file (which could wait for ever, or never end),
-/// larger than `most` bytes, or no text.
+/// As of [`bytes`], and where it is no text.
 pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
+    String::from_utf8(bytes(path, most)?).with_context(|| format!("{} cannot be read", path.display()))
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Why it cannot be read: it is not there, no regular file (which could wait for ever, or never end), or
+/// larger than `most` bytes.
+pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let name = path.display().to_string();
     // Opening a pipe waits for its other end, and opening a device may do things.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -29,11 +41,11 @@ pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
     bounded(file, &name, most)
 }
 
-fn bounded(from: impl Read, name: &str, most: u64) -> anyhow::Result<String> {
-    let mut text = String::new();
-    from.take(most + 1).read_to_string(&mut text).with_context(|| format!("{name} cannot be read"))?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
+fn bounded(from: impl Read, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("{name} cannot be read"))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
         bail!("{name} is larger than {} MiB, the most that is read", most >> 20);
     }
-    Ok(text)
+    Ok(bytes)
 }

@@ -11,57 +11,71 @@ use crate::config::settings::Rates;
 use crate::environment::Environment;
 use crate::model::Model;
 use crate::model::catalog::Refreshed;
-use crate::model::registry::{Access, Facts, Registry};
-use crate::session::models::Sources;
+use crate::model::registry::{Access, ProviderSummary, Registry};
+use crate::session::models::ModelSources;
 
 /// What to show.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only this provider's.
+    /// Show only this provider, with or without a key
     provider: Option<String>,
-    /// As JSON: an object per provider, with its models.
+    /// Print JSON: an object per provider, with its models
     #[arg(long)]
     json: bool,
-    /// Look for a newer catalogue first.
+    /// Update the catalogue first
     #[arg(long)]
     refresh: bool,
-    /// Those of all providers of the catalogue, with a key or without.
+    /// Include providers without a key
     #[arg(long)]
     all: bool,
 }
 
 pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
-    let sources = Sources::new(environment);
+    let sources = ModelSources::new(environment);
     if args.refresh {
         let said = match sources.refresh().await? {
-            Refreshed::Newer(count) => format!("The catalogue is new: {count} models."),
-            Refreshed::Same => "The catalogue is the newest.".to_owned(),
+            Refreshed::Newer(count) => format!("Updated the catalogue: {count} models."),
+            Refreshed::Same => "The catalogue is up to date.".to_owned(),
         };
         if !args.json {
             super::say(&said);
         }
     }
-    let settings = Here::read(Path::new("."), environment)?.loaded.settings;
+    let settings = Here::read(Path::new("."), environment)?.loaded.settings.clone();
     let mut registry = if args.all { sources.everyone(&settings) } else { sources.configured(&settings) };
     if registry.is_bare()
         && let Some(found) = sources.with_local(&settings).await
     {
         registry = found;
     }
+    // Who names a provider wants to see what it has, with a key or without.
+    let has = |registry: &Registry, name: &str| registry.providers().iter().any(|facts| facts.id == name);
+    if let Some(name) = args.provider.as_deref().filter(|name| !has(&registry, name)) {
+        let all = sources.everyone(&settings);
+        if has(&all, name) {
+            registry = all;
+        }
+    }
     let default = settings.model.map_or_else(|| registry.default_model().id.to_string(), |model| model.to_string());
     let wanted = |id: &str| args.provider.as_deref().is_none_or(|only| only == id);
-    let offline =
-        Facts { id: Registry::OFFLINE.into(), name: "Offline".into(), access: Access::Free, open: false, known: false };
-    let providers: Vec<&Facts> =
+    let offline = ProviderSummary {
+        id: Registry::OFFLINE.into(),
+        name: "Offline".into(),
+        access: Access::Free,
+        open: false,
+        known: false,
+    };
+    let providers: Vec<&ProviderSummary> =
         registry.providers().iter().chain([&offline]).filter(|facts| wanted(&facts.id)).collect();
     if let (true, Some(name)) = (providers.is_empty(), &args.provider) {
         let known: Vec<&str> = registry.providers().iter().map(|facts| facts.id.as_str()).collect();
         let near = crate::config::nearest(name, known.iter().copied());
         let near = near.map(|near| format!("Did you mean {near}? ")).unwrap_or_default();
-        bail!("there is no provider \"{name}\" here. {near}`adjutant models --all` lists those the catalogue knows.");
+        bail!("no provider \"{name}\". {near}`adjutant models --all` lists all that are known.");
     }
     let all = registry.models();
-    let of = |facts: &Facts| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
+    let of =
+        |facts: &ProviderSummary| all.iter().filter(|model| model.id.provider == facts.id).map(AsRef::as_ref).collect();
     if args.json {
         let list: Vec<Value> = providers.iter().map(|facts| in_json(facts, &of(facts))).collect();
         super::terminal::json(&serde_json::to_string_pretty(&json!({ "default": default, "providers": list }))?);
@@ -75,13 +89,16 @@ pub(super) async fn models(args: &Args, environment: &Environment) -> anyhow::Re
     Ok(0)
 }
 
-fn table(facts: &Facts, models: &Vec<&Model>, default: &str, out: &mut String) {
+fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut String) {
     let key = match &facts.access {
         Access::Configured => "key from the settings".to_owned(),
         Access::Kept => "key from auth.json".to_owned(),
         Access::Variable(name) => format!("key from {name}"),
         Access::Free => "no key needed".to_owned(),
-        Access::Missing(why) => why.clone(),
+        Access::Missing(why) => match why.split_once(". ") {
+            Some((what, advice)) if what.starts_with("There is no key") => format!("no key. {advice}"),
+            _ => why.clone(),
+        },
     };
     let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
     if facts.open {
@@ -133,7 +150,7 @@ fn dollars(rates: &Rates) -> String {
     if *rates == Rates::default() { "free".to_owned() } else { format!("${} / ${}", rates.input, rates.output) }
 }
 
-fn in_json(facts: &Facts, models: &Vec<&Model>) -> Value {
+fn in_json(facts: &ProviderSummary, models: &Vec<&Model>) -> Value {
     let (key, missing) = match &facts.access {
         Access::Configured => ("settings", None),
         Access::Kept => ("auth.json", None),

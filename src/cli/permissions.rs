@@ -14,57 +14,72 @@ use crate::permission::{Need, Place, Policy, Rules, command_need, evaluate};
 use crate::store::{Grant, Store};
 use crate::tool::webfetch::secrets;
 
-/// What to do with the permissions.
+/// Options of `adjutant permissions`.
+pub(super) type Args = super::CommandOrList<Verb, Listing>;
+
+impl Args {
+    /// Whether grants are taken back.
+    pub(super) fn revokes(&self) -> bool {
+        matches!(self.verb, Some(Verb::Revoke { .. }))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Listing {
+    /// Include every project
+    #[arg(long)]
+    all: bool,
+}
+
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// List what was granted with "always", in this project (also without a word).
-    List {
-        /// In every project.
-        #[arg(long)]
-        all: bool,
-    },
-    /// Take grants back: those of a permission, or of one of its patterns.
+    /// List what was granted with "always" in this project (default)
+    List(Listing),
+    /// Revoke grants of a permission, or of one of its patterns
     Revoke {
-        /// The permission's key, as `list` shows it.
+        /// Permission, as `list` shows it
         permission: String,
-        /// The pattern, as `list` shows it; without one, all of them.
+        /// Pattern, as `list` shows it [default: all of them]
         pattern: Option<String>,
-        /// Of this agent only.
+        /// Only grants of this agent
         #[arg(long)]
         agent: Option<String>,
     },
-    /// Say what would become of a command line, or of reading or changing a file, and why. Nothing is
-    /// run.
+    /// Explain what would become of a command, or of reading or changing a file
+    ///
+    /// Nothing is run.
     #[command(group = clap::ArgGroup::new("what").required(true))]
     Explain {
-        /// The agent that would do it.
+        /// Agent that would do it
         #[arg(long, default_value = "build")]
         agent: String,
-        /// A file that would be read.
+        /// File that would be read
         #[arg(long, group = "what", value_name = "PATH")]
         read: Option<String>,
-        /// A file that would be made, changed or removed.
+        /// File that would be created, changed or removed
         #[arg(long, group = "what", value_name = "PATH")]
         edit: Option<String>,
-        /// The command line.
+        /// Command line
         #[arg(group = "what")]
         command: Option<String>,
     },
-    /// Judge JSON lines from standard input, one answer each: {"id", "bash", "cwd"}, {"id",
-    /// "permission": "edit", "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
+    /// Judge requests from standard input, for tests of a policy
+    ///
+    /// One JSON object per line, one answer each: {"id", "bash", "cwd"}, {"id", "permission": "edit",
+    /// "path"} or {"id", "permission": "webfetch", "url"}. Nothing is run.
     Check {
-        /// The agent whose rules hold.
+        /// Agent whose rules apply
         #[arg(long, default_value = "build")]
         agent: String,
-        /// A settings file that holds besides the usual ones.
-        #[arg(long)]
+        /// Settings file to use in addition to the usual ones
+        #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
 }
 
-pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
-    match verb {
-        Verb::List { all } => list(all, environment).await,
+pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
+    match args.verb.unwrap_or(Verb::List(args.listing)) {
+        Verb::List(Listing { all }) => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
         Verb::Explain { agent, read, edit, command } => {
             let policy = policy(&agent, &Here::read(Path::new("."), environment)?, environment)?;
@@ -97,7 +112,7 @@ pub(super) async fn permissions(verb: Verb, environment: &Environment) -> anyhow
 fn policy(agent: &str, here: &Here, environment: &Environment) -> anyhow::Result<Policy> {
     let Some(found) = here.agents.get(agent) else {
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
-        bail!("there is no agent \"{agent}\"; there are: {}", names.join(", "));
+        bail!("no agent \"{agent}\"; available: {}", names.join(", "));
     };
     let place = Place::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch_private.clone();
@@ -132,7 +147,7 @@ async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
     let store = Store::start(&environment.dirs.data);
     let grants = if all { store.all_grants().await? } else { store.grants(&project(environment)?).await? };
     if grants.is_empty() {
-        super::say("Nothing was granted.");
+        super::say(if all { "Nothing has been granted." } else { "Nothing has been granted in this project." });
     }
     let mut project = None;
     for grant in &grants {
@@ -161,7 +176,7 @@ async fn revoke(
     };
     let taken: Vec<&Grant> = grants.iter().filter(fits).collect();
     if taken.is_empty() {
-        return Err(anyhow!("no such grant here; `adjutant permissions list` shows those there are"));
+        return Err(anyhow!("no such grant in this project; `adjutant permissions list` shows them"));
     }
     for grant in taken {
         store.revoke(grant).await?;

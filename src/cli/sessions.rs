@@ -13,107 +13,119 @@ use crate::export;
 use crate::id::SessionId;
 use crate::message::{CallState, Content, Role};
 use crate::session::prune::{self, Prune};
-use crate::store::{self, Record, Store, Stored};
+use crate::store::{self, Record, Store, StoredSession};
 
 /// The largest export that is taken in, in bytes.
 const LARGEST: u64 = 256 << 20;
 
-/// What to do with the sessions. A session is named by its id, by the beginning of it, or by `last`.
+/// Options of `adjutant sessions`. A session is named by its id, the beginning of it, or `last`.
+pub(super) type Args = super::CommandOrList<Verb, Listing>;
+
+impl Args {
+    /// Whether a session is taken in.
+    pub(super) fn imports(&self) -> bool {
+        matches!(self.verb, Some(Verb::Import { .. }))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Listing {
+    /// Include every project
+    #[arg(long)]
+    all: bool,
+    /// Show at most this many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// List the sessions of this project, newest first (also without a word).
-    List {
-        /// Of every project.
-        #[arg(long)]
-        all: bool,
-        /// How many at most.
-        #[arg(long, default_value_t = 50)]
-        limit: usize,
-        /// One JSON object per line.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Print a conversation as Markdown.
+    /// List the sessions of this project, newest first (default)
+    List(Listing),
+    /// Print a conversation as Markdown
     Show {
-        /// The session.
+        /// Session: its id, the beginning of it, or `last`
         id: String,
     },
-    /// Find sessions whose title or words hold all of these words.
+    /// Find sessions that contain all of these words
     Search {
-        /// The words, in whatever case.
+        /// Words of the title or the conversation, in any case
         #[arg(required = true)]
         words: Vec<String>,
-        /// In every project.
+        /// Include every project
         #[arg(long)]
         all: bool,
-        /// How many at most.
-        #[arg(long, default_value_t = 20)]
+        /// Show at most this many
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         limit: usize,
     },
-    /// Write a session as JSON, which can be imported, or as an HTML page to read and to pass on.
+    /// Export a session as JSON, or as an HTML page
     Export {
-        /// The session.
+        /// Session: its id, the beginning of it, or `last`
         id: String,
-        /// json or html.
+        /// JSON can be imported again; HTML is for reading
         #[arg(long, default_value = "json")]
         format: Format,
-        /// The file; without one, standard output.
-        #[arg(short, long)]
+        /// File to write [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Take in a session that was exported as JSON.
+    /// Import a session that was exported as JSON
     Import {
-        /// The file; `-` is standard input.
+        /// File to read; `-` for standard input
         file: PathBuf,
-        /// The directory it belongs to from now on.
-        #[arg(long)]
+        /// Directory the session belongs to from now on
+        #[arg(long, value_name = "DIR")]
         cwd: Option<PathBuf>,
     },
-    /// Take the last turn of a session back, its changes of files included. Exit code 1 when files were
-    /// left alone because they have changed since.
+    /// Undo the last turn of a session, including its changes to files
+    ///
+    /// Exits with 1 if files were left alone because they have changed since.
     Revert {
-        /// The session.
+        /// Session: its id, the beginning of it, or `last`
         id: String,
-        /// Go back to before this message, or the step this part belongs to.
-        #[arg(long)]
+        /// Go back to before this message, or before the step that this part belongs to
+        #[arg(long, value_name = "ID")]
         to: Option<String>,
-        /// Set files back that have changed since as well.
+        /// Also restore files that have changed since
         #[arg(long)]
         force: bool,
-        /// Bring back what was taken back last.
+        /// Bring back what was undone last
         #[arg(long, conflicts_with_all = ["to", "force"])]
         redo: bool,
     },
-    /// Print what a session changed in the files, as a unified diff.
+    /// Print what a session changed as a unified diff
     Diff {
-        /// The session.
+        /// Session: its id, the beginning of it, or `last`
         #[arg(default_value = "last")]
         id: String,
-        /// Only how many lines of each file.
+        /// Print only the number of changed lines of each file
         #[arg(long)]
         stat: bool,
     },
-    /// Give a session a title, which stays.
+    /// Rename a session
     Rename {
-        /// The session.
+        /// Session: its id, the beginning of it, or `last`
         id: String,
-        /// The title.
+        /// New title
         #[arg(required = true)]
         title: Vec<String>,
     },
-    /// Delete sessions, with those they delegated to.
+    /// Delete sessions and their subagents' sessions
     Delete {
-        /// The sessions.
+        /// Sessions: ids, beginnings of ids, or `last`
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Delete the sessions of every project that were not used for so many days, and those in which
-    /// nothing was ever said.
+    /// Delete unused and empty sessions of every project
     Prune {
-        /// The days; without a number, the setting `sessions.keep_days`.
-        #[arg(long)]
+        /// Delete what was not used for this many days [default: the setting `sessions.keep_days`]
+        #[arg(long, value_name = "N")]
         days: Option<u64>,
-        /// Only say what would be deleted.
+        /// Only print what would be deleted
         #[arg(long)]
         dry_run: bool,
     },
@@ -126,7 +138,8 @@ pub(super) enum Format {
     Html,
 }
 
-pub(super) async fn sessions(verb: Verb, environment: &Environment) -> anyhow::Result<u8> {
+pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
+    let verb = args.verb.unwrap_or(Verb::List(args.listing));
     let store = Store::start(&environment.dirs.data);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
@@ -134,98 +147,110 @@ pub(super) async fn sessions(verb: Verb, environment: &Environment) -> anyhow::R
 }
 
 async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyhow::Result<u8> {
+    let here = Path::new(".");
     match verb {
-        Verb::List { all, limit, json } => list(store, environment, all, limit, json).await,
+        Verb::List(Listing { all, limit, json }) => list(store, environment, all, limit, json).await,
         Verb::Show { id } => {
-            let id = find(store, &id, environment).await?;
+            let id = find(store, &id, here, environment).await?;
             let stored = shown(store.peek(&id).await?);
             super::say(&show(&stored, &store.children(&id).await?));
             Ok(0)
         }
-        Verb::Search { words, all, limit } => {
-            let records = records(store, environment, all).await?;
-            let (dir, words) = (store.dir().to_path_buf(), words.join(" "));
-            let hits = tokio::task::spawn_blocking(move || store::search(&dir, records, &words, limit)).await?;
-            for hit in &hits {
-                super::say(&line(&hit.record, all));
-                if hit.messages > 0 {
-                    super::say(&format!("    {} ({})", hit.excerpt, crate::text::count(hit.messages, "message")));
-                }
-            }
-            if hits.is_empty() {
-                super::say("Nothing was found.");
-            }
-            Ok(u8::from(hits.is_empty()))
-        }
+        Verb::Search { words, all, limit } => search(store, environment, &words.join(" "), all, limit).await,
         Verb::Export { id, format, output } => {
-            let id = find(store, &id, environment).await?;
-            let stored = store.peek(&id).await?;
-            let home = environment.home.as_ref().map(|home| home.display().to_string());
-            let text = match format {
-                Format::Json => export::json::export(&stored),
-                Format::Html => export::html::page(&shown(stored), home.as_deref()),
-            };
-            match output {
-                None if format == Format::Json => terminal::json(&text),
-                None => super::say(&text),
-                Some(file) => {
-                    let written = crate::environment::private_note(&file, text.as_bytes());
-                    written.with_context(|| format!("{} cannot be written", file.display()))?;
-                }
-            }
-            Ok(0)
+            let id = find(store, &id, here, environment).await?;
+            export_as(format, store.peek(&id).await?, output.as_deref(), environment)
         }
         Verb::Import { file, cwd } => import(store, environment, &file, cwd.as_deref()).await,
         Verb::Revert { id, to, force, redo } => {
-            let id = find(store, &id, environment).await?;
+            let id = find(store, &id, here, environment).await?;
             let way = if redo { files::Way::Forth } else { files::Way::Back { to, force } };
             files::revert(store, environment, &id, way).await
         }
         Verb::Diff { id, stat } => {
-            let id = find(store, &id, environment).await?;
+            let id = find(store, &id, here, environment).await?;
             files::diff(store, environment, &id, stat).await
         }
         Verb::Rename { id, title } => {
-            let id = find(store, &id, environment).await?;
+            let id = find(store, &id, here, environment).await?;
             let title = crate::session::title::tidy(&title.join(" "));
             if title.is_empty() {
-                bail!("a title has words");
+                bail!("the title is empty");
             }
             store.rename(&id, &title).await?;
             Ok(0)
         }
         Verb::Delete { ids } => {
             for id in ids {
-                let id = find(store, &id, environment).await?;
+                let id = find(store, &id, here, environment).await?;
                 store.delete(&id).await?;
                 super::say(&format!("deleted {id}"));
             }
             Ok(0)
         }
         Verb::Prune { days, dry_run } => {
-            let keep = match days {
-                Some(days) => Some(days),
-                None => prune::keep_days(environment),
-            };
-            let pruned = prune::prune(store, environment.now(), &Prune { keep_days: keep, dry: dry_run }).await?;
-            let word = if dry_run { "would delete" } else { "deleted" };
-            for record in &pruned.gone {
-                super::say(&format!("{word} {}", line(record, true)));
-            }
-            for (id, why) in &pruned.kept {
-                super::say(&format!("kept {id}: {why}"));
-            }
-            super::say(&format!("{word} {}", crate::text::count(pruned.gone.len(), "session")));
-            if keep.is_none() {
-                super::say("Nothing is too old: neither --days nor the setting sessions.keep_days says when that is.");
-            }
-            Ok(0)
+            let days = days.or_else(|| prune::keep_days(environment));
+            prune_all(store, environment, &Prune { keep_days: days, dry: dry_run }).await
         }
     }
 }
 
+async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
+    let records = records(store, (!all).then_some(Path::new(".")), environment).await?;
+    let (dir, words) = (store.dir().to_path_buf(), words.to_owned());
+    let hits = tokio::task::spawn_blocking(move || store::search(&dir, records, &words, limit)).await?;
+    for hit in &hits {
+        super::say(&line(&hit.record, all));
+        if hit.messages > 0 {
+            super::say(&format!("    {} ({})", hit.excerpt, crate::text::count(hit.messages, "message")));
+        }
+    }
+    if hits.is_empty() {
+        super::say(if all { "No matches." } else { "No matches in this project; --all searches every project." });
+    }
+    Ok(u8::from(hits.is_empty()))
+}
+
+fn export_as(
+    format: Format,
+    stored: StoredSession,
+    output: Option<&Path>,
+    environment: &Environment,
+) -> anyhow::Result<u8> {
+    let home = environment.home.as_ref().map(|home| home.display().to_string());
+    let text = match format {
+        Format::Json => export::json::export(&stored),
+        Format::Html => export::html::page(&shown(stored), home.as_deref()),
+    };
+    match output {
+        None if format == Format::Json => terminal::json(&text),
+        None => super::say(&text),
+        Some(file) => {
+            let written = crate::environment::private_note(file, text.as_bytes());
+            written.with_context(|| format!("{} cannot be written", file.display()))?;
+        }
+    }
+    Ok(0)
+}
+
+async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> anyhow::Result<u8> {
+    let pruned = prune::prune(store, environment.now(), wish).await?;
+    let word = if wish.dry { "would delete" } else { "deleted" };
+    for record in &pruned.gone {
+        super::say(&format!("{word} {}", line(record, true)));
+    }
+    for (id, why) in &pruned.kept {
+        super::say(&format!("kept {id}: {why}"));
+    }
+    super::say(&format!("{word} {}", crate::text::count(pruned.gone.len(), "session")));
+    if wish.keep_days.is_none() {
+        super::say("Only empty sessions are deleted: set --days, or sessions.keep_days in the settings.");
+    }
+    Ok(0)
+}
+
 async fn list(store: &Store, environment: &Environment, all: bool, limit: usize, json: bool) -> anyhow::Result<u8> {
-    let mut records = records(store, environment, all).await?;
+    let mut records = records(store, (!all).then_some(Path::new(".")), environment).await?;
     let more = records.len().saturating_sub(limit);
     records.truncate(limit);
     for record in &records {
@@ -237,23 +262,20 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
     }
     if records.is_empty() && !json {
         super::say(if all {
-            "There are no sessions."
+            "No sessions."
         } else {
-            "There are no sessions here; --all lists those of every project."
+            "No sessions in this project; --all lists those of every project."
         });
     }
     if more > 0 && !json {
-        super::say(&format!("… and {more} more; --limit shows them"));
+        super::say(&format!("… {more} more; --limit {} shows all", limit.saturating_add(more)));
     }
     Ok(0)
 }
 
-/// The sessions of this project or of all, newest first. A session never prompted is none yet.
-async fn records(store: &Store, environment: &Environment, all: bool) -> anyhow::Result<Vec<Record>> {
-    let root = match all {
-        true => None,
-        false => Some(Here::read(Path::new("."), environment)?.worktree.root),
-    };
+/// The sessions of a directory's project or of all, newest first. A session never prompted is none yet.
+async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
+    let root = dir.map(|dir| Here::read(dir, environment)).transpose()?.map(|here| here.worktree.root);
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = store.list(None, after, 1000).await?;
@@ -266,25 +288,33 @@ async fn records(store: &Store, environment: &Environment, all: bool) -> anyhow:
     }
 }
 
-/// A session by its id, a beginning that only one has, or `last`.
-async fn find(store: &Store, name: &str, environment: &Environment) -> anyhow::Result<SessionId> {
+/// The name of the session of a project that was used last.
+pub(super) const LAST: &str = "last";
+
+/// A session by its id, a beginning that only one has, or [`LAST`].
+pub(super) async fn find(
+    store: &Store,
+    name: &str,
+    dir: &Path,
+    environment: &Environment,
+) -> anyhow::Result<SessionId> {
     let exact = SessionId::new(name);
     if exact.is_well_formed() && store.peek(&exact).await.is_ok() {
         return Ok(exact);
     }
-    let records = records(store, environment, name != "last").await?;
-    if name == "last" {
-        return records.first().map(|record| record.id.clone()).ok_or_else(|| anyhow!("there are no sessions here"));
+    let records = records(store, (name == LAST).then_some(dir), environment).await?;
+    if name == LAST {
+        return records.first().map(|record| record.id.clone()).ok_or_else(|| anyhow!("no sessions in this project"));
     }
     let fitting: Vec<&Record> = records.iter().filter(|record| record.id.as_str().starts_with(name)).collect();
     match fitting.as_slice() {
         [one] => Ok(one.id.clone()),
         // A damaged one is in no list; the store says what is wrong with it.
         [] if exact.is_well_formed() => {
-            Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("there is no session {name}"), Into::into))
+            Err(store.peek(&exact).await.err().map_or_else(|| anyhow!("no session {name}"), Into::into))
         }
-        [] => bail!("there is no session {name}; `adjutant sessions list --all` shows those there are"),
-        several => bail!("{} sessions begin with {name}; write more of the id", several.len()),
+        [] => bail!("no session {name}; `adjutant sessions --all` lists them"),
+        several => bail!("{} sessions begin with {name}; give more of the id", several.len()),
     }
 }
 
@@ -295,7 +325,7 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
     stored.record.parent = None;
     stored.record.title = stored.record.title.as_deref().map(crate::session::title::tidy);
     if let Some(cwd) = cwd {
-        stored.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} is not there", cwd.display()))?;
+        stored.record.cwd = std::fs::canonicalize(cwd).with_context(|| format!("{} cannot be found", cwd.display()))?;
     }
     if !stored.record.id.is_well_formed() {
         stored = store::renamed(&stored, environment);
@@ -311,7 +341,7 @@ async fn import(store: &Store, environment: &Environment, file: &Path, cwd: Opti
     super::say(&format!("imported {}", line(&stored.record, true)));
     if !stored.record.cwd.is_dir() {
         let cwd = stored.record.cwd.display();
-        super::say(&format!("Its directory {cwd} is not here; --cwd gives it another one."));
+        super::say(&format!("Its directory {cwd} does not exist; import it again with --cwd to choose another."));
     }
     Ok(0)
 }
@@ -328,13 +358,13 @@ fn day(at: Timestamp) -> String {
 }
 
 /// Without what is undone.
-fn shown(mut stored: Stored) -> Stored {
+fn shown(mut stored: StoredSession) -> StoredSession {
     stored.messages.truncate(store::visible(&stored.messages, &stored.record.undone));
     stored
 }
 
 /// A conversation as Markdown.
-fn show(stored: &Stored, children: &[SessionId]) -> String {
+fn show(stored: &StoredSession, children: &[SessionId]) -> String {
     let record = &stored.record;
     let mut out = format!(
         "# {}\n\n{}  {}  {}\n",
@@ -351,7 +381,7 @@ fn show(stored: &Stored, children: &[SessionId]) -> String {
         for part in &message.parts {
             match &part.content {
                 Content::Text(words) if !words.synthetic && !words.text.trim().is_empty() => {
-                    text += &format!("\n{}\n", words.text.trim());
+                    text += &format!("\n{}\n", words.for_people().trim());
                 }
                 Content::Tool(call) => {
                     let state = match &call.state {

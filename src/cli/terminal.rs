@@ -6,18 +6,15 @@
 //! Exact are, in a pipe or a file, the answer of a run and a patch: somebody works on with those. On a
 //! terminal they are cleaned like everything else.
 
+pub(super) mod screen;
+pub(super) mod styled;
+
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::text::{self, Shown};
-
-/// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(120);
+use crate::text;
+use styled::Styled;
 
 /// Whether somebody sees what is said.
 pub(super) fn is_watched() -> bool {
@@ -69,16 +66,32 @@ pub(super) fn aside(words: &str) {
     writeln!(io::stderr().lock(), "{}", text::shown(words)).ok();
 }
 
+/// The same with colours.
+fn beside(words: &Styled) {
+    let end = if words.as_str().ends_with('\n') { "" } else { "\n" };
+    write!(io::stderr().lock(), "{}{end}", words.as_str()).ok();
+}
+
 /// Says on standard error why nothing could be done.
 pub(super) fn complain(message: &str) -> ExitCode {
     aside(&format!("adjutant: {message}"));
     ExitCode::FAILURE
 }
 
+/// Says on standard error what is wrong with the command line.
+pub(super) fn misused(message: &str) -> ExitCode {
+    complain(message);
+    ExitCode::from(2)
+}
+
 /// Says what somebody at the terminal is to answer, and stays on the line.
 pub(super) fn ask(question: &str) -> io::Result<()> {
+    question_of(&styled::Palette::plain(question))
+}
+
+fn question_of(words: &Styled) -> io::Result<()> {
     let mut stderr = io::stderr().lock();
-    write!(stderr, "{}", text::shown(question)).and_then(|()| stderr.flush())
+    write!(stderr, "{}", words.as_str()).and_then(|()| stderr.flush())
 }
 
 /// Prints what the parser of the command line has to say. Complaints repeat what was typed; help and
@@ -100,113 +113,4 @@ pub(super) fn help(mut command: clap::Command) -> ExitCode {
 /// Tells of a panic, until there is a log.
 pub(super) fn panicked(info: &PanicHookInfo<'_>) {
     aside(&format!("adjutant: {info}"));
-}
-
-/// An answer that arrives in pieces, and what turns beside it. The spinner is there only where
-/// standard error is a terminal.
-pub(super) struct Screen {
-    spinner: Option<ProgressBar>,
-    /// Words go to a terminal.
-    watched: bool,
-    /// The words so far. A std mutex, a leaf.
-    words: Mutex<Words>,
-}
-
-#[derive(Default)]
-struct Words {
-    shown: Shown,
-    /// The last thing printed did not end a line.
-    within: bool,
-}
-
-impl Screen {
-    pub(super) fn new(spinner: bool) -> Self {
-        let spinner = (spinner && io::stderr().is_terminal()).then(ProgressBar::new_spinner);
-        if let Some(spinner) = &spinner
-            && let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
-        {
-            spinner.set_style(style);
-        }
-        Self { spinner, watched: io::stdout().is_terminal(), words: Mutex::default() }
-    }
-
-    /// Prints more of the answer.
-    pub(super) fn words(&self, piece: &str) {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        if !piece.is_empty() {
-            words.within = !piece.ends_with('\n');
-        }
-        let piece = if self.watched { words.shown.push(piece) } else { piece.into() };
-        self.beside(|| print(&[piece.as_bytes()]));
-    }
-
-    /// Ends the paragraph: what comes next is another message.
-    pub(super) fn paragraph(&self) {
-        self.end_line();
-        self.words("\n");
-    }
-
-    /// Ends the line where one has begun.
-    pub(super) fn end_line(&self) {
-        let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = words.shown.end();
-        let end = if std::mem::take(&mut words.within) { "\n" } else { "" };
-        if !rest.is_empty() || !end.is_empty() {
-            self.beside(|| print(&[rest.as_bytes(), end.as_bytes()]));
-        }
-    }
-
-    /// Says something beside the answer.
-    pub(super) fn aside(&self, words: &str) {
-        self.beside(|| aside(words));
-    }
-
-    /// Begins to turn.
-    pub(super) fn busy(&self, doing: &str) {
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(text::escaped(doing));
-            spinner.enable_steady_tick(TICK);
-        }
-    }
-
-    /// What is being done, beside the spinner.
-    pub(super) fn doing(&self, title: &str) {
-        if let Some(spinner) = &self.spinner {
-            spinner.set_message(text::escaped(title));
-        }
-    }
-
-    /// What was done: a line of its own on a terminal, nothing in a pipe.
-    pub(super) fn did(&self, title: &str) {
-        self.doing(title);
-        if let Some(spinner) = &self.spinner {
-            spinner.println(format!("• {}", text::escaped(title)));
-        }
-    }
-
-    /// Shows a question and waits for what `answer` reads, while nothing turns.
-    pub(super) fn ask<T>(&self, question: &str, answer: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if let Some(spinner) = &self.spinner {
-            spinner.disable_steady_tick();
-        }
-        let answer = ask(question).and_then(|()| answer());
-        if let Some(spinner) = &self.spinner {
-            spinner.enable_steady_tick(TICK);
-        }
-        answer
-    }
-
-    /// Leaves the terminal as it should be.
-    pub(super) fn finish(&self) {
-        if let Some(spinner) = &self.spinner {
-            spinner.finish_and_clear();
-        }
-    }
-
-    fn beside(&self, write: impl FnOnce()) {
-        match &self.spinner {
-            Some(spinner) => spinner.suspend(write),
-            None => write(),
-        }
-    }
 }

@@ -13,19 +13,19 @@ use super::place::Here;
 /// Options of `adjutant trust`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// List what was said about which project.
+    /// List the decisions about all projects
     #[arg(long, conflicts_with_all = ["revoke", "yes", "no", "dir"])]
     list: bool,
-    /// Forget what was said about the project.
+    /// Forget the decision about this project
     #[arg(long, conflicts_with_all = ["yes", "no"])]
     revoke: bool,
-    /// Trust the project without a question.
+    /// Trust this project
     #[arg(long, conflicts_with = "no")]
     yes: bool,
-    /// Do not, and be asked no more.
+    /// Do not trust this project, and do not ask again
     #[arg(long)]
     no: bool,
-    /// A directory of the project.
+    /// Directory of the project
     #[arg(default_value = ".")]
     dir: PathBuf,
 }
@@ -44,9 +44,9 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
     let here = Here::read(&args.dir, environment)?;
     let root = &here.worktree.root;
     if args.revoke {
-        let was = Store::open(environment).revoke(root).context("it cannot be forgotten")?;
+        let was = Store::open(environment).revoke(root).context("the decision cannot be forgotten")?;
         let shown = root.display();
-        super::say(&if was { format!("forgotten: {shown}") } else { format!("nothing was said about {shown}") });
+        super::say(&if was { format!("Forgotten: {shown}") } else { format!("No decision about {shown} was stored.") });
         return Ok(0);
     }
     let review = &here.loaded.trust;
@@ -67,18 +67,18 @@ pub(super) fn trust(args: &Args, environment: &Environment) -> anyhow::Result<u8
                 _ => None,
             };
             let Some(yes) = answer else {
-                let state = if review.decision == Decision::Refused { "Not trusted" } else { "Nothing was said yet" };
+                let state = if review.decision == Decision::Refused { "Not trusted" } else { "Not decided yet" };
                 super::say(&format!(
-                    "{state}: these stay off. `adjutant trust --yes` turns them on, `--no` asks no more."
+                    "{state}: these are off. `adjutant trust --yes` turns them on; with `--no` you are not asked again."
                 ));
                 return Ok(u8::from(review.decision == Decision::Unasked));
             };
             let kept = Store::open(environment).decide(root, review, yes, environment.now());
             kept.context("the answer cannot be kept")?;
             super::say(if yes {
-                "Trusted. `adjutant trust --revoke` takes it back; a change of any of these asks again."
+                "Trusted. You are asked again when any of these changes; `adjutant trust --revoke` takes it back."
             } else {
-                "Not trusted: these stay off."
+                "Not trusted: these are off."
             });
         }
     }
@@ -109,7 +109,7 @@ fn list(environment: &Environment) -> u8 {
         }
     }
     if !any {
-        super::say("Nothing was said about any project.");
+        super::say("No decisions.");
     }
     0
 }

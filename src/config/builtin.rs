@@ -56,7 +56,7 @@ const LOOKING: &[&str] = &[
     "doom_loop",
 ];
 
-pub(crate) const AGENTS: [BuiltIn; 8] = [
+pub(crate) const AGENTS: [BuiltIn; 7] = [
     BuiltIn {
         name: "build",
         description: "Does the work: reads, edits and runs what the rules allow.",
@@ -121,15 +121,11 @@ pub(crate) const AGENTS: [BuiltIn; 8] = [
         only: Some(&[]),
         ..PLAIN
     },
-    BuiltIn {
-        name: "summary",
-        description: "Says in two or three sentences what a session changed.",
-        hidden: true,
-        prompted: true,
-        only: Some(&[]),
-        ..PLAIN
-    },
 ];
+
+/// OpenCode's agent that describes a session. Nothing here asks it, so that one which a file describes is shown
+/// only where the file says so.
+pub(crate) const SUMMARY: &str = "summary";
 
 /// What holds where nobody wrote anything.
 pub(crate) fn base(environment: &Environment, directories: &[impl AsRef<Path>]) -> Rules {

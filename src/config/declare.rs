@@ -5,13 +5,13 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
 
-use super::file::{Agent, File};
-use super::node::{Node, Value};
-use super::problem::{Problem, Severity, nearest};
+use super::file::{AgentConfig, ConfigFile};
+use super::node::{MapEntry, Node, NodeValue};
+use super::problem::{Problem, ProblemCode, nearest};
 
 /// The schema of a settings file.
 pub fn schema() -> Json {
-    let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<File>();
+    let mut schema = SchemaSettings::draft07().into_generator().into_root_schema_for::<ConfigFile>();
     schema.insert("title".into(), "adjutant and OpenCode settings".into());
     schema.insert("allowComments".into(), true.into());
     schema.insert("allowTrailingCommas".into(), true.into());
@@ -20,7 +20,7 @@ pub fn schema() -> Json {
 
 /// One key of a settings file, for the table in this folder's README.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct KeyRow {
     /// The way to it: `compaction.auto`, `agent.<name>.model`.
     pub key: String,
     /// What may stand there.
@@ -30,8 +30,8 @@ pub struct Row {
 }
 
 /// Every key that can be set, in the order of its declaration, old spellings last.
-pub fn rows() -> Vec<Row> {
-    let declared = Declared::settings();
+pub fn rows() -> Vec<KeyRow> {
+    let declared = ConfigSchema::settings();
     let mut rows = Vec::new();
     declared.rows(&declared.root, "", &mut rows);
     rows
@@ -48,12 +48,12 @@ pub fn table() -> String {
 }
 
 /// A declaration that trees are checked against.
-pub(crate) struct Declared {
+pub(crate) struct ConfigSchema {
     root: Json,
     definitions: Map<String, Json>,
 }
 
-impl Declared {
+impl ConfigSchema {
     /// A settings file.
     pub(crate) fn settings() -> Self {
         Self::from(schema())
@@ -61,12 +61,14 @@ impl Declared {
 
     /// The front matter of an agent.
     pub(crate) fn agent() -> Self {
-        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<Agent>().to_value())
+        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<AgentConfig>().to_value())
     }
 
     /// The front matter of a command.
     pub(crate) fn command() -> Self {
-        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<super::file::Command>().to_value())
+        Self::from(
+            SchemaSettings::draft07().into_generator().into_root_schema_for::<super::file::CommandConfig>().to_value(),
+        )
     }
 
     fn from(mut root: Json) -> Self {
@@ -104,7 +106,7 @@ impl Declared {
 
     /// Whether a node fits; parts of it that do not are taken out.
     fn fit(&self, node: &mut Node, schema: &Json, way: &mut Vec<String>, problems: &mut Vec<Problem>) -> bool {
-        if matches!(node.value, Value::Null) {
+        if matches!(node.value, NodeValue::Null) {
             return true;
         }
         let choices = self.choices(schema);
@@ -123,11 +125,11 @@ impl Declared {
             return false;
         };
         if let Some(reason) = value_misfit(node, chosen) {
-            problems.push(Problem::error(&node.at, way.join("."), reason));
+            problems.push(Problem::error(ProblemCode::WrongValue, &node.at, way.join("."), reason));
             return false;
         }
         match &mut node.value {
-            Value::Map(entries) => {
+            NodeValue::Map(entries) => {
                 let known = chosen.get("properties").and_then(Json::as_object);
                 let others = chosen.get("additionalProperties");
                 let mut keep = Vec::with_capacity(entries.len());
@@ -138,14 +140,18 @@ impl Declared {
                         (Some(schema), _) => {
                             let good = self.fit(&mut entry.node, schema, way, problems);
                             if good {
-                                note(schema, &entry.key, &entry.at, way, problems);
+                                note(schema, &entry, way, problems);
                             }
                             good
                         }
                         (None, Some(Json::Bool(false))) => {
                             let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                            let problem =
-                                Problem::warning(&entry.at, way.join("."), "there is no such key; it is ignored");
+                            let problem = Problem::warning(
+                                ProblemCode::UnknownKey,
+                                &entry.at,
+                                way.join("."),
+                                "there is no such key; it is ignored",
+                            );
                             problems.push(problem.nearest(&entry.key, names));
                             false
                         }
@@ -154,21 +160,21 @@ impl Declared {
                             let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
                             if let Some(near) = nearest(&entry.key, names) {
                                 let text = "there is no such key, so it is sent to the provider as an option";
-                                let problem = Problem::warning(&entry.at, way.join("."), text);
+                                let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
                                 problems.push(problem.hint(format!("did you mean \"{near}\"?")));
                             }
                             true
                         }
                     };
                     way.pop();
-                    if good && !matches!(entry.node.value, Value::Null) {
+                    if good && !matches!(entry.node.value, NodeValue::Null) {
                         keep.push(entry);
                     }
                 }
                 *entries = keep;
                 true
             }
-            Value::List(nodes) => {
+            NodeValue::List(nodes) => {
                 if let Some(items) = chosen.get("items") {
                     let mut keep = Vec::with_capacity(nodes.len());
                     for (index, mut item) in nodes.drain(..).enumerate() {
@@ -194,7 +200,12 @@ impl Declared {
             _ => node.kind().to_owned(),
         };
         let expected = self.expected(choices);
-        let mut problem = Problem::error(&node.at, way.join("."), format!("expected {expected}, found {found}"));
+        let mut problem = Problem::error(
+            ProblemCode::WrongValue,
+            &node.at,
+            way.join("."),
+            format!("expected {expected}, found {found}"),
+        );
         if let Some(text) = node.as_text() {
             problem = problem.nearest(text, words.iter().copied());
             let plain = matches!(text, "true" | "false") && choices.iter().any(|choice| has_type(choice, "boolean"));
@@ -238,7 +249,7 @@ impl Declared {
         kinds.join(" or ")
     }
 
-    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<Row>) {
+    fn rows(&self, schema: &Json, prefix: &str, rows: &mut Vec<KeyRow>) {
         let mut late = Vec::new();
         for choice in self.choices(schema) {
             if let Some(known) = choice.get("properties").and_then(Json::as_object) {
@@ -253,7 +264,7 @@ impl Declared {
         rows.append(&mut late);
     }
 
-    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<Row>) {
+    fn row(&self, key: &str, declared: &Json, rows: &mut Vec<KeyRow>) {
         let mut text = declared.get("description").and_then(Json::as_str).unwrap_or_default().replace('\n', " ");
         if let Some(status) = declared.get("x-status").and_then(Json::as_str) {
             let mut letters = status.chars();
@@ -265,7 +276,7 @@ impl Declared {
             kind if kind.is_empty() => "anything".to_owned(),
             kind => kind,
         };
-        rows.push(Row { key: key.to_owned(), kind, text: text.trim().to_owned() });
+        rows.push(KeyRow { key: key.to_owned(), kind, text: text.trim().to_owned() });
         // The old spellings mean the same as the new ones: their inner keys are not repeated.
         if declared.get("deprecated").and_then(Json::as_bool) == Some(true) {
             return;
@@ -288,14 +299,18 @@ fn join(prefix: &str, key: &str) -> String {
 }
 
 /// What a declared key has to say about itself: an old spelling, a key without effect.
-fn note(schema: &Json, key: &str, at: &super::node::Place, way: &[String], problems: &mut Vec<Problem>) {
+fn note(schema: &Json, entry: &MapEntry, way: &[String], problems: &mut Vec<Problem>) {
+    let MapEntry { key, at, node } = entry;
     if let Some(instead) = schema.get("x-instead").and_then(Json::as_str) {
         let text = format!("\"{key}\" is an old spelling; it still works");
-        let problem = Problem::new(Severity::Deprecated, at, way.join("."), text);
+        let problem = Problem::deprecated(at, way.join("."), text);
         problems.push(problem.hint(format!("write \"{instead}\"")));
     }
-    if let Some(status) = schema.get("x-status").and_then(Json::as_str) {
-        problems.push(Problem::new(Severity::Note, at, way.join("."), status));
+    // Switching off what is not done anyway is heeded.
+    let off = node.as_bool() == Some(false);
+    if let Some(status) = schema.get("x-status").and_then(Json::as_str).filter(|_| !off) {
+        let code = if status.starts_with("later") { ProblemCode::Later } else { ProblemCode::NoEffect };
+        problems.push(Problem::note(code, at, way.join("."), status));
     }
 }
 
@@ -331,12 +346,12 @@ fn kind_fits(node: &Node, schema: &Json) -> bool {
         return true;
     }
     let fits = |kind: &&str| match (&node.value, *kind) {
-        (Value::Bool(_), "boolean")
-        | (Value::Number(_), "number")
-        | (Value::List(_), "array")
-        | (Value::Map(_), "object") => true,
-        (Value::Number(number), "integer") => number.as_f64().is_some_and(|n| n.fract() == 0.0),
-        (Value::Text(text), "string") => words_of(schema).is_none_or(|words| words.contains(&text.as_str())),
+        (NodeValue::Bool(_), "boolean")
+        | (NodeValue::Number(_), "number")
+        | (NodeValue::List(_), "array")
+        | (NodeValue::Map(_), "object") => true,
+        (NodeValue::Number(number), "integer") => number.as_f64().is_some_and(|n| n.fract() == 0.0),
+        (NodeValue::Text(text), "string") => words_of(schema).is_none_or(|words| words.contains(&text.as_str())),
         _ => false,
     };
     types.iter().any(fits)
@@ -345,7 +360,7 @@ fn kind_fits(node: &Node, schema: &Json) -> bool {
 /// What is wrong with a value of the right kind.
 fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
     match &node.value {
-        Value::Number(number) => {
+        NodeValue::Number(number) => {
             let n = number.as_f64()?;
             let least = schema.get("minimum").and_then(Json::as_f64);
             let most = schema.get("maximum").and_then(Json::as_f64);
@@ -361,12 +376,11 @@ fn value_misfit(node: &Node, schema: &Json) -> Option<String> {
             }
         }
         // The only pattern there is: a colour.
-        Value::Text(text) if schema.get("pattern").is_some() => {
-            let names = ["primary", "secondary", "accent", "success", "warning", "error", "info"];
-            let hex =
-                text.strip_prefix('#').is_some_and(|hex| hex.len() == 6 && hex.bytes().all(|b| b.is_ascii_hexdigit()));
-            let good = hex || names.contains(&text.as_str());
-            (!good).then(|| format!("expected #RRGGBB or one of {}, found \"{text}\"", names.join(", ")))
+        NodeValue::Text(text) if schema.get("pattern").is_some() => {
+            let hex = text.strip_prefix('#');
+            let hex = hex.is_some_and(|hex| matches!(hex.len(), 3 | 6) && hex.bytes().all(|b| b.is_ascii_hexdigit()));
+            let word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-');
+            (!hex && !word).then(|| format!("expected #RRGGBB or the name of a colour, found \"{text}\""))
         }
         _ => None,
     }

@@ -5,20 +5,20 @@ use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{Error as _, IntoDeserializer, Visitor, value};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::node::{Node, Value};
+use super::node::{Node, NodeValue};
 
 /// Reads a type from a checked tree.
 ///
 /// # Errors
 /// Where the tree does not fit the type: after `declare::check` only if the two disagree.
 pub(crate) fn decode<'de, T: serde::Deserialize<'de>>(node: &'de Node) -> Result<T, value::Error> {
-    T::deserialize(Source(node))
+    T::deserialize(NodeDeserializer(node))
 }
 
 #[derive(Clone, Copy)]
-struct Source<'de>(&'de Node);
+struct NodeDeserializer<'de>(&'de Node);
 
-impl<'de> IntoDeserializer<'de, value::Error> for Source<'de> {
+impl<'de> IntoDeserializer<'de, value::Error> for NodeDeserializer<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -26,14 +26,14 @@ impl<'de> IntoDeserializer<'de, value::Error> for Source<'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Source<'de> {
+impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
     type Error = value::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, value::Error> {
         match &self.0.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(yes) => visitor.visit_bool(*yes),
-            Value::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
+            NodeValue::Null => visitor.visit_unit(),
+            NodeValue::Bool(yes) => visitor.visit_bool(*yes),
+            NodeValue::Number(number) => match (number.as_u64(), number.as_i64(), number.as_f64()) {
                 (Some(n), ..) => visitor.visit_u64(n),
                 (None, Some(n), _) => visitor.visit_i64(n),
                 // A whole number written with a point or an exponent is a whole number.
@@ -45,10 +45,10 @@ impl<'de> Deserializer<'de> for Source<'de> {
                 (None, None, Some(n)) => visitor.visit_f64(n),
                 (None, None, None) => Err(value::Error::custom("a number out of range")),
             },
-            Value::Text(text) => visitor.visit_borrowed_str(text),
-            Value::List(nodes) => visitor.visit_seq(SeqDeserializer::new(nodes.iter().map(Source))),
-            Value::Map(entries) => {
-                let entries = entries.iter().map(|entry| (Key(&entry.key), Source(&entry.node)));
+            NodeValue::Text(text) => visitor.visit_borrowed_str(text),
+            NodeValue::List(nodes) => visitor.visit_seq(SeqDeserializer::new(nodes.iter().map(NodeDeserializer))),
+            NodeValue::Map(entries) => {
+                let entries = entries.iter().map(|entry| (KeyDeserializer(&entry.key), NodeDeserializer(&entry.node)));
                 visitor.visit_map(MapDeserializer::new(entries))
             }
         }
@@ -56,7 +56,7 @@ impl<'de> Deserializer<'de> for Source<'de> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, value::Error> {
         match self.0.value {
-            Value::Null => visitor.visit_none(),
+            NodeValue::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -76,7 +76,7 @@ impl<'de> Deserializer<'de> for Source<'de> {
         visitor: V,
     ) -> Result<V::Value, value::Error> {
         match &self.0.value {
-            Value::Text(text) => StrDeserializer::new(text).deserialize_enum(name, variants, visitor),
+            NodeValue::Text(text) => StrDeserializer::new(text).deserialize_enum(name, variants, visitor),
             _ => Err(value::Error::custom(format!("{} where a word was expected", self.0.kind()))),
         }
     }
@@ -88,9 +88,9 @@ impl<'de> Deserializer<'de> for Source<'de> {
 }
 
 #[derive(Clone, Copy)]
-struct Key<'de>(&'de str);
+struct KeyDeserializer<'de>(&'de str);
 
-impl<'de> IntoDeserializer<'de, value::Error> for Key<'de> {
+impl<'de> IntoDeserializer<'de, value::Error> for KeyDeserializer<'de> {
     type Deserializer = value::BorrowedStrDeserializer<'de, value::Error>;
 
     fn into_deserializer(self) -> Self::Deserializer {

@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::jsonc::Lines;
-use super::node::{Layer, Origin, Place};
-use super::problem::Problem;
+use super::jsonc::LineIndex;
+use super::node::{ConfigOrigin, Layer, SourceLocation};
+use super::problem::{Problem, ProblemCode};
 use crate::environment::Environment;
 use crate::worktree::{Worktree, normal};
 
@@ -22,7 +22,7 @@ const DEEPEST: usize = 16;
 
 /// What a file looked like from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     changed: Option<(i64, i64)>,
     size: u64,
     inode: u64,
@@ -30,7 +30,7 @@ struct Stamp {
 
 /// Everything that was looked at, and what it looked like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fingerprint(BTreeMap<PathBuf, Option<Stamp>>);
+pub struct Fingerprint(BTreeMap<PathBuf, Option<FileStamp>>);
 
 impl Fingerprint {
     /// Whether anything looks different by now. Costs one look at each file's metadata.
@@ -75,44 +75,44 @@ impl Fingerprint {
     }
 }
 
-fn stamp_of(meta: &Metadata) -> Stamp {
+fn stamp_of(meta: &Metadata) -> FileStamp {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        Stamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
+        FileStamp { changed: Some((meta.mtime(), meta.mtime_nsec())), size: meta.len(), inode: meta.ino() }
     }
     #[cfg(not(unix))]
     {
         let since = meta.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
         let changed = since.map(|d| (i64::try_from(d.as_secs()).unwrap_or(0), i64::from(d.subsec_nanos())));
-        Stamp { changed, size: meta.len(), inode: 0 }
+        FileStamp { changed, size: meta.len(), inode: 0 }
     }
 }
 
 /// A reader of settings.
-pub(crate) struct Disk<'a> {
+pub(crate) struct ConfigReader<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) worktree: &'a Worktree,
     pub(crate) seen: Fingerprint,
     pub(crate) problems: Vec<Problem>,
     /// What a project's settings take from outside the project.
-    pub(crate) uses: Vec<Use>,
+    pub(crate) uses: Vec<ExternalValue>,
     /// Variables that an organisation's settings may mention: they came with the login to it.
     pub(crate) tokens: Vec<(String, String)>,
 }
 
 /// A value of a project's settings that holds something from outside the project.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Use {
+pub(crate) struct ExternalValue {
     /// Where the value is written.
-    pub(crate) at: Place,
+    pub(crate) at: SourceLocation,
     /// Its key.
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) what: String,
 }
 
-impl<'a> Disk<'a> {
+impl<'a> ConfigReader<'a> {
     pub(crate) fn new(environment: &'a Environment, worktree: &'a Worktree) -> Self {
         Self {
             environment,
@@ -125,9 +125,9 @@ impl<'a> Disk<'a> {
     }
 
     /// What to call a file.
-    pub(crate) fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<Origin> {
+    pub(crate) fn origin(&self, path: &Path, layer: Layer, project: bool) -> Arc<ConfigOrigin> {
         let name = shown(path, self.worktree, self.environment);
-        Arc::new(Origin { name, path: Some(path.to_path_buf()), layer, project })
+        Arc::new(ConfigOrigin { name, path: Some(path.to_path_buf()), layer, project })
     }
 
     /// Notes what a path looks like.
@@ -136,14 +136,14 @@ impl<'a> Disk<'a> {
     }
 
     /// The text of a file, if it is there. Whatever is wrong with it becomes a problem.
-    pub(crate) fn read(&mut self, origin: &Arc<Origin>) -> Option<String> {
+    pub(crate) fn read(&mut self, origin: &Arc<ConfigOrigin>) -> Option<String> {
         let path = origin.path.clone()?;
         match self.try_read(&path, origin.project) {
             Ok(text) => text,
-            Err(Refused { at, why, hint }) => {
+            Err(ReadError { code, at, why, hint }) => {
                 let (line, column) = at.unwrap_or((0, 0));
-                let place = Place { origin: origin.clone(), line, column };
-                let mut problem = Problem::error(&place, "", why);
+                let place = SourceLocation { origin: origin.clone(), line, column };
+                let mut problem = Problem::error(code, &place, "", why);
                 problem.hint = hint;
                 self.problems.push(problem);
                 None
@@ -152,31 +152,36 @@ impl<'a> Disk<'a> {
     }
 
     /// The text of a file; none if it is not there.
-    pub(crate) fn try_read(&mut self, path: &Path, project: bool) -> Result<Option<String>, Refused> {
-        let Some(meta) = self.look(path).map_err(|e| Refused::because(&e))? else { return Ok(None) };
+    pub(crate) fn try_read(&mut self, path: &Path, project: bool) -> Result<Option<String>, ReadError> {
+        let Some(meta) = self.look(path).map_err(|e| ReadError::because(&e))? else { return Ok(None) };
         if !meta.is_file() {
             let what = if meta.is_dir() { "a directory" } else { "a pipe or a device" };
-            return Err(Refused::new(format!("expected a file, found {what}")));
+            return Err(ReadError::new(ProblemCode::Unreadable, format!("expected a file, found {what}")));
         }
         if meta.len() > LARGEST {
             let size = meta.len().div_ceil(1 << 20);
-            return Err(
-                Refused::new(format!("this file has {size} MiB; at most 1 MiB is read")).hint("split it, or remove it")
-            );
+            return Err(ReadError::new(
+                ProblemCode::TooMuch,
+                format!("this file has {size} MiB; at most 1 MiB is read"),
+            )
+            .hint("split it, or remove it"));
         }
         if project && let Some(outside) = self.leads_outside(path) {
-            return Err(Refused::new(format!(
-                "this link leads out of the project, to {}; it is not followed",
-                outside.display()
-            ))
+            return Err(ReadError::new(
+                ProblemCode::Link,
+                format!("this link leads out of the project, to {}; it is not followed", outside.display()),
+            )
             .hint("copy the file into the project, or put its settings into your own configuration"));
         }
-        let bytes = std::fs::read(path).map_err(|e| Refused::because(&e))?;
+        let bytes = std::fs::read(path).map_err(|e| ReadError::because(&e))?;
         String::from_utf8(bytes).map(Some).map_err(|e| {
             let good = e.utf8_error().valid_up_to();
             let text = String::from_utf8_lossy(e.as_bytes().get(..good).unwrap_or_default()).into_owned();
-            let at = Lines::new(&text).at(good);
-            Refused { at: Some(at), ..Refused::new("this file is not UTF-8").hint("save it as UTF-8") }
+            let at = LineIndex::new(&text).at(good);
+            ReadError {
+                at: Some(at),
+                ..ReadError::new(ProblemCode::Syntax, "this file is not UTF-8").hint("save it as UTF-8")
+            }
         })
     }
 
@@ -194,7 +199,7 @@ impl<'a> Disk<'a> {
         deep: bool,
         layer: Layer,
         project: bool,
-    ) -> Vec<(String, Arc<Origin>)> {
+    ) -> Vec<(String, Arc<ConfigOrigin>)> {
         let mut found = Vec::new();
         let mut entered = Vec::new();
         self.enter(folder, "", if deep { DEEPEST } else { 0 }, layer, project, &mut entered, &mut found);
@@ -211,7 +216,7 @@ impl<'a> Disk<'a> {
         layer: Layer,
         project: bool,
         entered: &mut Vec<PathBuf>,
-        found: &mut Vec<(String, Arc<Origin>)>,
+        found: &mut Vec<(String, Arc<ConfigOrigin>)>,
     ) {
         let list = match self.look(dir) {
             Ok(None) => return,
@@ -222,21 +227,31 @@ impl<'a> Disk<'a> {
         let list = match list {
             Ok(list) => list,
             Err(e) => {
-                let place = Place::whole(&self.origin(dir, layer, project));
-                self.problems.push(Problem::error(&place, "", format!("this directory cannot be read: {}", plain(&e))));
+                let place = SourceLocation::whole(&self.origin(dir, layer, project));
+                self.problems.push(Problem::error(
+                    ProblemCode::Unreadable,
+                    &place,
+                    "",
+                    format!("this directory cannot be read: {}", plain(&e)),
+                ));
                 return;
             }
         };
         let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
         if entered.contains(&real) {
-            let place = Place::whole(&self.origin(dir, layer, project));
-            self.problems.push(Problem::warning(&place, "", "this link leads in a circle; it is not followed"));
+            let place = SourceLocation::whole(&self.origin(dir, layer, project));
+            self.problems.push(Problem::warning(
+                ProblemCode::Link,
+                &place,
+                "",
+                "this link leads in a circle; it is not followed",
+            ));
             return;
         }
         if project && !self.worktree.contains(&real) {
-            let place = Place::whole(&self.origin(dir, layer, project));
+            let place = SourceLocation::whole(&self.origin(dir, layer, project));
             let text = format!("this link leads out of the project, to {}; it is not followed", real.display());
-            self.problems.push(Problem::error(&place, "", text));
+            self.problems.push(Problem::error(ProblemCode::Link, &place, "", text));
             return;
         }
         entered.push(real);
@@ -244,8 +259,13 @@ impl<'a> Disk<'a> {
         names.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in names {
             if found.len() >= MOST {
-                let place = Place::whole(&self.origin(dir, layer, project));
-                self.problems.push(Problem::warning(&place, "", format!("only the first {MOST} files are read")));
+                let place = SourceLocation::whole(&self.origin(dir, layer, project));
+                self.problems.push(Problem::warning(
+                    ProblemCode::TooMuch,
+                    &place,
+                    "",
+                    format!("only the first {MOST} files are read"),
+                ));
                 break;
             }
             let Some(name) = name.to_str() else { continue };
@@ -264,15 +284,16 @@ impl<'a> Disk<'a> {
 
 /// Why a file is not read.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ReadError {
+    pub(crate) code: ProblemCode,
     pub(crate) at: Option<(u32, u32)>,
     pub(crate) why: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Refused {
-    fn new(why: impl Into<String>) -> Self {
-        Self { at: None, why: why.into(), hint: None }
+impl ReadError {
+    fn new(code: ProblemCode, why: impl Into<String>) -> Self {
+        Self { code, at: None, why: why.into(), hint: None }
     }
 
     fn hint(self, hint: impl Into<String>) -> Self {
@@ -280,7 +301,7 @@ impl Refused {
     }
 
     fn because(e: &io::Error) -> Self {
-        Self::new(format!("this file cannot be read: {}", plain(e)))
+        Self::new(ProblemCode::Unreadable, format!("this file cannot be read: {}", plain(e)))
     }
 }
 

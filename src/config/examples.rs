@@ -2,9 +2,9 @@
 //! expects. They are checked when the file is read. Where one is wrong, the rules are not what their
 //! author thinks they are, and nothing that the file allows counts.
 
-use super::disk::Disk;
-use super::node::{Node, Value};
-use super::problem::Problem;
+use super::disk::ConfigReader;
+use super::node::{Node, NodeValue};
+use super::problem::{Problem, ProblemCode};
 use super::rules;
 use crate::permission::url::{UrlVerdict, judge_url};
 use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
@@ -13,7 +13,7 @@ use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
 pub(crate) const KEY: &str = "$examples";
 
 /// Checks the examples of a settings file and takes them out.
-pub(crate) fn in_file(node: &mut Node, disk: &mut Disk<'_>) {
+pub(crate) fn in_file(node: &mut Node, disk: &mut ConfigReader<'_>) {
     let general = node.get("permission").map(|node| rules::rules(node, disk.environment.home.as_deref()));
     let general = general.unwrap_or_default();
     let mut right = true;
@@ -39,7 +39,7 @@ pub(crate) fn in_file(node: &mut Node, disk: &mut Disk<'_>) {
 }
 
 /// Checks the examples in an agent's front matter and takes them out.
-pub(crate) fn in_agent(node: &mut Node, disk: &mut Disk<'_>) {
+pub(crate) fn in_agent(node: &mut Node, disk: &mut ConfigReader<'_>) {
     if let Some(permission) = part(node, "permission")
         && !check(permission, "permission", &Rules::default(), disk)
     {
@@ -53,7 +53,7 @@ fn part<'n>(node: &'n mut Node, key: &str) -> Option<&'n mut Node> {
 
 /// Whether all examples of one permission object are right. They are judged by that object alone, on
 /// top of `under`, where what nobody speaks about is allowed.
-fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut Disk<'_>) -> bool {
+fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut ConfigReader<'_>) -> bool {
     let Some(examples) = permission.take(KEY) else { return true };
     let environment = disk.environment;
     let place = Place::new(environment, disk.worktree, &disk.worktree.root);
@@ -62,7 +62,7 @@ fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut Disk<'_>) -
         .then(&rules::rules(permission, environment.home.as_deref()));
     let mut right = true;
     for entry in examples.node.entries() {
-        let (Some(wanted), Value::List(cases)) = (rules::action(&entry.key), &entry.node.value) else { continue };
+        let (Some(wanted), NodeValue::List(cases)) = (rules::action(&entry.key), &entry.node.value) else { continue };
         for case in cases {
             for (key, text) in named(case) {
                 let (action, why) = judge(&rules, key, text, &place);
@@ -71,7 +71,8 @@ fn check(permission: &mut Node, way: &str, under: &Rules, disk: &mut Disk<'_>) -
                 }
                 right = false;
                 let found = format!("{text:?} is {} by these rules, not {}{why}", done(action), done(wanted));
-                let problem = Problem::error(&case.at, format!("{way}.{KEY}.{}", entry.key), found);
+                let problem =
+                    Problem::error(ProblemCode::WrongExample, &case.at, format!("{way}.{KEY}.{}", entry.key), found);
                 disk.problems.push(problem.hint("until they agree, nothing that this file allows counts"));
             }
         }
@@ -117,7 +118,7 @@ fn done(action: Action) -> &'static str {
 
 fn without_allow(permission: &mut Node) {
     if permission.as_text() == Some("allow") {
-        permission.value = Value::Null;
+        permission.value = NodeValue::Null;
     }
     if let Some(entries) = permission.entries_mut() {
         entries.retain(|entry| entry.node.as_text() != Some("allow"));

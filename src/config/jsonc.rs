@@ -6,15 +6,15 @@ use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::node::{Entry, Node, Origin, Place, Value};
-use super::problem::Problem;
+use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode};
 
 /// Reads a text. A syntax error is one problem and no value; a doubled key is a problem, and the
 /// first of the two is kept — of two rules for one thing, guessing which one is meant is worse.
 ///
 /// # Errors
 /// The syntax error, with its place.
-pub(crate) fn parse(text: &str, origin: &Arc<Origin>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+pub(crate) fn parse(text: &str, origin: &Arc<ConfigOrigin>, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let options = ParseOptions {
         allow_comments: true,
@@ -29,17 +29,19 @@ pub(crate) fn parse(text: &str, origin: &Arc<Origin>, problems: &mut Vec<Problem
         allow_extended_string_escapes: false,
     };
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options).map_err(|e| {
-        let place = Place { origin: origin.clone(), line: count(e.line_display()), column: count(e.column_display()) };
+        let place =
+            SourceLocation { origin: origin.clone(), line: count(e.line_display()), column: count(e.column_display()) };
         let kind = e.kind().to_string();
         let mut letters = kind.chars();
         let kind: String = letters.next().map(|c| c.to_ascii_lowercase()).into_iter().chain(letters).collect();
-        Problem::error(&place, "", format!("this is not valid JSON: {kind}")).hint("nothing of this file is used")
+        Problem::error(ProblemCode::Syntax, &place, "", format!("this is not valid JSON: {kind}"))
+            .hint("nothing of this file is used")
     })?;
-    let lines = Lines::new(text);
-    let mut reader = Reader { origin, lines: &lines, problems, way: Vec::new() };
+    let lines = LineIndex::new(text);
+    let mut reader = JsoncReader { origin, lines: &lines, problems, way: Vec::new() };
     Ok(match parsed.value {
         Some(value) => reader.node(&value),
-        None => Node::empty(Place::whole(origin)),
+        None => Node::empty(SourceLocation::whole(origin)),
     })
 }
 
@@ -48,12 +50,12 @@ fn count(n: usize) -> u32 {
 }
 
 /// Where lines begin, to turn an offset into a line and a column.
-pub(crate) struct Lines<'a> {
+pub(crate) struct LineIndex<'a> {
     text: &'a str,
     starts: Vec<usize>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineIndex<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { text, starts }
@@ -68,32 +70,32 @@ impl<'a> Lines<'a> {
     }
 }
 
-struct Reader<'a> {
-    origin: &'a Arc<Origin>,
-    lines: &'a Lines<'a>,
+struct JsoncReader<'a> {
+    origin: &'a Arc<ConfigOrigin>,
+    lines: &'a LineIndex<'a>,
     problems: &'a mut Vec<Problem>,
     way: Vec<String>,
 }
 
-impl Reader<'_> {
-    fn place(&self, offset: usize) -> Place {
+impl JsoncReader<'_> {
+    fn place(&self, offset: usize) -> SourceLocation {
         let (line, column) = self.lines.at(offset);
-        Place { origin: self.origin.clone(), line, column }
+        SourceLocation { origin: self.origin.clone(), line, column }
     }
 
     fn node(&mut self, value: &ast::Value<'_>) -> Node {
         let at = self.place(value.range().start);
         let value = match value {
-            ast::Value::NullKeyword(_) => Value::Null,
-            ast::Value::BooleanLit(yes) => Value::Bool(yes.value),
+            ast::Value::NullKeyword(_) => NodeValue::Null,
+            ast::Value::BooleanLit(yes) => NodeValue::Bool(yes.value),
             ast::Value::NumberLit(number) => match number.value.parse() {
-                Ok(number) => Value::Number(number),
-                Err(_) => Value::Text(number.value.to_owned()),
+                Ok(number) => NodeValue::Number(number),
+                Err(_) => NodeValue::Text(number.value.to_owned()),
             },
-            ast::Value::StringLit(text) => Value::Text(text.value.clone().into_owned()),
-            ast::Value::Array(list) => Value::List(list.elements.iter().map(|value| self.node(value)).collect()),
+            ast::Value::StringLit(text) => NodeValue::Text(text.value.clone().into_owned()),
+            ast::Value::Array(list) => NodeValue::List(list.elements.iter().map(|value| self.node(value)).collect()),
             ast::Value::Object(object) => {
-                let mut entries: Vec<Entry> = Vec::with_capacity(object.properties.len());
+                let mut entries: Vec<MapEntry> = Vec::with_capacity(object.properties.len());
                 for property in &object.properties {
                     let key = property.name.as_str().to_owned();
                     let key_at = self.place(property.range.start);
@@ -101,6 +103,7 @@ impl Reader<'_> {
                     if let Some(first) = entries.iter().find(|entry| entry.key == key) {
                         let line = first.at.line;
                         let problem = Problem::error(
+                            ProblemCode::Duplicate,
                             &key_at,
                             self.way.join("."),
                             format!("this key is already set in line {line}"),
@@ -108,11 +111,11 @@ impl Reader<'_> {
                         self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
                     } else {
                         let node = self.node(&property.value);
-                        entries.push(Entry { key, at: key_at, node });
+                        entries.push(MapEntry { key, at: key_at, node });
                     }
                     self.way.pop();
                 }
-                Value::Map(entries)
+                NodeValue::Map(entries)
             }
         };
         Node { value, at }
@@ -124,8 +127,8 @@ mod tests {
     use super::super::node::Layer;
     use super::*;
 
-    fn origin() -> Arc<Origin> {
-        Arc::new(Origin { name: "x.json".into(), path: None, layer: Layer::Global, project: false })
+    fn origin() -> Arc<ConfigOrigin> {
+        Arc::new(ConfigOrigin { name: "x.json".into(), path: None, layer: Layer::Global, project: false })
     }
 
     #[test]

@@ -16,23 +16,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::Disk;
-use super::node::{Entry, Layer, Node, Origin, Place, Value};
-use super::problem::{Problem, Severity};
-use super::resolve::{Declarations, on};
+use super::disk::ConfigReader;
+use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode};
+use super::resolve::{ConfigSchemas, on};
 use super::settings::Directory;
 use super::{examples, legacy, markdown, rules, substitute};
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
-    pub(crate) origin: Arc<Origin>,
+pub(crate) struct ParsedLayer {
+    pub(crate) origin: Arc<ConfigOrigin>,
     pub(crate) node: Node,
 }
 
 /// Reads all layers, lowest first.
-pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> (Vec<Told>, Vec<Directory>) {
-    let mut layers = Layers { disk, declared, told: Vec::new(), read: Vec::new() };
+pub(crate) fn read(
+    disk: &mut ConfigReader<'_>,
+    declared: &ConfigSchemas,
+    cwd: &Path,
+) -> (Vec<ParsedLayer>, Vec<Directory>) {
+    let mut layers = LayerReader { disk, declared, parsed: Vec::new(), read: Vec::new() };
     let environment = layers.disk.environment;
     let ours = environment.dirs.config.clone();
     let theirs = ours.with_file_name("opencode");
@@ -56,14 +60,14 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
         if let Some(path) = environment.var(name) {
             let path = absolute(path, cwd, environment.home.as_deref());
             if !layers.file(&path, Layer::Named, false) {
-                let place = Place::whole(&Arc::new(Origin {
+                let place = SourceLocation::whole(&Arc::new(ConfigOrigin {
                     name: name.into(),
                     path: None,
                     layer: Layer::Named,
                     project: false,
                 }));
                 let text = format!("there is no file {}", path.display());
-                layers.disk.problems.push(Problem::error(&place, "", text));
+                layers.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
             }
         }
     }
@@ -76,7 +80,7 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
     }
 
     let mut directories = Vec::new();
-    let mut enter = |layers: &mut Layers<'_, '_>, path: PathBuf, names: &[&str], project: bool, layer: Layer| {
+    let mut enter = |layers: &mut LayerReader<'_, '_>, path: PathBuf, names: &[&str], project: bool, layer: Layer| {
         if directories.iter().any(|directory: &Directory| directory.path == path) {
             return;
         }
@@ -122,7 +126,7 @@ pub(crate) fn read(disk: &mut Disk<'_>, declared: &Declarations, cwd: &Path) -> 
             layers.permission(text, &variable(name, Layer::Variable));
         }
     }
-    (layers.told, directories)
+    (layers.parsed, directories)
 }
 
 /// Where an administrator's settings are on a system, lowest first.
@@ -154,19 +158,19 @@ fn absolute(path: &str, cwd: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
-fn variable(name: &str, layer: Layer) -> Arc<Origin> {
-    Arc::new(Origin { name: name.to_owned(), path: None, layer, project: false })
+fn variable(name: &str, layer: Layer) -> Arc<ConfigOrigin> {
+    Arc::new(ConfigOrigin { name: name.to_owned(), path: None, layer, project: false })
 }
 
-struct Layers<'d, 'a> {
-    disk: &'d mut Disk<'a>,
-    declared: &'d Declarations,
-    told: Vec<Told>,
+struct LayerReader<'d, 'a> {
+    disk: &'d mut ConfigReader<'a>,
+    declared: &'d ConfigSchemas,
+    parsed: Vec<ParsedLayer>,
     /// The files read so far: one that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
 }
 
-impl Layers<'_, '_> {
+impl LayerReader<'_, '_> {
     /// Reads a file. Says whether it is there.
     fn file(&mut self, path: &Path, layer: Layer, project: bool) -> bool {
         if self.read.iter().any(|read| read == path) {
@@ -184,11 +188,16 @@ impl Layers<'_, '_> {
         }
     }
 
-    fn text(&mut self, text: &str, origin: &Arc<Origin>, dir: Option<&Path>) {
+    fn text(&mut self, text: &str, origin: &Arc<ConfigOrigin>, dir: Option<&Path>) {
         let Some(mut node) = substitute::parse(text, origin, dir, self.disk) else { return };
-        if !matches!(node.value, Value::Map(_)) {
+        if !matches!(node.value, NodeValue::Map(_)) {
             let found = node.kind();
-            self.disk.problems.push(Problem::error(&node.at, "", format!("expected an object, found {found}")));
+            self.disk.problems.push(Problem::error(
+                ProblemCode::WrongValue,
+                &node.at,
+                "",
+                format!("expected an object, found {found}"),
+            ));
             return;
         }
         legacy::renamed(&mut node, &mut self.disk.problems);
@@ -198,32 +207,32 @@ impl Layers<'_, '_> {
         examples::in_file(&mut node, self.disk);
         if origin.project && node.take("trust").is_some() {
             let text = "a project cannot say that it is trusted; it is ignored";
-            self.disk.problems.push(Problem::warning(&node.at, "trust", text));
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "trust", text));
         }
         if origin.project && node.take("environment").is_some() {
             let text = "which of your variables commands get is for you to say, not for a project; it is ignored";
-            self.disk.problems.push(Problem::warning(&node.at, "environment", text));
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "environment", text));
         }
         if origin.project && node.take("budget").is_some() {
             let text = "what a turn may cost is for you to say, not for a project; it is ignored";
-            self.disk.problems.push(Problem::warning(&node.at, "budget", text));
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "budget", text));
         }
         if origin.project {
             super::trust::drop_variables(&mut node, &mut self.disk.problems);
         }
-        self.told.push(Told { origin: origin.clone(), node });
+        self.parsed.push(ParsedLayer { origin: origin.clone(), node });
     }
 
     /// A variable that holds the value of `permission` alone.
-    fn permission(&mut self, text: &str, origin: &Arc<Origin>) {
+    fn permission(&mut self, text: &str, origin: &Arc<ConfigOrigin>) {
         let Some(permission) = substitute::parse(text, origin, None, self.disk) else { return };
-        let at = Place::whole(origin);
-        let entry = Entry { key: "permission".into(), at: at.clone(), node: permission };
-        let mut node = Node { value: Value::Map(vec![entry]), at };
+        let at = SourceLocation::whole(origin);
+        let entry = MapEntry { key: "permission".into(), at: at.clone(), node: permission };
+        let mut node = Node { value: NodeValue::Map(vec![entry]), at };
         self.declared.settings.check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
-        self.told.push(Told { origin: origin.clone(), node });
+        self.parsed.push(ParsedLayer { origin: origin.clone(), node });
     }
 
     /// Programs in JavaScript that OpenCode would run from here. Nobody runs them, so there is nothing
@@ -241,11 +250,11 @@ impl Layers<'_, '_> {
             };
             let count = std::fs::read_dir(&path).map_or(0, |list| list.flatten().filter(script).count());
             if count > 0 {
-                let place = Place::whole(&self.disk.origin(&path, layer, project));
+                let place = SourceLocation::whole(&self.disk.origin(&path, layer, project));
                 let kind = if folder.starts_with("plugin") { "plugin" } else { "custom tool" };
                 let text =
                     format!("{} of OpenCode's here; adjutant runs no JavaScript", crate::text::count(count, kind));
-                self.disk.problems.push(Problem::new(Severity::Note, &place, "", text));
+                self.disk.problems.push(Problem::note(ProblemCode::NoEffect, &place, "", text));
             }
         }
     }
@@ -256,10 +265,15 @@ impl Layers<'_, '_> {
             Ok(Some(meta)) if meta.is_dir() => {}
             Ok(_) => return,
             Err(e) => {
-                let place = Place::whole(&self.disk.origin(dir, layer, project));
+                let place = SourceLocation::whole(&self.disk.origin(dir, layer, project));
                 let text = e.to_string();
                 let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
-                self.disk.problems.push(Problem::error(&place, "", format!("this directory cannot be read: {text}")));
+                self.disk.problems.push(Problem::error(
+                    ProblemCode::Unreadable,
+                    &place,
+                    "",
+                    format!("this directory cannot be read: {text}"),
+                ));
                 return;
             }
         }
@@ -269,14 +283,14 @@ impl Layers<'_, '_> {
             ("agent", ["agent", "agents"], true),
             ("agent", ["mode", "modes"], false),
         ] {
-            let mut names: Vec<(String, Arc<Origin>)> = Vec::new();
+            let mut names: Vec<(String, Arc<ConfigOrigin>)> = Vec::new();
             for folder in folders {
                 let files = self.disk.markdown(&dir.join(folder), deep, layer, project);
                 let old = folder.starts_with("mode");
                 for (name, origin) in files {
                     if old {
                         let text = "the folder \"mode\" is an old place for agents; it still works";
-                        let problem = Problem::new(Severity::Deprecated, &Place::whole(&origin), "", text);
+                        let problem = Problem::deprecated(&SourceLocation::whole(&origin), "", text);
                         self.disk
                             .problems
                             .push(problem.hint("move the file to \"agents\" and write \"mode: primary\""));
@@ -290,18 +304,27 @@ impl Layers<'_, '_> {
                     let name = own.unwrap_or(name);
                     if let Some((_, first)) = names.iter().find(|(other, _)| *other == name) {
                         let text = format!("there are two {key}s named \"{name}\" here; {} is the other", first.name);
-                        let problem = Problem::warning(&Place::whole(&origin), format!("{key}.{name}"), text);
+                        let problem = Problem::warning(
+                            ProblemCode::Duplicate,
+                            &SourceLocation::whole(&origin),
+                            format!("{key}.{name}"),
+                            text,
+                        );
                         self.disk
                             .problems
                             .push(problem.hint("rename one of the two; until then this one wins, key by key"));
                     }
                     names.push((name.clone(), origin.clone()));
                     let at = node.at.clone();
-                    let inner =
-                        Node { value: Value::Map(vec![Entry { key: name, at: at.clone(), node }]), at: at.clone() };
-                    let node =
-                        Node { value: Value::Map(vec![Entry { key: key.into(), at: at.clone(), node: inner }]), at };
-                    self.told.push(Told { origin, node });
+                    let inner = Node {
+                        value: NodeValue::Map(vec![MapEntry { key: name, at: at.clone(), node }]),
+                        at: at.clone(),
+                    };
+                    let node = Node {
+                        value: NodeValue::Map(vec![MapEntry { key: key.into(), at: at.clone(), node: inner }]),
+                        at,
+                    };
+                    self.parsed.push(ParsedLayer { origin, node });
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Old spellings, rewritten into the modern ones so that nothing else has to know them. Telling the
 //! user is the declaration's business (`x-instead`), except where a value rather than a key is old.
 
-use super::node::{Entry, Node, Place, Value};
-use super::problem::{Problem, Severity};
+use super::node::{MapEntry, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode};
 
 /// Keys of the second format that stand elsewhere in this one.
 const MOVED: &[(&[&str], &[&str])] = &[
@@ -25,7 +25,7 @@ fn is_later(way: &[&str], node: &Node) -> bool {
             !node.entries().is_empty()
                 && !["type", "command", "url", "enabled"].iter().any(|key| node.get(key).is_some())
         }
-        ["mcp", "timeout"] | ["compaction", _] => matches!(node.value, Value::Number(_)),
+        ["mcp", "timeout"] | ["compaction", _] => matches!(node.value, NodeValue::Number(_)),
         _ => true,
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
             && let Some(mut entry) = node.take(new)
         {
             let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
-            problems.push(Problem::new(Severity::Note, &entry.at, new, text));
+            problems.push(Problem::note(ProblemCode::LaterFormat, &entry.at, new, text));
             if old == "agent" {
                 for agent in entry.node.entries_mut().into_iter().flatten() {
                     lower_agent(&mut agent.node);
@@ -72,9 +72,14 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
             node.set(old, entry.at, entry.node);
         }
     }
+    for key in ["agent", "mode"] {
+        for agent in node.get_mut(key).and_then(Node::entries_mut).into_iter().flatten() {
+            agent_spellings(&mut agent.node, &format!("{key}.{}", agent.key), problems);
+        }
+    }
     let note = |node: &Node, new: &str, old: &str| {
         let text = format!("\"{new}\" belongs to a later format of OpenCode; it is read as \"{old}\"");
-        Problem::new(Severity::Note, &node.at, new, text)
+        Problem::note(ProblemCode::LaterFormat, &node.at, new, text)
     };
     for (new, old) in MOVED {
         let Some(found) = node.at(new).filter(|found| is_later(new, found)).cloned() else { continue };
@@ -91,17 +96,89 @@ pub(crate) fn renamed(node: &mut Node, problems: &mut Vec<Problem>) {
     for key in UNUSED {
         if let Some(entry) = node.take(key) {
             let text = format!("\"{key}\" belongs to a later format of OpenCode; it is not used");
-            problems.push(Problem::new(Severity::Note, &entry.at, *key, text));
+            problems.push(Problem::note(ProblemCode::LaterFormat, &entry.at, *key, text));
         }
     }
-    if let Some(skills) = node.get("skills").filter(|skills| matches!(skills.value, Value::List(_))).cloned() {
+    if let Some(skills) = node.get("skills").filter(|skills| matches!(skills.value, NodeValue::List(_))).cloned() {
         let at = skills.at.clone();
-        let entry = Entry { key: "paths".into(), at: at.clone(), node: skills };
-        node.set("skills", at.clone(), Node { value: Value::Map(vec![entry]), at });
+        let entry = MapEntry { key: "paths".into(), at: at.clone(), node: skills };
+        node.set("skills", at.clone(), Node { value: NodeValue::Map(vec![entry]), at });
     }
     if let Some(entry) = node.get("permissions").map(|_| ()).and_then(|()| node.take("permissions")) {
         let text = "rules as a list belong to a later format of OpenCode; they are not used";
-        problems.push(Problem::error(&entry.at, "permissions", text).hint("write \"permission\": {\"edit\": \"ask\"}"));
+        problems.push(
+            Problem::error(ProblemCode::LaterFormat, &entry.at, "permissions", text)
+                .hint("write \"permission\": {\"edit\": \"ask\"}"),
+        );
+    }
+}
+
+/// Other spellings of an agent's keys that public configurations use, and its modern name.
+const AGENT_KEYS: &[(&str, &str)] = &[
+    ("topP", "top_p"),
+    ("max_steps", "steps"),
+    ("maxTurns", "steps"),
+    ("disabled", "disable"),
+    ("system", "prompt"),
+    ("systemPrompt", "prompt"),
+    ("system_prompt", "prompt"),
+    ("permissions", "permission"),
+    ("colour", "color"),
+];
+
+/// Options of providers that public configurations write beside an agent's own keys.
+const AGENT_OPTIONS: &[&str] = &[
+    "reasoningEffort",
+    "reasoning_effort",
+    "reasoningSummary",
+    "textVerbosity",
+    "thinking",
+    "include",
+    "store",
+    "topK",
+    "top_k",
+    "maxTokens",
+    "max_tokens",
+    "maxOutputTokens",
+    "frequencyPenalty",
+    "presencePenalty",
+    "seed",
+    "extraBody",
+];
+
+/// Rewrites other spellings in an agent, before it is checked. `way` leads to it.
+pub(crate) fn agent_spellings(agent: &mut Node, way: &str, problems: &mut Vec<Problem>) {
+    let join = |key: &str| if way.is_empty() { key.to_owned() } else { format!("{way}.{key}") };
+    for (other, key) in AGENT_KEYS {
+        if agent.get(key).is_some() {
+            continue;
+        }
+        if let Some(entry) = agent.take(other) {
+            let text = format!("\"{other}\" is another spelling; it works");
+            problems.push(Problem::deprecated(&entry.at, join(other), text).hint(format!("write \"{key}\"")));
+            agent.set(key, entry.at, entry.node);
+        }
+    }
+    if let Some(enabled) = agent.take("enabled")
+        && let Some(enabled_word) = enabled.node.as_bool()
+    {
+        let text = "\"enabled\" is another spelling; it works";
+        problems.push(Problem::deprecated(&enabled.at, join("enabled"), text).hint("write \"disable\""));
+        agent.set("disable", enabled.at, Node { value: NodeValue::Bool(!enabled_word), at: enabled.node.at });
+    }
+    for option in AGENT_OPTIONS {
+        let Some(entry) = agent.take(option) else { continue };
+        let text = format!("\"{option}\" is an option of the provider; it is sent");
+        let problem = Problem::deprecated(&entry.at, join(option), text);
+        problems.push(problem.hint("write it under \"options\"".to_owned()));
+        if agent.get("options").is_none() {
+            agent.set("options", entry.at.clone(), Node::empty(entry.at.clone()));
+        }
+        if let Some(options) = agent.get_mut("options")
+            && options.get(option).is_none()
+        {
+            options.set(option, entry.at, entry.node);
+        }
     }
 }
 
@@ -139,6 +216,13 @@ pub(crate) fn rewrite(node: &mut Node, problems: &mut Vec<Problem>) {
     if let Some(reference) = node.take("reference") {
         under(node, "references", reference);
     }
+    for reference in node.get_mut("references").and_then(Node::entries_mut).into_iter().flatten() {
+        if let Some(git) = reference.node.take("git")
+            && reference.node.get("repository").is_none()
+        {
+            reference.node.set("repository", git.at, git.node);
+        }
+    }
     if let Some(share) = node.take("autoshare")
         && share.node.as_bool() == Some(true)
         && node.get("share").is_none()
@@ -170,7 +254,7 @@ pub(crate) fn agent(node: &mut Node, way: &str, problems: &mut Vec<Problem>) {
 }
 
 /// Lays an old key's entries under those of the new one.
-fn under(node: &mut Node, key: &str, old: Entry) {
+fn under(node: &mut Node, key: &str, old: MapEntry) {
     match node.take(key) {
         Some(new) => {
             let mut joined = old.node;
@@ -205,10 +289,11 @@ fn tools(node: &mut Node) {
 fn permission_of(node: &mut Node) -> Option<&mut Node> {
     let entries = node.entries_mut()?;
     let permission = &mut entries.iter_mut().find(|entry| entry.key == "permission")?.node;
-    if let Value::Text(_) = permission.value {
+    if let NodeValue::Text(_) = permission.value {
         let at = permission.at.clone();
         let inner = permission.clone();
-        *permission = Node { value: Value::Map(vec![Entry { key: "*".into(), at: at.clone(), node: inner }]), at };
+        *permission =
+            Node { value: NodeValue::Map(vec![MapEntry { key: "*".into(), at: at.clone(), node: inner }]), at };
     }
     Some(permission)
 }
@@ -216,7 +301,7 @@ fn permission_of(node: &mut Node) -> Option<&mut Node> {
 /// Permission keys that tools no longer ask under.
 fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
     let Some(entries) = permission.entries_mut() else { return };
-    let mut renamed: Vec<(String, Place, Node)> = Vec::new();
+    let mut renamed: Vec<(String, SourceLocation, Node)> = Vec::new();
     entries.retain_mut(|entry| {
         let modern = match entry.key.as_str() {
             "patch" | "multiedit" | "write" | "apply_patch" => "edit",
@@ -224,7 +309,7 @@ fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
             _ => return true,
         };
         let text = format!("\"{}\" is an old name for \"{modern}\"; it still works", entry.key);
-        let problem = Problem::new(Severity::Deprecated, &entry.at, format!("{way}.{}", entry.key), text);
+        let problem = Problem::deprecated(&entry.at, format!("{way}.{}", entry.key), text);
         problems.push(problem.hint(format!("write \"{modern}\"")));
         renamed.push((modern.into(), entry.at.clone(), entry.node.clone()));
         false
@@ -238,7 +323,7 @@ fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
                     entry.node = node;
                 }
             }
-            None => entries.push(Entry { key, at, node }),
+            None => entries.push(MapEntry { key, at, node }),
         }
     }
 }
@@ -247,7 +332,8 @@ fn keys(permission: &mut Node, way: &str, problems: &mut Vec<Problem>) {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::node::{Layer, Origin};
+    use super::super::node::{ConfigOrigin, Layer};
+    use super::super::problem::ProblemSeverity;
     use super::*;
 
     #[test]
@@ -264,14 +350,14 @@ mod tests {
             (r#"{"experimental":{"subagent_depth":2}}"#, r#"{"experimental":{},"subagent_depth":2}"#, 1),
             (r#"{"websearch":{},"warming":1,"plugins":[]}"#, "{}", 3),
         ];
-        let origin = Arc::new(Origin { name: "x".into(), path: None, layer: Layer::Inline, project: false });
+        let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer: Layer::Inline, project: false });
         for (text, wanted, notes) in table {
             let mut problems = Vec::new();
             let mut node = super::super::jsonc::parse(text, &origin, &mut problems).unwrap();
             renamed(&mut node, &mut problems);
             let wanted: serde_json::Value = serde_json::from_str(wanted).unwrap();
             assert_eq!((node.to_json(), problems.len()), (wanted, notes), "{text}");
-            assert!(problems.iter().all(|problem| problem.severity == Severity::Note));
+            assert!(problems.iter().all(|problem| problem.severity == ProblemSeverity::Note));
         }
     }
 }

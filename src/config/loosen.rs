@@ -14,9 +14,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::rc::Rc;
 
-use super::layers::Told;
-use super::node::{Entry, Node, Place, Value};
-use super::roster::{Roster, Seat, reach};
+use super::layers::ParsedLayer;
+use super::node::{MapEntry, Node, NodeValue, SourceLocation};
+use super::roster::{Roster, RosterEntry, reach};
 use super::settings::Settings;
 use super::{builtin, join, resolve, rules};
 use crate::environment::Environment;
@@ -38,19 +38,20 @@ pub(crate) struct Piece {
     /// What it says.
     pub(crate) detail: String,
     /// Where.
-    pub(crate) place: Place,
+    pub(crate) place: SourceLocation,
 }
 
 /// What of a project's texts loosens something: without these pieces the rest does not. `told` are all
 /// texts, the user's among them, lowest first.
-pub(crate) fn loosening(told: &[Told], environment: &Environment, worktree: &Worktree) -> Vec<Piece> {
+pub(crate) fn loosening(told: &[ParsedLayer], environment: &Environment, worktree: &Worktree) -> Vec<Piece> {
     let alone = join(told.iter().filter(|told| !told.origin.project));
     let pieces = pieces(told, &alone);
     if pieces.is_empty() {
         return Vec::new();
     }
-    let told: Vec<Told> = told.iter().map(|told| Told { origin: told.origin.clone(), node: part(told) }).collect();
-    let review = Review::new(told, environment, worktree);
+    let told: Vec<ParsedLayer> =
+        told.iter().map(|told| ParsedLayer { origin: told.origin.clone(), node: part(told) }).collect();
+    let review = LooseningReview::new(told, environment, worktree);
     if review.stands(&[]) {
         return Vec::new();
     }
@@ -69,7 +70,7 @@ pub(crate) fn loosening(told: &[Told], environment: &Environment, worktree: &Wor
 }
 
 /// Takes pieces out of the texts they were found in.
-pub(crate) fn remove(told: &mut [Told], pieces: &[Piece]) {
+pub(crate) fn remove(told: &mut [ParsedLayer], pieces: &[Piece]) {
     for piece in pieces {
         if let Some(told) = told.get_mut(piece.told) {
             take(&mut told.node, &piece.way);
@@ -79,13 +80,13 @@ pub(crate) fn remove(told: &mut [Told], pieces: &[Piece]) {
 
 /// Lays the user's denies over the rules a project came with: what the user denies stays denied,
 /// whatever anybody consents to. So do the tools that are for primary agents alone.
-pub(crate) fn keep_denies(settings: &mut Settings, told: &[Told], alone: &Node, home: Option<&Path>) {
+pub(crate) fn keep_denies(settings: &mut Settings, told: &[ParsedLayer], alone: &Node, home: Option<&Path>) {
     let project = |way: &[&str]| told.iter().filter(|told| told.origin.project).any(|told| told.node.at(way).is_some());
     let own = |way: &[&str]| alone.at(way).map(|node| rules::rules(node, home)).unwrap_or_default();
     if project(&["permission"]) {
         settings.permission = std::mem::take(&mut settings.permission).then(&rules::denies_kept(&own(&["permission"])));
     }
-    if let Some(Value::List(tools)) = alone.at(&["experimental", "primary_tools"]).map(|node| &node.value) {
+    if let Some(NodeValue::List(tools)) = alone.at(&["experimental", "primary_tools"]).map(|node| &node.value) {
         let ours = &mut settings.experimental.primary_tools;
         for tool in tools.iter().filter_map(Node::as_text) {
             if !ours.iter().any(|own| own == tool) {
@@ -111,7 +112,7 @@ fn take(node: &mut Node, way: &[String]) {
                 take(&mut entry.node, rest);
             }
             // What held nothing else says nothing by itself.
-            let empty = |entry: &Entry| matches!(&entry.node.value, Value::Map(inner) if inner.is_empty());
+            let empty = |entry: &MapEntry| matches!(&entry.node.value, NodeValue::Map(inner) if inner.is_empty());
             if rest.len() == 1 {
                 entries.retain(|entry| entry.key != *key || !empty(entry));
             }
@@ -120,7 +121,7 @@ fn take(node: &mut Node, way: &[String]) {
 }
 
 /// What of a text decides what is allowed.
-fn part(told: &Told) -> Node {
+fn part(told: &ParsedLayer) -> Node {
     let mut node = told.node.clone();
     let keep: &[&str] = if told.origin.project {
         &["permission", "agent", "default_agent", "command"]
@@ -143,10 +144,10 @@ fn part(told: &Told) -> Node {
 }
 
 /// Everything in the project's texts that has a part in what is allowed. `alone` is what the user says.
-fn pieces(told: &[Told], alone: &Node) -> Vec<Piece> {
+fn pieces(told: &[ParsedLayer], alone: &Node) -> Vec<Piece> {
     let mut found = Vec::new();
     for (at, told) in told.iter().enumerate().filter(|(_, told)| told.origin.project) {
-        let mut push = |way: &[&str], turn: u8, key: String, detail: String, place: &Place| {
+        let mut push = |way: &[&str], turn: u8, key: String, detail: String, place: &SourceLocation| {
             let way = way.iter().map(|key| (*key).to_owned()).collect();
             found.push(Piece { told: at, way, turn, key, detail, place: place.clone() });
         };
@@ -190,7 +191,7 @@ fn pieces(told: &[Told], alone: &Node) -> Vec<Piece> {
 
 /// The rules of a `permission` value: the keys that lead to each, when it is tried, what it says. A
 /// deny is tried first, and what allows in the turn that is given.
-fn rule_pieces(permission: &Node, allows: u8) -> Vec<(Vec<&str>, u8, String, &Place)> {
+fn rule_pieces(permission: &Node, allows: u8) -> Vec<(Vec<&str>, u8, String, &SourceLocation)> {
     let turn = |action| match action {
         Action::Deny => 0,
         Action::Ask => 1,
@@ -212,7 +213,7 @@ fn rule_pieces(permission: &Node, allows: u8) -> Vec<(Vec<&str>, u8, String, &Pl
 }
 
 /// What some settings come to.
-struct State {
+struct AccessState {
     roster: Roster,
     /// Agents that are switched off.
     off: Vec<String>,
@@ -221,16 +222,16 @@ struct State {
 }
 
 /// What an agent is compared with, and how each of these rules is known.
-struct Measure {
+struct Baseline {
     rules: Vec<Rules>,
     known: Vec<u64>,
 }
 
-struct Review<'a> {
+struct LooseningReview<'a> {
     /// Of all texts, what decides.
-    told: Vec<Told>,
+    told: Vec<ParsedLayer>,
     alone: Node,
-    before: State,
+    before: AccessState,
     environment: &'a Environment,
     worktree: &'a Worktree,
     /// Makes numbers of rules that nobody can foresee.
@@ -238,11 +239,11 @@ struct Review<'a> {
     /// What was compared with what.
     compared: RefCell<HashMap<(u64, Vec<u64>), bool>>,
     /// What may be done in the place of the agents there are without the project.
-    reaches: RefCell<HashMap<String, Rc<Measure>>>,
+    reaches: RefCell<HashMap<String, Rc<Baseline>>>,
 }
 
-impl<'a> Review<'a> {
-    fn new(told: Vec<Told>, environment: &'a Environment, worktree: &'a Worktree) -> Self {
+impl<'a> LooseningReview<'a> {
+    fn new(told: Vec<ParsedLayer>, environment: &'a Environment, worktree: &'a Worktree) -> Self {
         let alone = join(told.iter().filter(|told| !told.origin.project));
         let before = state(&alone, &[], &alone, environment, worktree);
         Self {
@@ -281,26 +282,26 @@ impl<'a> Review<'a> {
         }
     }
 
-    fn loosened(&self, after: &State) -> bool {
+    fn loosened(&self, after: &AccessState) -> bool {
         let (before, now) = (&self.before.roster, &after.roster);
         let Some(usual) = before.get(&before.default) else { return true };
         let Some(start) = now.get(&now.default) else { return true };
-        let more = |with: &Rules, than: &Seat| self.laxer(with, &self.reach(than));
-        let seats = || now.seats.iter();
-        let same = |seat: &Seat| before.get(&seat.name);
+        let more = |with: &Rules, than: &RosterEntry| self.laxer(with, &self.reach(than));
+        let entries = || now.entries.iter();
+        let same = |seat: &RosterEntry| before.get(&seat.name);
         more(&start.rules, usual)
-            || seats().any(|seat| same(seat).is_some_and(|old| self.laxer(&seat.rules, &self.measure(vec![old.rules.clone()]))))
+            || entries().any(|seat| same(seat).is_some_and(|old| self.laxer(&seat.rules, &self.measure(vec![old.rules.clone()]))))
             // Switched on again.
-            || seats().any(|seat| self.before.off.contains(&seat.name) && self.laxer(&seat.rules, &self.measure(Vec::new())))
-            || seats().filter(|seat| seat.is_mode()).any(|seat| {
-                let new = !same(seat).is_some_and(Seat::is_mode);
+            || entries().any(|seat| self.before.off.contains(&seat.name) && self.laxer(&seat.rules, &self.measure(Vec::new())))
+            || entries().filter(|seat| seat.can_lead()).any(|seat| {
+                let new = !same(seat).is_some_and(RosterEntry::can_lead);
                 let renamed = same(seat).is_none_or(|old| old.label != seat.label);
                 new && more(&seat.rules, usual)
                     || renamed && before.modes().any(|old| alike(seat, old) && more(&seat.rules, old))
             })
-            || before.modes().any(|old| !now.get(&old.name).is_some_and(Seat::is_mode) && more(&start.rules, old))
-            || seats().filter(|seat| seat.is_subagent() && !same(seat).is_some_and(Seat::is_subagent)).any(|seat| {
-                let under = |parent: &Seat| derive(&seat.rules, &parent.rules, &Rules::default());
+            || before.modes().any(|old| !now.get(&old.name).is_some_and(RosterEntry::is_mode) && more(&start.rules, old))
+            || entries().filter(|seat| seat.is_subagent() && !same(seat).is_some_and(RosterEntry::is_subagent)).any(|seat| {
+                let under = |parent: &RosterEntry| derive(&seat.rules, &parent.rules, &Rules::default());
                 before.modes().any(|parent| more(&under(parent), parent))
             })
             || after.commands.iter().any(|(name, agent)| {
@@ -312,7 +313,7 @@ impl<'a> Review<'a> {
     }
 
     /// What another agent may do in the place of one.
-    fn reach(&self, seat: &Seat) -> Rc<Measure> {
+    fn reach(&self, seat: &RosterEntry) -> Rc<Baseline> {
         let known = self.reaches.borrow().get(&seat.name).cloned();
         known.unwrap_or_else(|| {
             let found = Rc::new(self.measure(reach(&seat.rules, self.before.roster.subagents(), self.environment)));
@@ -321,9 +322,9 @@ impl<'a> Review<'a> {
         })
     }
 
-    fn measure(&self, rules: Vec<Rules>) -> Measure {
+    fn measure(&self, rules: Vec<Rules>) -> Baseline {
         let known = rules.iter().map(|rules| self.number(rules)).collect();
-        Measure { rules, known }
+        Baseline { rules, known }
     }
 
     /// A number for what rules say, wherever they were written.
@@ -334,7 +335,7 @@ impl<'a> Review<'a> {
         self.hasher.hash_one(rules.0.iter().map(said).collect::<Vec<_>>())
     }
 
-    fn laxer(&self, with: &Rules, than: &Measure) -> bool {
+    fn laxer(&self, with: &Rules, than: &Baseline) -> bool {
         let own = self.number(with);
         if than.known.contains(&own) {
             return false;
@@ -350,7 +351,7 @@ impl<'a> Review<'a> {
 }
 
 /// Whether people could take an agent for another one that they know.
-fn alike(new: &Seat, old: &Seat) -> bool {
+fn alike(new: &RosterEntry, old: &RosterEntry) -> bool {
     let names = [&old.name, &old.label].map(|name| looks(name));
     new.name != old.name
         && [&new.name, &new.label].into_iter().any(|name| names.iter().any(|other| same_looks(&looks(name), other)))
@@ -358,7 +359,7 @@ fn alike(new: &Seat, old: &Seat) -> bool {
 
 /// What a letter looks like.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Glyph {
     Letter(char),
     /// Like some other letter, perhaps.
     Any,
@@ -367,19 +368,19 @@ enum Look {
 }
 
 /// Whether one row of letters may look like another.
-fn same_looks(one: &[Look], other: &[Look]) -> bool {
+fn same_looks(one: &[Glyph], other: &[Glyph]) -> bool {
     // Which beginnings of the other one the letters so far may look like.
     let skip = |reach: &mut Vec<bool>| {
         for at in 0..other.len() {
-            reach[at + 1] |= reach[at] && other[at] == Look::Sign;
+            reach[at + 1] |= reach[at] && other[at] == Glyph::Sign;
         }
     };
     let mut reach = vec![false; other.len() + 1];
     reach[0] = true;
     skip(&mut reach);
     for look in one {
-        let fits = |theirs: Look| *look == theirs || !matches!((look, theirs), (Look::Letter(_), Look::Letter(_)));
-        let mut next: Vec<bool> = reach.iter().map(|here| *here && *look == Look::Sign).collect();
+        let fits = |theirs: Glyph| *look == theirs || !matches!((look, theirs), (Glyph::Letter(_), Glyph::Letter(_)));
+        let mut next: Vec<bool> = reach.iter().map(|here| *here && *look == Glyph::Sign).collect();
         for at in 0..other.len() {
             next[at + 1] |= reach[at] && fits(other[at]);
         }
@@ -392,27 +393,34 @@ fn same_looks(one: &[Look], other: &[Look]) -> bool {
 /// A name by its looks: case, separators and what cannot be seen left out. A letter of another alphabet
 /// may look like any other, except where an alphabet has nothing in common with the Latin one; an accent
 /// that is written apart may be overlooked.
-fn looks(name: &str) -> Vec<Look> {
+fn looks(name: &str) -> Vec<Glyph> {
     let seen = name
         .chars()
         .filter(|c| !crate::text::is_hidden(*c) && (c.is_alphanumeric() || !c.is_ascii() || "|!".contains(*c)));
     let look = |c: char| match c.to_ascii_lowercase() {
-        'i' | 'l' | '1' | '|' | '!' => Look::Letter('l'),
-        'o' | '0' => Look::Letter('o'),
+        'i' | 'l' | '1' | '|' | '!' => Glyph::Letter('l'),
+        'o' | '0' => Glyph::Letter('o'),
         c if c.is_ascii() || ('\u{2e80}'..'\u{a000}').contains(&c) || ('\u{ac00}'..'\u{d7b0}').contains(&c) => {
-            Look::Letter(c)
+            Glyph::Letter(c)
         }
-        c if c.is_alphanumeric() => Look::Any,
-        _ => Look::Sign,
+        c if c.is_alphanumeric() => Glyph::Any,
+        _ => Glyph::Sign,
     };
     seen.map(look).collect()
 }
 
-fn state(tree: &Node, told: &[Told], alone: &Node, environment: &Environment, worktree: &Worktree) -> State {
+fn state(
+    tree: &Node,
+    told: &[ParsedLayer],
+    alone: &Node,
+    environment: &Environment,
+    worktree: &Worktree,
+) -> AccessState {
     let mut settings = resolve::settings(tree, environment, &mut Vec::new());
     keep_denies(&mut settings, told, alone, environment.home.as_deref());
-    let agent = |entry: &Entry| (entry.key.clone(), entry.node.get("agent").and_then(Node::as_text).map(str::to_owned));
-    State {
+    let agent =
+        |entry: &MapEntry| (entry.key.clone(), entry.node.get("agent").and_then(Node::as_text).map(str::to_owned));
+    AccessState {
         off: settings.agents.iter().filter(|entry| entry.disable).map(|entry| entry.name.clone()).collect(),
         commands: tree.get("command").map(Node::entries).unwrap_or_default().iter().map(agent).collect(),
         roster: Roster::new(&settings, environment, worktree, &[]),

@@ -12,15 +12,15 @@ use serde_json::Number;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Location, Spanned};
 
-use super::declare::Declared;
-use super::disk::Disk;
+use super::declare::ConfigSchema;
+use super::disk::ConfigReader;
 use super::legacy;
-use super::node::{Entry, Node, Origin, Place, Value};
-use super::problem::Problem;
+use super::node::{ConfigOrigin, MapEntry, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode, ProblemSeverity};
 
 /// A file in two: the front matter with the number of its first line, and the rest.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Split<'a> {
+pub struct MarkdownParts<'a> {
     /// Between the lines `---`; none where the file does not begin with one.
     pub matter: Option<&'a str>,
     /// Below it.
@@ -33,13 +33,13 @@ pub struct Split<'a> {
 ///
 /// # Errors
 /// Where front matter begins and does not end.
-pub fn split(text: &str) -> Result<Split<'_>, &'static str> {
+pub fn split(text: &str) -> Result<MarkdownParts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let fence = |line: &str| line.trim_end() == "---";
     let mut lines = text.split_inclusive('\n');
     let first = lines.next().unwrap_or_default();
     if !fence(first) {
-        return Ok(Split { matter: None, body: text, body_line: 1 });
+        return Ok(MarkdownParts { matter: None, body: text, body_line: 1 });
     }
     let start = first.len();
     let mut end = start;
@@ -48,7 +48,7 @@ pub fn split(text: &str) -> Result<Split<'_>, &'static str> {
         count = count.saturating_add(1);
         if fence(line) {
             let body = text.get(end + line.len()..).unwrap_or_default();
-            return Ok(Split { matter: text.get(start..end), body, body_line: count.saturating_add(1) });
+            return Ok(MarkdownParts { matter: text.get(start..end), body, body_line: count.saturating_add(1) });
         }
         end += line.len();
     }
@@ -57,18 +57,19 @@ pub fn split(text: &str) -> Result<Split<'_>, &'static str> {
 
 /// Reads an agent's file: the name it gives itself, and what it says. None where it cannot be used.
 pub(crate) fn agent(
-    origin: &Arc<Origin>,
+    origin: &Arc<ConfigOrigin>,
     old_place: bool,
-    disk: &mut Disk<'_>,
-    declared: &Declared,
+    disk: &mut ConfigReader<'_>,
+    declared: &ConfigSchema,
 ) -> Option<(Option<String>, Node)> {
     let (mut node, body, body_at) = page(origin, disk)?;
     if node.is_none() {
         let text = "this agent has no front matter: the whole file is its prompt, and it has no description";
-        let problem = Problem::warning(&Place::whole(origin), "", text);
+        let problem = Problem::warning(ProblemCode::NoDescription, &SourceLocation::whole(origin), "", text);
         disk.problems.push(problem.hint("begin the file with ---, description: ..., ---"));
     }
-    let mut node = node.take().unwrap_or_else(|| Node::empty(Place::whole(origin)));
+    let mut node = node.take().unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
+    legacy::agent_spellings(&mut node, "", &mut disk.problems);
     declared.check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);
     if let Some(permission) = node.get("permission") {
@@ -81,7 +82,7 @@ pub(crate) fn agent(
         node.set("prompt", body_at.clone(), Node::text(body, body_at.clone()));
     }
     if old_place {
-        let at = Place::whole(origin);
+        let at = SourceLocation::whole(origin);
         node.set("mode", at.clone(), Node::text("primary", at));
     }
     Some((own, node))
@@ -89,29 +90,59 @@ pub(crate) fn agent(
 
 /// Reads a command's file.
 pub(crate) fn command(
-    origin: &Arc<Origin>,
-    disk: &mut Disk<'_>,
-    declared: &Declared,
+    origin: &Arc<ConfigOrigin>,
+    disk: &mut ConfigReader<'_>,
+    declared: &ConfigSchema,
 ) -> Option<(Option<String>, Node)> {
-    let (node, body, body_at) = page(origin, disk)?;
-    let mut node = node.unwrap_or_else(|| Node::empty(Place::whole(origin)));
-    // Other programs' commands have more keys (`allowed-tools`, `argument-hint`); they are known.
-    for known in ["allowed-tools", "argument-hint", "name", "arguments"] {
-        node.take(known);
+    let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
+    let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
+    // Other programs' commands have more keys (`allowed-tools`, `argument-hint`).
+    for known in ["allowed-tools", "argument-hint", "arguments"] {
+        if let Some(entry) = node.take(known) {
+            let text = "no effect: it belongs to commands of another program";
+            disk.problems.push(Problem::note(ProblemCode::NoEffect, &entry.at, known, text));
+        }
     }
+    let own = node.take("name").and_then(|entry| Some(entry.node.as_text()?.trim().trim_start_matches('/').to_owned()));
+    let own = own.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
     declared.check(&mut node, "", &mut disk.problems);
     if body.is_empty() && node.get("template").is_none() {
-        disk.problems.push(Problem::error(&Place::whole(origin), "", "this command is empty; it is not used"));
+        disk.problems.push(Problem::error(
+            ProblemCode::Incomplete,
+            &SourceLocation::whole(origin),
+            "",
+            "this command is empty; it is not used",
+        ));
         return None;
     }
     if !body.is_empty() {
         node.set("template", body_at.clone(), Node::text(body, body_at));
     }
-    Some((None, node))
+    Some((own, node))
+}
+
+/// What a file whose front matter is not YAML is worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnBadYaml {
+    /// It is not used.
+    Unused,
+    /// What stands below the front matter counts.
+    PlainBody,
 }
 
 /// Front matter and body of a file; the front matter is always an object.
-pub(crate) fn page(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<Node>, String, Place)> {
+pub(crate) fn page(
+    origin: &Arc<ConfigOrigin>,
+    disk: &mut ConfigReader<'_>,
+) -> Option<(Option<Node>, String, SourceLocation)> {
+    page_or(origin, disk, OnBadYaml::Unused)
+}
+
+fn page_or(
+    origin: &Arc<ConfigOrigin>,
+    disk: &mut ConfigReader<'_>,
+    bad: OnBadYaml,
+) -> Option<(Option<Node>, String, SourceLocation)> {
     let mut text = disk.read(origin)?;
     if origin.project {
         let (seen, removed) = crate::text::visible(&text);
@@ -121,23 +152,34 @@ pub(crate) fn page(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<
             } else {
                 format!("{removed} invisible characters are")
             };
-            disk.problems.push(Problem::warning(&Place::whole(origin), "", format!("{some} taken out of this file")));
+            disk.problems.push(Problem::warning(
+                ProblemCode::HiddenCharacters,
+                &SourceLocation::whole(origin),
+                "",
+                format!("{some} taken out of this file"),
+            ));
             text = seen;
         }
     }
     let split = match split(&text) {
         Ok(split) => split,
         Err(why) => {
-            let place = Place { origin: origin.clone(), line: 1, column: 1 };
-            disk.problems.push(Problem::error(&place, "", why).hint("end it with a line ---"));
+            let place = SourceLocation { origin: origin.clone(), line: 1, column: 1 };
+            disk.problems.push(Problem::error(ProblemCode::Syntax, &place, "", why).hint("end it with a line ---"));
             return None;
         }
     };
-    let body_at = Place { origin: origin.clone(), line: split.body_line, column: 1 };
+    let body_at = SourceLocation { origin: origin.clone(), line: split.body_line, column: 1 };
     let body = split.body.trim().to_owned();
     let Some(matter) = split.matter else { return Some((None, body, body_at)) };
     match yaml(matter, origin, 1, &mut disk.problems) {
         Ok(node) => Some((Some(node), body, body_at)),
+        Err(mut problem) if bad == OnBadYaml::PlainBody => {
+            problem.severity = ProblemSeverity::Warning;
+            let hint = "put values with special characters in quotes; the text below it is used without it";
+            disk.problems.push(problem.hint(hint));
+            Some((None, body, body_at))
+        }
         Err(problem) => {
             disk.problems.push(problem);
             None
@@ -149,12 +191,17 @@ pub(crate) fn page(origin: &Arc<Origin>, disk: &mut Disk<'_>) -> Option<(Option<
 ///
 /// # Errors
 /// What is wrong with it, and where.
-pub(crate) fn yaml(text: &str, origin: &Arc<Origin>, above: u32, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+pub(crate) fn yaml(
+    text: &str,
+    origin: &Arc<ConfigOrigin>,
+    above: u32,
+    problems: &mut Vec<Problem>,
+) -> Result<Node, Problem> {
     let first = parse(text).or_else(|e| {
         let quoted = colons_quoted(text);
         if quoted == text { Err(e) } else { parse(&quoted).map_err(|_| e) }
     });
-    let whole = Place { origin: origin.clone(), line: above.saturating_add(1), column: 1 };
+    let whole = SourceLocation { origin: origin.clone(), line: above.saturating_add(1), column: 1 };
     let raw = match first {
         Ok(raw) => raw,
         Err(e) => {
@@ -162,21 +209,26 @@ pub(crate) fn yaml(text: &str, origin: &Arc<Origin>, above: u32, problems: &mut 
             let text = e.to_string();
             let text = text.lines().next().unwrap_or_default();
             let text = text.split(" at line ").next().unwrap_or_default().trim_end_matches([':', ' ']);
-            let problem = Problem::error(&place, "", format!("the front matter is not valid YAML: {text}"));
+            let problem =
+                Problem::error(ProblemCode::Syntax, &place, "", format!("the front matter is not valid YAML: {text}"));
             return Err(problem.hint("put values with special characters in quotes; this file is not used"));
         }
     };
-    let mut reader = Reader { origin, above, problems, way: Vec::new() };
+    let mut reader = YamlReader { origin, above, problems, way: Vec::new() };
     let mut node = match raw {
         None => Node::empty(whole),
         Some(raw) => reader.node(raw),
     };
-    if matches!(node.value, Value::Null) {
-        node.value = Value::Map(Vec::new());
+    if matches!(node.value, NodeValue::Null) {
+        node.value = NodeValue::Map(Vec::new());
     }
-    if !matches!(node.value, Value::Map(_)) {
-        let problem =
-            Problem::error(&node.at, "", format!("the front matter must be keys and values, found {}", node.kind()));
+    if !matches!(node.value, NodeValue::Map(_)) {
+        let problem = Problem::error(
+            ProblemCode::Syntax,
+            &node.at,
+            "",
+            format!("the front matter must be keys and values, found {}", node.kind()),
+        );
         return Err(problem.hint("description: what it is for"));
     }
     // A colour without quotes is a comment in YAML.
@@ -184,14 +236,15 @@ pub(crate) fn yaml(text: &str, origin: &Arc<Origin>, above: u32, problems: &mut 
         text.lines().enumerate().find(|(_, line)| line.starts_with("color: #") || line.starts_with("color:  #"))
     {
         let line = u32::try_from(line).unwrap_or(0).saturating_add(above).saturating_add(1);
-        let place = Place { origin: origin.clone(), line, column: 8 };
-        let problem = Problem::warning(&place, "color", "# begins a comment, so this colour is empty");
+        let place = SourceLocation { origin: origin.clone(), line, column: 8 };
+        let problem =
+            Problem::warning(ProblemCode::WrongValue, &place, "color", "# begins a comment, so this colour is empty");
         problems.push(problem.hint("put it in quotes: color: \"#rrggbb\""));
     }
     Ok(node)
 }
 
-fn parse(text: &str) -> Result<Option<Spanned<Raw>>, serde_saphyr::Error> {
+fn parse(text: &str) -> Result<Option<Spanned<YamlValue>>, serde_saphyr::Error> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(None);
     }
@@ -229,116 +282,116 @@ fn colons_quoted(text: &str) -> String {
     text.split_inclusive('\n').map(quote).collect()
 }
 
-fn place(at: Location, origin: &Arc<Origin>, above: u32) -> Place {
+fn place(at: Location, origin: &Arc<ConfigOrigin>, above: u32) -> SourceLocation {
     let line = u32::try_from(at.line()).unwrap_or(0).saturating_add(above);
-    Place { origin: origin.clone(), line, column: u32::try_from(at.column()).unwrap_or(0) }
+    SourceLocation { origin: origin.clone(), line, column: u32::try_from(at.column()).unwrap_or(0) }
 }
 
 /// YAML as it comes from the parser.
 #[derive(Debug)]
-enum Raw {
+enum YamlValue {
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+    List(Vec<Spanned<YamlValue>>),
+    Map(Vec<(Spanned<String>, Spanned<YamlValue>)>),
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Raw;
+        struct YamlVisitor;
+        impl<'de> Visitor<'de> for YamlVisitor {
+            type Value = YamlValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value")
             }
 
-            fn visit_bool<E>(self, yes: bool) -> Result<Raw, E> {
-                Ok(Raw::Bool(yes))
+            fn visit_bool<E>(self, yes: bool) -> Result<YamlValue, E> {
+                Ok(YamlValue::Bool(yes))
             }
 
-            fn visit_i64<E>(self, n: i64) -> Result<Raw, E> {
-                Ok(Raw::Number(n.into()))
+            fn visit_i64<E>(self, n: i64) -> Result<YamlValue, E> {
+                Ok(YamlValue::Number(n.into()))
             }
 
-            fn visit_u64<E>(self, n: u64) -> Result<Raw, E> {
-                Ok(Raw::Number(n.into()))
+            fn visit_u64<E>(self, n: u64) -> Result<YamlValue, E> {
+                Ok(YamlValue::Number(n.into()))
             }
 
-            fn visit_f64<E>(self, n: f64) -> Result<Raw, E> {
-                Ok(Number::from_f64(n).map_or_else(|| Raw::Text(n.to_string()), Raw::Number))
+            fn visit_f64<E>(self, n: f64) -> Result<YamlValue, E> {
+                Ok(Number::from_f64(n).map_or_else(|| YamlValue::Text(n.to_string()), YamlValue::Number))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
-                Ok(Raw::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<YamlValue, E> {
+                Ok(YamlValue::Text(text.to_owned()))
             }
 
-            fn visit_unit<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_unit<E>(self) -> Result<YamlValue, E> {
+                Ok(YamlValue::Null)
             }
 
-            fn visit_none<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_none<E>(self) -> Result<YamlValue, E> {
+                Ok(YamlValue::Null)
             }
 
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
-                Raw::deserialize(deserializer)
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
+                YamlValue::deserialize(deserializer)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<YamlValue, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = seq.next_element()? {
                     list.push(item);
                 }
-                Ok(Raw::List(list))
+                Ok(YamlValue::List(list))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlValue, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Raw::Map(entries))
+                Ok(YamlValue::Map(entries))
             }
         }
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_any(YamlVisitor)
     }
 }
 
-struct Reader<'a> {
-    origin: &'a Arc<Origin>,
+struct YamlReader<'a> {
+    origin: &'a Arc<ConfigOrigin>,
     above: u32,
     problems: &'a mut Vec<Problem>,
     way: Vec<String>,
 }
 
-impl Reader<'_> {
-    fn node(&mut self, raw: Spanned<Raw>) -> Node {
+impl YamlReader<'_> {
+    fn node(&mut self, raw: Spanned<YamlValue>) -> Node {
         let at = place(raw.referenced, self.origin, self.above);
         let value = match raw.value {
-            Raw::Null => Value::Null,
-            Raw::Bool(yes) => Value::Bool(yes),
-            Raw::Number(number) => Value::Number(number),
-            Raw::Text(text) => Value::Text(text),
-            Raw::List(list) => Value::List(list.into_iter().map(|raw| self.node(raw)).collect()),
-            Raw::Map(map) => {
-                let mut entries: Vec<Entry> = Vec::with_capacity(map.len());
+            YamlValue::Null => NodeValue::Null,
+            YamlValue::Bool(yes) => NodeValue::Bool(yes),
+            YamlValue::Number(number) => NodeValue::Number(number),
+            YamlValue::Text(text) => NodeValue::Text(text),
+            YamlValue::List(list) => NodeValue::List(list.into_iter().map(|raw| self.node(raw)).collect()),
+            YamlValue::Map(map) => {
+                let mut entries: Vec<MapEntry> = Vec::with_capacity(map.len());
                 for (key, raw) in map {
                     let key_at = place(key.referenced, self.origin, self.above);
                     self.way.push(key.value.clone());
                     if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
                         let text = format!("this key is already set in line {}", first.at.line);
-                        let problem = Problem::error(&key_at, self.way.join("."), text);
+                        let problem = Problem::error(ProblemCode::Duplicate, &key_at, self.way.join("."), text);
                         self.problems.push(problem.hint("keep one of the two; until then the first one counts"));
                     } else {
                         let node = self.node(raw);
-                        entries.push(Entry { key: key.value, at: key_at, node });
+                        entries.push(MapEntry { key: key.value, at: key_at, node });
                     }
                     self.way.pop();
                 }
-                Value::Map(entries)
+                NodeValue::Map(entries)
             }
         };
         Node { value, at }
@@ -351,7 +404,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> (Result<Node, Problem>, Vec<Problem>) {
-        let origin = Arc::new(Origin { name: "a.md".into(), path: None, layer: Layer::Directory, project: true });
+        let origin = Arc::new(ConfigOrigin { name: "a.md".into(), path: None, layer: Layer::Directory, project: true });
         let mut problems = Vec::new();
         (yaml(text, &origin, 1, &mut problems), problems)
     }

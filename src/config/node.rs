@@ -33,7 +33,7 @@ pub enum Layer {
 
 /// A text that settings were read from.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct ConfigOrigin {
     /// For people: a path, shortened where it lies in the project or at home, or a variable's name.
     pub name: String,
     /// The file, where it is one.
@@ -46,18 +46,18 @@ pub struct Origin {
 
 /// Where something was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// In which text.
-    pub origin: Arc<Origin>,
+    pub origin: Arc<ConfigOrigin>,
     /// From 1; 0 where the text as a whole is meant.
     pub line: u32,
     /// From 1, in characters.
     pub column: u32,
 }
 
-impl Place {
+impl SourceLocation {
     /// The text as a whole.
-    pub fn whole(origin: &Arc<Origin>) -> Self {
+    pub fn whole(origin: &Arc<ConfigOrigin>) -> Self {
         Self { origin: origin.clone(), line: 0, column: 0 }
     }
 
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.origin.name)?;
         if self.line > 0 {
@@ -81,14 +81,14 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// What.
-    pub value: Value,
+    pub value: NodeValue,
     /// Where.
-    pub at: Place,
+    pub at: SourceLocation,
 }
 
 /// What a file can say.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum NodeValue {
     /// Nothing: the same as not saying it.
     Null,
     /// True or false.
@@ -100,29 +100,29 @@ pub enum Value {
     /// Values in order.
     List(Vec<Node>),
     /// Keys in the order they were written, each once.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key.
     pub key: String,
     /// Where the key was written.
-    pub at: Place,
+    pub at: SourceLocation,
     /// The value.
     pub node: Node,
 }
 
 impl Node {
     /// An object without entries.
-    pub fn empty(at: Place) -> Self {
-        Self { value: Value::Map(Vec::new()), at }
+    pub fn empty(at: SourceLocation) -> Self {
+        Self { value: NodeValue::Map(Vec::new()), at }
     }
 
     /// Words.
-    pub fn text(text: impl Into<String>, at: Place) -> Self {
-        Self { value: Value::Text(text.into()), at }
+    pub fn text(text: impl Into<String>, at: SourceLocation) -> Self {
+        Self { value: NodeValue::Text(text.into()), at }
     }
 
     /// The value of a key.
@@ -141,34 +141,34 @@ impl Node {
     }
 
     /// The entries of an object; of anything else none.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[MapEntry] {
         match &self.value {
-            Value::Map(entries) => entries,
+            NodeValue::Map(entries) => entries,
             _ => &[],
         }
     }
 
     /// The entries of an object, to be changed.
-    pub fn entries_mut(&mut self) -> Option<&mut Vec<Entry>> {
+    pub fn entries_mut(&mut self) -> Option<&mut Vec<MapEntry>> {
         match &mut self.value {
-            Value::Map(entries) => Some(entries),
+            NodeValue::Map(entries) => Some(entries),
             _ => None,
         }
     }
 
     /// Takes a key out of an object.
-    pub fn take(&mut self, key: &str) -> Option<Entry> {
+    pub fn take(&mut self, key: &str) -> Option<MapEntry> {
         let entries = self.entries_mut()?;
         let index = entries.iter().position(|entry| entry.key == key)?;
         Some(entries.remove(index))
     }
 
     /// Sets a key of an object: in place where it is there already, else at the end.
-    pub fn set(&mut self, key: &str, at: Place, node: Self) {
+    pub fn set(&mut self, key: &str, at: SourceLocation, node: Self) {
         if let Some(entries) = self.entries_mut() {
             match entries.iter_mut().find(|entry| entry.key == key) {
-                Some(entry) => *entry = Entry { key: key.into(), at, node },
-                None => entries.push(Entry { key: key.into(), at, node }),
+                Some(entry) => *entry = MapEntry { key: key.into(), at, node },
+                None => entries.push(MapEntry { key: key.into(), at, node }),
             }
         }
     }
@@ -176,7 +176,7 @@ impl Node {
     /// The words, if it is words.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            NodeValue::Text(text) => Some(text),
             _ => None,
         }
     }
@@ -184,7 +184,7 @@ impl Node {
     /// True or false, if it is that.
     pub fn as_bool(&self) -> Option<bool> {
         match self.value {
-            Value::Bool(yes) => Some(yes),
+            NodeValue::Bool(yes) => Some(yes),
             _ => None,
         }
     }
@@ -192,24 +192,24 @@ impl Node {
     /// As JSON; the order of keys is lost.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(yes) => (*yes).into(),
-            Value::Number(number) => serde_json::Value::Number(number.clone()),
-            Value::Text(text) => text.as_str().into(),
-            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            NodeValue::Null => serde_json::Value::Null,
+            NodeValue::Bool(yes) => (*yes).into(),
+            NodeValue::Number(number) => serde_json::Value::Number(number.clone()),
+            NodeValue::Text(text) => text.as_str().into(),
+            NodeValue::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            NodeValue::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
         }
     }
 
     /// What it is, for people: `a string`, `an object` …
     pub fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
-            Value::Bool(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::Text(_) => "a string",
-            Value::List(_) => "a list",
-            Value::Map(_) => "an object",
+            NodeValue::Null => "nothing",
+            NodeValue::Bool(_) => "true or false",
+            NodeValue::Number(_) => "a number",
+            NodeValue::Text(_) => "a string",
+            NodeValue::List(_) => "a list",
+            NodeValue::Map(_) => "an object",
         }
     }
 
@@ -217,14 +217,14 @@ impl Node {
     pub fn walk<'a>(&'a self, way: &mut Vec<String>, f: &mut dyn FnMut(&[String], &'a Self)) {
         f(way, self);
         match &self.value {
-            Value::Map(entries) => {
+            NodeValue::Map(entries) => {
                 for entry in entries {
                     way.push(entry.key.clone());
                     entry.node.walk(way, f);
                     way.pop();
                 }
             }
-            Value::List(nodes) => {
+            NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter().enumerate() {
                     way.push(index.to_string());
                     node.walk(way, f);
@@ -244,7 +244,7 @@ pub fn merge(under: &mut Node, over: Node) {
 
 fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
     match (&mut under.value, over.value) {
-        (Value::Map(entries), Value::Map(news)) => {
+        (NodeValue::Map(entries), NodeValue::Map(news)) => {
             for new in news {
                 match entries.iter_mut().find(|entry| entry.key == new.key) {
                     Some(entry) => {
@@ -255,15 +255,15 @@ fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
                 }
             }
         }
-        (_, Value::Null) => {}
-        (Value::List(old), Value::List(news)) if depth == 1 && key == "instructions" => {
+        (_, NodeValue::Null) => {}
+        (NodeValue::List(old), NodeValue::List(news)) if depth == 1 && key == "instructions" => {
             for new in news {
                 if !old.iter().any(|node| node.value == new.value) {
                     old.push(new);
                 }
             }
         }
-        (Value::List(old), Value::List(news)) if depth == 1 && key == "plugin" => {
+        (NodeValue::List(old), NodeValue::List(news)) if depth == 1 && key == "plugin" => {
             for new in news {
                 let name = package(&new);
                 old.retain(|node| package(node) != name);
@@ -280,7 +280,7 @@ fn merge_at(under: &mut Node, over: Node, depth: usize, key: &str) {
 /// The name of a plugin without its version, so that a later layer's version wins.
 fn package(node: &Node) -> String {
     let spec = match &node.value {
-        Value::List(parts) => parts.first().and_then(Node::as_text),
+        NodeValue::List(parts) => parts.first().and_then(Node::as_text),
         _ => node.as_text(),
     };
     let spec = spec.unwrap_or_default();

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use super::node::Place;
+use super::node::SourceLocation;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Severity {
+pub enum ProblemSeverity {
     /// Worth knowing: a key that does nothing here.
     Note,
     /// An old spelling that still works.
@@ -17,7 +17,7 @@ pub enum Severity {
     Error,
 }
 
-impl Severity {
+impl ProblemSeverity {
     /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,13 +29,106 @@ impl Severity {
     }
 }
 
+/// What kind of problem it is. Programs go by this, never by the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProblemCode {
+    /// The text is no JSON, no YAML, or not UTF-8.
+    Syntax,
+    /// The system does not hand a file out, or it is no file.
+    Unreadable,
+    /// A value of another type, or out of range.
+    WrongValue,
+    /// No key of that name is known.
+    UnknownKey,
+    /// A key, value or place with a modern spelling.
+    OldSpelling,
+    /// A key of a later format of OpenCode.
+    LaterFormat,
+    /// Understood, and nothing follows from it.
+    NoEffect,
+    /// Understood, and not done yet.
+    Later,
+    /// The same key or name twice.
+    Duplicate,
+    /// Something only the user may say.
+    NotForProjects,
+    /// Waits until the user trusts the project.
+    Untrusted,
+    /// A file or directory that is named and not there.
+    MissingFile,
+    /// An environment variable that is not set.
+    UnsetVariable,
+    /// A file that leads out of the project, or in a circle.
+    Link,
+    /// More than is read.
+    TooMuch,
+    /// Characters that nobody can see were taken out.
+    HiddenCharacters,
+    /// A part without which it cannot be used is missing.
+    Incomplete,
+    /// It works, but no model is told what it is for.
+    NoDescription,
+    /// A rule that a later one always overrules.
+    UnreachableRule,
+    /// A rule that does less or more than it seems to.
+    OddRule,
+    /// A permission that no tool asks for.
+    UnknownPermission,
+    /// An example whose verdict is another one.
+    WrongExample,
+    /// An agent that is not there, or that cannot be used like this.
+    UnknownAgent,
+    /// A model that nobody knows.
+    UnknownModel,
+    /// A model that is known, of a provider without a key.
+    NoKey,
+    /// A file that reading is not allowed to show.
+    NotReadable,
+}
+
+impl ProblemCode {
+    /// As `config check --json` has it: `unknown-key`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Syntax => "syntax",
+            Self::Unreadable => "unreadable",
+            Self::WrongValue => "wrong-value",
+            Self::UnknownKey => "unknown-key",
+            Self::OldSpelling => "old-spelling",
+            Self::LaterFormat => "later-format",
+            Self::NoEffect => "no-effect",
+            Self::Later => "later",
+            Self::Duplicate => "duplicate",
+            Self::NotForProjects => "not-for-projects",
+            Self::Untrusted => "untrusted",
+            Self::MissingFile => "missing-file",
+            Self::UnsetVariable => "unset-variable",
+            Self::Link => "link",
+            Self::TooMuch => "too-much",
+            Self::HiddenCharacters => "hidden-characters",
+            Self::Incomplete => "incomplete",
+            Self::NoDescription => "no-description",
+            Self::UnreachableRule => "unreachable-rule",
+            Self::OddRule => "odd-rule",
+            Self::UnknownPermission => "unknown-permission",
+            Self::WrongExample => "wrong-example",
+            Self::UnknownAgent => "unknown-agent",
+            Self::UnknownModel => "unknown-model",
+            Self::NoKey => "no-key",
+            Self::NotReadable => "not-readable",
+        }
+    }
+}
+
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// What kind it is.
+    pub code: ProblemCode,
     /// How bad it is.
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// Where.
-    pub place: Place,
+    pub location: SourceLocation,
     /// The way of keys to it, joined by dots; empty for the file as a whole.
     pub key: String,
     /// What was expected and what was found, without a full stop.
@@ -45,19 +138,50 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem at a place.
-    pub fn new(severity: Severity, place: &Place, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity, place: place.clone(), key: key.into(), message: message.into(), hint: None }
+    /// A problem at a location.
+    pub fn new(
+        severity: ProblemSeverity,
+        code: ProblemCode,
+        location: &SourceLocation,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { severity, code, location: location.clone(), key: key.into(), message: message.into(), hint: None }
     }
 
     /// An error at a place.
-    pub fn error(place: &Place, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, place, key, message)
+    pub fn error(
+        code: ProblemCode,
+        location: &SourceLocation,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(ProblemSeverity::Error, code, location, key, message)
     }
 
     /// A warning at a place.
-    pub fn warning(place: &Place, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, place, key, message)
+    pub fn warning(
+        code: ProblemCode,
+        location: &SourceLocation,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(ProblemSeverity::Warning, code, location, key, message)
+    }
+
+    /// A note at a location.
+    pub fn note(
+        code: ProblemCode,
+        location: &SourceLocation,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self::new(ProblemSeverity::Note, code, location, key, message)
+    }
+
+    /// An old spelling at a location.
+    pub fn deprecated(location: &SourceLocation, key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(ProblemSeverity::Deprecated, ProblemCode::OldSpelling, location, key, message)
     }
 
     /// Says what to do.
@@ -77,48 +201,55 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// For programs; a line and column of 0 mean the file as a whole.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "code": self.code.as_str(),
+            "severity": self.severity.as_str(),
+            "file": self.location.origin.name,
+            "line": self.location.line,
+            "column": self.location.column,
+            "key": self.key,
+            "message": self.message,
+            "hint": self.hint,
+        })
+    }
+
+    /// What is wrong and what to do, without where.
+    pub fn what(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}; {hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", self.location)?;
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
-        f.write_str(&self.message)?;
-        if let Some(hint) = &self.hint {
-            write!(f, "; {hint}")?;
-        }
-        Ok(())
+        f.write_str(&self.what())
     }
 }
 
 /// The nearest of some words: at most a third of the letters differ, upper and lower case and
 /// `-`, `_` are the same.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| -> Vec<char> {
+    let plain = |text: &str| -> String {
         text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).take(64).collect()
     };
     let word = plain(word);
-    let allowed = (word.len() / 3).max(1);
-    let near = known.into_iter().map(|candidate| (distance(&word, &plain(candidate)), candidate));
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1);
+    let near = known.into_iter().filter_map(|candidate| {
+        let plain = plain(candidate);
+        let possible = plain.chars().count().abs_diff(length) <= allowed;
+        possible.then(|| (strsim::osa_distance(&word, &plain), candidate))
+    });
     near.filter(|(distance, _)| *distance <= allowed).min_by_key(|(distance, _)| *distance).map(|(_, near)| near)
-}
-
-/// Letters to be added, dropped, changed or swapped with their neighbour.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub const WHERE: &[&str] = &[
 
 /// What is said about a provider.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Provider {
+pub struct ProviderEntry {
     /// Its id: the part of a model's name before the slash.
     pub id: String,
     /// The id the catalogue knows it by, where that is another.
@@ -47,7 +47,7 @@ pub struct Provider {
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
     /// How long to wait.
-    pub limits: Limits,
+    pub limits: RequestTimeouts,
     /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
     pub cache_key: Option<bool>,
     /// If set, only these models are offered.
@@ -55,7 +55,7 @@ pub struct Provider {
     /// Models that are not offered.
     pub blacklist: Vec<String>,
     /// Its models.
-    pub models: Vec<Model>,
+    pub models: Vec<ModelEntry>,
     /// Whatever else goes into every request.
     pub options: Map<String, Value>,
     /// Where it was last said something about, for people; empty for what nobody wrote.
@@ -64,7 +64,7 @@ pub struct Provider {
 
 /// What is said about a model. What is not said is assumed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Model {
+pub struct ModelEntry {
     /// The part of its name after the slash.
     pub key: String,
     /// The provider's own id for it, where that differs.
@@ -127,7 +127,7 @@ pub struct Login {
 
 /// How long to wait for what. None waits for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestTimeouts {
     /// From the post to the first byte of the answer.
     pub first: Option<Duration>,
     /// Between bytes.
@@ -136,7 +136,7 @@ pub struct Limits {
     pub total: Option<Duration>,
 }
 
-impl Default for Limits {
+impl Default for RequestTimeouts {
     fn default() -> Self {
         Self { first: Some(Duration::from_secs(300)), idle: Some(Duration::from_secs(90)), total: None }
     }
@@ -206,17 +206,17 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-impl Provider {
+impl ProviderEntry {
     /// These settings with others laid over them: what the others say, holds.
     #[must_use]
-    pub fn under(mut self, over: &Self) -> Self {
-        lay(&mut self.name, &over.name);
-        lay(&mut self.npm, &over.npm);
-        lay(&mut self.base_url, &over.base_url);
-        lay(&mut self.api_key, &over.api_key);
-        lay(&mut self.login, &over.login);
-        lay(&mut self.cache_key, &over.cache_key);
-        lay(&mut self.whitelist, &over.whitelist);
+    pub fn overlaid_with(mut self, over: &Self) -> Self {
+        overlay_option(&mut self.name, &over.name);
+        overlay_option(&mut self.npm, &over.npm);
+        overlay_option(&mut self.base_url, &over.base_url);
+        overlay_option(&mut self.api_key, &over.api_key);
+        overlay_option(&mut self.login, &over.login);
+        overlay_option(&mut self.cache_key, &over.cache_key);
+        overlay_option(&mut self.whitelist, &over.whitelist);
         if !over.env.is_empty() {
             self.env.clone_from(&over.env);
         }
@@ -228,13 +228,13 @@ impl Provider {
         for model in &over.models {
             let known = |key: &str| self.models.iter().position(|known| known.key == key);
             match known(&model.key) {
-                Some(at) => self.models[at].lay_over(model),
+                Some(at) => self.models[at].overlay(model),
                 None => {
                     // A new name for a known model inherits what is known of that.
                     let alias = model.id.as_deref().and_then(known).map(|at| self.models[at].clone());
                     let mut new = alias.unwrap_or_default();
                     new.key.clone_from(&model.key);
-                    new.lay_over(model);
+                    new.overlay(model);
                     self.models.push(new);
                 }
             }
@@ -243,25 +243,25 @@ impl Provider {
     }
 }
 
-impl Model {
-    fn lay_over(&mut self, over: &Self) {
-        lay(&mut self.id, &over.id);
-        lay(&mut self.name, &over.name);
-        lay(&mut self.released, &over.released);
-        lay(&mut self.attachment, &over.attachment);
-        lay(&mut self.reasoning, &over.reasoning);
-        lay(&mut self.temperature, &over.temperature);
-        lay(&mut self.tool_call, &over.tool_call);
-        lay(&mut self.interleaved, &over.interleaved);
-        lay(&mut self.price, &over.price);
-        lay(&mut self.context, &over.context);
-        lay(&mut self.input, &over.input);
-        lay(&mut self.output, &over.output);
-        lay(&mut self.modalities, &over.modalities);
-        lay(&mut self.status, &over.status);
-        lay(&mut self.npm, &over.npm);
-        lay(&mut self.api, &over.api);
-        lay(&mut self.efforts, &over.efforts);
+impl ModelEntry {
+    fn overlay(&mut self, over: &Self) {
+        overlay_option(&mut self.id, &over.id);
+        overlay_option(&mut self.name, &over.name);
+        overlay_option(&mut self.released, &over.released);
+        overlay_option(&mut self.attachment, &over.attachment);
+        overlay_option(&mut self.reasoning, &over.reasoning);
+        overlay_option(&mut self.temperature, &over.temperature);
+        overlay_option(&mut self.tool_call, &over.tool_call);
+        overlay_option(&mut self.interleaved, &over.interleaved);
+        overlay_option(&mut self.price, &over.price);
+        overlay_option(&mut self.context, &over.context);
+        overlay_option(&mut self.input, &over.input);
+        overlay_option(&mut self.output, &over.output);
+        overlay_option(&mut self.modalities, &over.modalities);
+        overlay_option(&mut self.status, &over.status);
+        overlay_option(&mut self.npm, &over.npm);
+        overlay_option(&mut self.api, &over.api);
+        overlay_option(&mut self.efforts, &over.efforts);
         self.options.extend(over.options.clone());
         self.headers.extend(over.headers.iter().cloned());
         for (name, options) in &over.variants {
@@ -273,9 +273,9 @@ impl Model {
     }
 }
 
-fn lay<T: Clone>(under: &mut Option<T>, over: &Option<T>) {
+fn overlay_option<T: Clone>(base: &mut Option<T>, over: &Option<T>) {
     if over.is_some() {
-        under.clone_from(over);
+        base.clone_from(over);
     }
 }
 
@@ -303,19 +303,24 @@ mod tests {
 
     #[test]
     fn the_configuration_lies_over_the_catalogue() {
-        let known = Model { key: "big".into(), context: Some(1000), options: option("a"), ..Model::default() };
-        let under =
-            Provider { id: "acme".into(), name: Some("Acme".into()), models: vec![known], ..Provider::default() };
-        let changed = Model { key: "big".into(), output: Some(10), options: option("b"), ..Model::default() };
-        let alias = Model { key: "mine".into(), id: Some("big".into()), ..Model::default() };
-        let new = Model { key: "new".into(), ..Model::default() };
-        let over = Provider {
+        let known =
+            ModelEntry { key: "big".into(), context: Some(1000), options: option("a"), ..ModelEntry::default() };
+        let base = ProviderEntry {
+            id: "acme".into(),
+            name: Some("Acme".into()),
+            models: vec![known],
+            ..ProviderEntry::default()
+        };
+        let changed = ModelEntry { key: "big".into(), output: Some(10), options: option("b"), ..ModelEntry::default() };
+        let alias = ModelEntry { key: "mine".into(), id: Some("big".into()), ..ModelEntry::default() };
+        let new = ModelEntry { key: "new".into(), ..ModelEntry::default() };
+        let over = ProviderEntry {
             id: "acme".into(),
             base_url: Some("http://h".into()),
             models: vec![changed, alias, new],
-            ..Provider::default()
+            ..ProviderEntry::default()
         };
-        let both = under.under(&over);
+        let both = base.overlaid_with(&over);
         assert_eq!((both.name.as_deref(), both.base_url.as_deref()), (Some("Acme"), Some("http://h")));
         let facts: Vec<_> =
             both.models.iter().map(|m| (m.key.as_str(), m.context, m.output, m.options.len())).collect();

@@ -9,7 +9,7 @@ use crate::environment::Environment;
 
 /// Defaults to be fetched from time to time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteDefaults {
     /// `https://…/.well-known/opencode`.
     pub address: String,
     /// The variable that its settings may mention as `{env:NAME}`, and its value.
@@ -25,8 +25,8 @@ pub(crate) fn logins(environment: &Environment) -> [PathBuf; 2] {
 }
 
 /// The organisations that the user logged in to: entries of type `wellknown` in `auth.json`.
-pub fn wanted(environment: &Environment) -> Vec<Remote> {
-    let mut found: Vec<Remote> = Vec::new();
+pub fn wanted(environment: &Environment) -> Vec<RemoteDefaults> {
+    let mut found: Vec<RemoteDefaults> = Vec::new();
     for path in logins(environment) {
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let Ok(Value::Object(entries)) = serde_json::from_str(&text) else { continue };
@@ -38,7 +38,7 @@ pub fn wanted(environment: &Environment) -> Vec<Remote> {
             }
             let word = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
             let name: String = base.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let remote = Remote {
+            let remote = RemoteDefaults {
                 address: format!("{base}/.well-known/opencode"),
                 token: word("key").zip(word("token")),
                 file: environment.dirs.cache.join("well-known").join(format!("{name}.json")),
@@ -50,7 +50,7 @@ pub fn wanted(environment: &Environment) -> Vec<Remote> {
     found
 }
 
-impl Remote {
+impl RemoteDefaults {
     /// A header of the organisation's with its own token in it. No other variable is filled in: what
     /// is sent to a server must not be that server's choice.
     pub fn filled(&self, value: &str) -> String {
@@ -71,14 +71,14 @@ pub fn is_private(address: &str) -> bool {
 
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Answer {
+pub struct DefaultsAnswer {
     /// Settings.
     pub config: Option<Value>,
     /// An address with more of them, and the headers to ask with. They are laid over `config`.
     pub further: Option<(String, Vec<(String, String)>)>,
 }
 
-impl Answer {
+impl DefaultsAnswer {
     /// Reads an answer: `{config, remote_config}`, or the settings themselves.
     ///
     /// # Errors
@@ -104,13 +104,13 @@ impl Answer {
     }
 }
 
-/// The settings of an answer and of the one it led to, joined: what belongs into [`Remote::file`].
-pub fn joined(first: &Answer, further: Option<&Answer>) -> Value {
-    fn lay(under: &mut Value, over: &Value) {
+/// The settings of an answer and of the one it led to, joined: what belongs into [`RemoteDefaults::file`].
+pub fn joined(first: &DefaultsAnswer, further: Option<&DefaultsAnswer>) -> Value {
+    fn merge_json(under: &mut Value, over: &Value) {
         match (under, over) {
             (Value::Object(under), Value::Object(over)) => {
                 for (key, value) in over {
-                    lay(under.entry(key.clone()).or_insert(Value::Null), value);
+                    merge_json(under.entry(key.clone()).or_insert(Value::Null), value);
                 }
             }
             (under, over) => *under = over.clone(),
@@ -118,7 +118,7 @@ pub fn joined(first: &Answer, further: Option<&Answer>) -> Value {
     }
     let mut config = first.config.clone().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     if let Some(over) = further.and_then(|further| further.config.as_ref()) {
-        lay(&mut config, over);
+        merge_json(&mut config, over);
     }
     config
 }
@@ -144,7 +144,7 @@ mod tests {
             assert_eq!(is_private(address), private, "{address}");
         }
         let token = Some(("TOKEN".to_owned(), "secret".to_owned()));
-        let remote = Remote { address: String::new(), token, file: PathBuf::new() };
+        let remote = RemoteDefaults { address: String::new(), token, file: PathBuf::new() };
         assert_eq!(remote.filled("Bearer {env:TOKEN} {env:HOME}"), "Bearer secret {env:HOME}");
     }
 }

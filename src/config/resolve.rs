@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::declare::Declared;
-use super::file::{self, File, Limit, OAuthChoice, Tools};
-use super::node::{Node, Value};
-use super::problem::Problem;
+use super::declare::ConfigSchema;
+use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
+use super::node::{Node, NodeValue};
+use super::problem::{Problem, ProblemCode};
 use super::rules;
 use super::settings::{
-    AgentEntry, Command, Instruction, Login, Mcp, Mode, Model, Price, Provider, Rates, Reference, Sandbox, Secret,
-    Settings, Switch, Transport,
+    AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry, Rates,
+    ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
 use crate::environment::Environment;
 use crate::message::ModelRef;
@@ -18,32 +18,36 @@ use crate::process::Variables;
 
 /// Makes settings of a joined tree.
 pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Vec<Problem>) -> Settings {
-    let file: File = match super::decode::decode(tree) {
+    let file: ConfigFile = match super::decode::decode(tree) {
         Ok(file) => file,
         Err(e) => {
             // Checked layers always fit; should the declaration and its check ever disagree, the
             // session still starts.
-            problems.push(Problem::error(&tree.at, "", format!("these settings cannot be read: {e}")));
-            File::default()
+            problems.push(Problem::error(
+                ProblemCode::WrongValue,
+                &tree.at,
+                "",
+                format!("these settings cannot be read: {e}"),
+            ));
+            ConfigFile::default()
         }
     };
     let home = environment.home.as_deref();
-    let mut told = Told { tree, problems };
+    let mut resolver = Resolver { tree, problems };
     let defaults = Settings::default();
     let mut settings = Settings {
-        model: told.model(&file.model, &["model"]),
-        small_model: told.model(&file.small_model, &["small_model"]),
+        model: resolver.model(&file.model, &["model"]),
+        small_model: resolver.model(&file.small_model, &["small_model"]),
         default_agent: file.default_agent.filter(|name| !name.is_empty()),
-        default_agent_place: tree.get("default_agent").map(|node| node.at.clone()),
-        agents_place: tree.get("agent").map(|node| node.at.clone()),
+        default_agent_location: tree.get("default_agent").map(|node| node.at.clone()),
+        agents_location: tree.get("agent").map(|node| node.at.clone()),
         permission: tree.get("permission").map(|node| rules::rules(node, home)).unwrap_or_default(),
         disabled_providers: file.disabled_providers.unwrap_or_default(),
         enabled_providers: file.enabled_providers,
-        shell: file.shell.filter(|shell| !shell.trim().is_empty()),
         snapshot: file.snapshot.unwrap_or(defaults.snapshot),
         subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
         steer: file.steer.unwrap_or(defaults.steer),
-        trust_all: file.trust == Some(file::Trust::All),
+        trust_all: file.trust == Some(file::TrustConfig::All),
         sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
         variables: file
             .environment
@@ -53,34 +57,26 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
             })
             .unwrap_or_default(),
         webfetch_private: file.webfetch.and_then(|webfetch| webfetch.private).unwrap_or_default(),
-        formatter: switch(file.formatter),
-        lsp: switch(file.lsp),
-        log_level: file.log_level.map(|level| match level {
-            file::LogLevel::Debug => "debug",
-            file::LogLevel::Info => "info",
-            file::LogLevel::Warn => "warn",
-            file::LogLevel::Error => "error",
-        }),
         ..defaults
     };
     for (name, agent) in file.agent.into_iter().flat_map(|agents| agents.0) {
-        settings.agents.push(agent_entry(&mut told, name, agent, home));
+        settings.agents.push(agent_entry(&mut resolver, name, agent, home));
     }
     for (id, provider) in file.provider.into_iter().flat_map(|providers| providers.0) {
-        settings.providers.push(told.provider(id, provider));
+        settings.providers.push(resolver.provider(id, provider));
     }
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
-        settings.mcp.extend(told.mcp(name, server));
+        settings.mcp.extend(resolver.mcp(name, server));
     }
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
-        settings.commands.extend(told.command(name, command));
+        settings.commands.extend(resolver.command(name, command));
     }
-    if let Some(Value::List(nodes)) = tree.get("instructions").map(|node| &node.value) {
+    if let Some(NodeValue::List(nodes)) = tree.get("instructions").map(|node| &node.value) {
         settings.instructions = nodes
             .iter()
             .filter_map(|node| {
                 let text = node.as_text()?.trim().to_owned();
-                Some(Instruction { text, project: node.at.origin.project, source: node.at.short() })
+                Some(InstructionEntry { text, project: node.at.origin.project, location: node.at.clone() })
             })
             .filter(|instruction| !instruction.text.is_empty())
             .collect();
@@ -91,10 +87,15 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     }
     for (name, reference) in file.references.into_iter().flat_map(|references| references.0) {
         settings.references.push(match reference {
-            file::Reference::Path(path) => Reference { name, path: Some(path), ..Reference::default() },
-            file::Reference::Full(full) => {
-                Reference { name, path: full.path, git: full.git, description: full.description }
-            }
+            file::ReferenceConfig::Path(path) => ReferenceEntry { name, path: Some(path), ..ReferenceEntry::default() },
+            file::ReferenceConfig::Full(full) => ReferenceEntry {
+                name,
+                path: full.path,
+                repository: full.repository,
+                branch: full.branch,
+                description: full.description,
+                hidden: full.hidden.unwrap_or(false),
+            },
         });
     }
     if let Some(output) = file.tool_output {
@@ -102,7 +103,6 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         settings.tool_output.lines = size(output.max_lines, settings.tool_output.lines);
         settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
     }
-    settings.max_image_bytes = file.attachment.and_then(|attachment| attachment.image?.max_base64_bytes);
     settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
     if let Some(compaction) = file.compaction {
         let to = &mut settings.compaction;
@@ -133,18 +133,18 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
 }
 
 /// What a checked value of `sandbox` means.
-pub(crate) fn sandbox(node: &Node) -> Sandbox {
+pub(crate) fn sandbox(node: &Node) -> SandboxSettings {
     let mode = match node.get("mode").unwrap_or(node).as_text() {
         Some("required") => file::SandboxMode::Required,
         Some("off") => file::SandboxMode::Off,
         _ => file::SandboxMode::Auto,
     };
     let writable = match node.get("writable").map(|node| &node.value) {
-        Some(Value::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
+        Some(NodeValue::List(list)) => list.iter().filter_map(Node::as_text).map(str::to_owned).collect(),
         _ => Vec::new(),
     };
     let on = |key: &str| node.get(key).and_then(Node::as_bool);
-    Sandbox { mode, writable, network: on("network"), unattended: on("unattended") == Some(true) }
+    SandboxSettings { mode, writable, network: on("network"), unattended: on("unattended") == Some(true) }
 }
 
 /// Whether a variable that is a switch is on.
@@ -152,27 +152,18 @@ pub(crate) fn on(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "off")
 }
 
-fn switch<T>(tools: Option<Tools<T>>) -> Switch<T> {
-    match tools {
-        None | Some(Tools::Switch(false)) => Switch::Off,
-        Some(Tools::Switch(true)) => Switch::On,
-        Some(Tools::Named(named)) => Switch::Named(named.0),
-    }
-}
-
-fn agent_entry(told: &mut Told<'_>, name: String, agent: file::Agent, home: Option<&std::path::Path>) -> AgentEntry {
-    let node = told.tree.at(&["agent", &name]);
-    let model = told.model(&agent.model, &["agent", &name, "model"]);
-    let mut options = agent.rest;
-    options.extend(agent.options.unwrap_or_default());
+fn agent_entry(
+    resolver: &mut Resolver<'_>,
+    name: String,
+    agent: file::AgentConfig,
+    home: Option<&std::path::Path>,
+) -> AgentEntry {
+    let node = resolver.tree.at(&["agent", &name]);
+    let model = resolver.model(&agent.model, &["agent", &name, "model"]);
     AgentEntry {
         label: agent.name.filter(|label| *label != name),
         description: agent.description,
-        mode: agent.mode.map(|mode| match mode {
-            file::Mode::Primary => Mode::Primary,
-            file::Mode::Subagent => Mode::Subagent,
-            file::Mode::All => Mode::All,
-        }),
+        mode: agent.mode,
         hidden: agent.hidden,
         disable: agent.disable.unwrap_or(false),
         model,
@@ -182,7 +173,7 @@ fn agent_entry(told: &mut Told<'_>, name: String, agent: file::Agent, home: Opti
         top_p: agent.top_p,
         color: agent.color,
         steps: agent.steps,
-        options,
+        options: agent.options.unwrap_or_default(),
         rules: node.and_then(|node| node.get("permission")).map(|node| rules::rules(node, home)).unwrap_or_default(),
         source: node.map(|node| node.at.origin.name.clone()).unwrap_or_default(),
         name,
@@ -190,15 +181,15 @@ fn agent_entry(told: &mut Told<'_>, name: String, agent: file::Agent, home: Opti
 }
 
 /// The tree, to look up places for what is still wrong.
-struct Told<'a> {
+struct Resolver<'a> {
     tree: &'a Node,
     problems: &'a mut Vec<Problem>,
 }
 
-impl Told<'_> {
-    fn wrong(&mut self, way: &[&str], text: String, hint: Option<&str>) {
+impl Resolver<'_> {
+    fn wrong(&mut self, code: ProblemCode, way: &[&str], text: String, hint: Option<&str>) {
         let at = self.tree.at(way).map_or(&self.tree.at, |node| &node.at);
-        let mut problem = Problem::error(at, way.join("."), text);
+        let mut problem = Problem::error(code, at, way.join("."), text);
         problem.hint = hint.map(str::to_owned);
         self.problems.push(problem);
     }
@@ -212,15 +203,15 @@ impl Told<'_> {
         let model = ModelRef::parse(text);
         if model.is_none() {
             let text = format!("expected provider/model, found \"{text}\"");
-            self.wrong(way, text, Some("`adjutant models` lists what there is"));
+            self.wrong(ProblemCode::WrongValue, way, text, Some("`adjutant models` lists what there is"));
         }
         model
     }
 
-    fn provider(&mut self, id: String, provider: file::Provider) -> Provider {
+    fn provider(&mut self, id: String, provider: file::ProviderConfig) -> ProviderEntry {
         let source = self.source(&["provider", &id]);
         let options = provider.options.unwrap_or_default();
-        let mut to = Provider {
+        let mut to = ProviderEntry {
             known_as: provider.id.filter(|known| *known != id),
             name: provider.name,
             npm: provider.npm,
@@ -240,7 +231,7 @@ impl Told<'_> {
             blacklist: provider.blacklist.unwrap_or_default(),
             options: options.rest,
             source,
-            ..Provider::default()
+            ..ProviderEntry::default()
         };
         if let Some(url) = options.enterprise_url {
             to.options.insert("enterpriseUrl".into(), url.into());
@@ -251,9 +242,9 @@ impl Told<'_> {
             (options.chunk_timeout, &mut to.limits.idle),
         ] {
             match from {
-                Some(Limit::Milliseconds(0)) | Some(Limit::Limited(false)) => *to = None,
-                Some(Limit::Milliseconds(ms)) => *to = Some(Duration::from_millis(ms)),
-                Some(Limit::Limited(true)) | None => {}
+                Some(TimeoutConfig::Milliseconds(0)) | Some(TimeoutConfig::Limited(false)) => *to = None,
+                Some(TimeoutConfig::Milliseconds(ms)) => *to = Some(Duration::from_millis(ms)),
+                Some(TimeoutConfig::Limited(true)) | None => {}
             }
         }
         to.models =
@@ -262,7 +253,7 @@ impl Told<'_> {
         to
     }
 
-    fn mcp(&mut self, name: String, server: file::Mcp) -> Option<Mcp> {
+    fn mcp(&mut self, name: String, server: file::McpConfig) -> Option<McpEntry> {
         let way = ["mcp", name.as_str()];
         let kind = server.kind.or(match (&server.command, &server.url) {
             (Some(_), None) => Some(file::McpKind::Local),
@@ -273,7 +264,12 @@ impl Told<'_> {
             None => {
                 // Switching off something that another layer no longer has needs no word.
                 if server.enabled != Some(false) {
-                    self.wrong(&way, "expected \"type\": local with a command, or remote with a url".into(), None);
+                    self.wrong(
+                        ProblemCode::Incomplete,
+                        &way,
+                        "expected \"type\": local with a command, or remote with a url".into(),
+                        None,
+                    );
                 }
                 return None;
             }
@@ -283,6 +279,7 @@ impl Told<'_> {
                 }
                 _ => {
                     self.wrong(
+                        ProblemCode::Incomplete,
                         &way,
                         "a local server needs a command, as a list".into(),
                         Some("\"command\": [\"program\", \"argument\"]"),
@@ -302,6 +299,7 @@ impl Told<'_> {
                 },
                 Some(_) => {
                     self.wrong(
+                        ProblemCode::WrongValue,
                         &["mcp", &name, "url"],
                         "expected an address that begins with https:// or http://".into(),
                         None,
@@ -309,24 +307,34 @@ impl Told<'_> {
                     return None;
                 }
                 None => {
-                    self.wrong(&way, "a remote server needs a url".into(), None);
+                    self.wrong(ProblemCode::Incomplete, &way, "a remote server needs a url".into(), None);
                     return None;
                 }
             },
         };
+        if let (Transport::Remote { .. }, true) = (&transport, server.enabled.unwrap_or(true)) {
+            let at = self.tree.at(&way).map_or(&self.tree.at, |node| &node.at);
+            let text = "later: servers at an address are not reached yet";
+            self.problems.push(Problem::note(ProblemCode::Later, at, way.join("."), text));
+        }
         let source = self.source(&way);
         let timeout = Duration::from_millis(server.timeout.filter(|ms| *ms > 0).unwrap_or(30_000));
-        Some(Mcp { enabled: server.enabled.unwrap_or(true), timeout, transport, source, name })
+        Some(McpEntry { enabled: server.enabled.unwrap_or(true), timeout, transport, source, name })
     }
 
-    fn command(&mut self, name: String, command: file::Command) -> Option<Command> {
+    fn command(&mut self, name: String, command: file::CommandConfig) -> Option<CommandEntry> {
         let way = ["command", name.as_str()];
         let Some(template) = command.template.filter(|template| !template.trim().is_empty()) else {
-            self.wrong(&way, "a command needs a template".into(), Some("\"template\": \"what is sent\""));
+            self.wrong(
+                ProblemCode::Incomplete,
+                &way,
+                "a command needs a template".into(),
+                Some("\"template\": \"what is sent\""),
+            );
             return None;
         };
         let model = self.model(&command.model, &["command", &name, "model"]);
-        Some(Command {
+        Some(CommandEntry {
             template,
             description: command.description,
             agent: command.agent,
@@ -334,7 +342,7 @@ impl Told<'_> {
             variant: command.variant,
             subtask: command.subtask,
             source: self.source(&way),
-            place: self.tree.at(&way).map(|node| node.at.clone()),
+            location: self.tree.at(&way).map(|node| node.at.clone()),
             untrusted: false,
             lent: false,
             name,
@@ -342,7 +350,7 @@ impl Told<'_> {
     }
 }
 
-fn price(cost: file::Cost) -> Price {
+fn price(cost: file::CostConfig) -> Price {
     let rates = |input: Option<f64>, output: Option<f64>, read, write| {
         Rates::new(input.unwrap_or(0.0), output.unwrap_or(0.0), read, write)
     };
@@ -350,15 +358,15 @@ fn price(cost: file::Cost) -> Price {
         let of = |name: &str| cost.get(name).and_then(serde_json::Value::as_f64);
         (size, rates(of("input"), of("output"), of("cache_read"), of("cache_write")))
     };
-    let tiers = cost.rest.get("tiers").and_then(|tiers| tiers.as_array()).into_iter().flatten();
+    let tiers = cost.tiers.iter().flatten();
     let mut longer: Vec<_> =
         tiers.filter_map(|tiered| Some(tier(tiered.pointer("/tier/size")?.as_u64()?, tiered))).collect();
-    longer.extend(cost.rest.get("context_over_200k").filter(|_| longer.is_empty()).map(|over| tier(200_000, over)));
+    longer.extend(cost.context_over_200k.as_ref().filter(|_| longer.is_empty()).map(|over| tier(200_000, over)));
     longer.sort_by_key(|(size, _)| *size);
     Price { base: rates(cost.input, cost.output, cost.cache_read, cost.cache_write), longer }
 }
 
-fn one_model(key: String, model: file::Model) -> Model {
+fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
     let limit = model.limit.unwrap_or_default();
     let price = model.cost.map(price);
     let variants = model.variants.unwrap_or_default().0.into_iter().map(|(name, mut options)| {
@@ -374,7 +382,7 @@ fn one_model(key: String, model: file::Model) -> Model {
         _ => None,
     };
     let provider = model.provider.unwrap_or_default();
-    Model {
+    ModelEntry {
         key,
         id: model.id,
         name: model.name,
@@ -400,14 +408,14 @@ fn one_model(key: String, model: file::Model) -> Model {
 }
 
 /// The declarations trees are checked against, made once per load.
-pub(crate) struct Declarations {
-    pub(crate) settings: Declared,
-    pub(crate) agent: Declared,
-    pub(crate) command: Declared,
+pub(crate) struct ConfigSchemas {
+    pub(crate) settings: ConfigSchema,
+    pub(crate) agent: ConfigSchema,
+    pub(crate) command: ConfigSchema,
 }
 
-impl Declarations {
+impl ConfigSchemas {
     pub(crate) fn new() -> Self {
-        Self { settings: Declared::settings(), agent: Declared::agent(), command: Declared::command() }
+        Self { settings: ConfigSchema::settings(), agent: ConfigSchema::agent(), command: ConfigSchema::command() }
     }
 }

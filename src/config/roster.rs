@@ -7,12 +7,12 @@ use super::builtin::{self, AGENTS, BuiltIn};
 use super::settings::{Mode, Settings};
 use crate::environment::Environment;
 use crate::permission::rule::derive;
-use crate::permission::{Action, Need, Rule, Rules, evaluate};
+use crate::permission::{Action, Need, Rule, Rules, evaluate, wildcard};
 use crate::worktree::Worktree;
 
 /// An agent, as far as it decides what is allowed.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
+pub(crate) struct RosterEntry {
     pub(crate) name: String,
     /// What people see.
     pub(crate) label: String,
@@ -26,22 +26,31 @@ pub(crate) struct Seat {
 /// All agents, the built-in ones first, then in the order of the settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster {
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) entries: Vec<RosterEntry>,
     /// The one a session starts with.
     pub(crate) default: String,
     /// The settings left none that could be chosen, so that `build` is there against their word.
     pub(crate) rescued: bool,
 }
 
-impl Seat {
+impl RosterEntry {
     /// Whether the user can choose it.
     pub(crate) fn is_mode(&self) -> bool {
         self.mode != Mode::Subagent && !self.hidden
     }
 
-    /// Whether another agent can start it.
+    /// Whether a session can be led by it: a hidden one is chosen by its name.
+    pub(crate) fn can_lead(&self) -> bool {
+        self.mode != Mode::Subagent && !self.is_internal()
+    }
+
+    /// Whether another agent can start it: a hidden one by its name.
     pub(crate) fn is_subagent(&self) -> bool {
-        self.mode != Mode::Primary && !self.hidden
+        self.mode != Mode::Primary && !self.is_internal()
+    }
+
+    fn is_internal(&self) -> bool {
+        self.native.is_some_and(|native| native.hidden) && self.hidden
     }
 }
 
@@ -53,8 +62,8 @@ impl Roster {
         worktree: &Worktree,
         readable: &[PathBuf],
     ) -> Self {
-        let mut seats = seats(settings, environment, worktree, readable);
-        let rescued = !seats.iter().any(Seat::is_mode);
+        let mut entries = entries(settings, environment, worktree, readable);
+        let rescued = !entries.iter().any(RosterEntry::is_mode);
         if rescued {
             // Somebody has to speak. What was said about build otherwise still holds.
             let mut calm = settings.clone();
@@ -62,34 +71,34 @@ impl Roster {
             for entry in &mut calm.agents {
                 (entry.disable, entry.hidden, entry.mode) = (false, Some(false), Some(Mode::Primary));
             }
-            seats.retain(|seat| seat.name != "build");
-            let again = self::seats(&calm, environment, worktree, readable);
-            seats.extend(again.into_iter().filter(|seat| seat.name == "build"));
+            entries.retain(|entry| entry.name != "build");
+            let again = self::entries(&calm, environment, worktree, readable);
+            entries.extend(again.into_iter().filter(|entry| entry.name == "build"));
         }
         let wanted = settings.default_agent.as_deref();
-        let modes = || seats.iter().filter(|seat| seat.is_mode());
+        let modes = || entries.iter().filter(|entry| entry.is_mode());
         let default = modes()
-            .find(|seat| Some(seat.name.as_str()) == wanted)
-            .or_else(|| modes().find(|seat| seat.name == "build"))
+            .find(|entry| Some(entry.name.as_str()) == wanted)
+            .or_else(|| modes().find(|entry| entry.name == "build"))
             .or_else(|| modes().next())
-            .map(|seat| seat.name.clone())
+            .map(|entry| entry.name.clone())
             .unwrap_or_default();
-        Self { seats, default, rescued }
+        Self { entries, default, rescued }
     }
 
     /// One by its name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Seat> {
-        self.seats.iter().find(|seat| seat.name == name)
+    pub(crate) fn get(&self, name: &str) -> Option<&RosterEntry> {
+        self.entries.iter().find(|entry| entry.name == name)
     }
 
     /// Those that other agents can start, and their rules.
     pub(crate) fn subagents(&self) -> impl Iterator<Item = (&str, &Rules)> {
-        self.seats.iter().filter(|seat| seat.is_subagent()).map(|seat| (seat.name.as_str(), &seat.rules))
+        self.entries.iter().filter(|entry| entry.is_subagent()).map(|entry| (entry.name.as_str(), &entry.rules))
     }
 
     /// Those the user can choose.
-    pub(crate) fn modes(&self) -> impl Iterator<Item = &Seat> {
-        self.seats.iter().filter(|seat| seat.is_mode())
+    pub(crate) fn modes(&self) -> impl Iterator<Item = &RosterEntry> {
+        self.entries.iter().filter(|entry| entry.is_mode())
     }
 }
 
@@ -108,19 +117,18 @@ pub(crate) fn reach<'r>(
     [rules.clone(), Rules::built_in(&asks).then(&Rules(vec![plans]))].into_iter().chain(started).collect()
 }
 
-fn seats(settings: &Settings, environment: &Environment, worktree: &Worktree, readable: &[PathBuf]) -> Vec<Seat> {
+fn entries(
+    settings: &Settings,
+    environment: &Environment,
+    worktree: &Worktree,
+    readable: &[PathBuf],
+) -> Vec<RosterEntry> {
     let mut open: Vec<PathBuf> = readable.to_vec();
-    open.extend(settings.references.iter().filter_map(|reference| {
-        let path = reference.path.as_deref()?;
-        Some(match (path.strip_prefix("~/"), environment.home.as_deref()) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => worktree.root.join(path),
-        })
-    }));
+    open.extend(settings.references.iter().filter_map(|reference| reference.dir(environment, worktree)));
     let base = builtin::base(environment, &open);
     let plans = format!("{}/*.md", worktree.relative(&environment.dirs.data.join("plans")));
-    let mut seats: Vec<Seat> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
-    seats.extend(AGENTS.iter().map(|native| Seat {
+    let mut entries: Vec<RosterEntry> = Vec::with_capacity(AGENTS.len() + settings.agents.len());
+    entries.extend(AGENTS.iter().map(|native| RosterEntry {
         name: native.name.into(),
         label: native.name.into(),
         mode: native.mode,
@@ -128,42 +136,61 @@ fn seats(settings: &Settings, environment: &Environment, worktree: &Worktree, re
         native: Some(native),
         rules: builtin::rules(native, &base, &settings.permission, environment, &plans),
     }));
-    for entry in &settings.agents {
-        if entry.disable {
-            seats.retain(|seat| seat.name != entry.name);
+    for change in &settings.agents {
+        if change.disable {
+            entries.retain(|entry| entry.name != change.name);
             continue;
         }
-        let at = seats.iter().position(|seat| seat.name == entry.name).unwrap_or_else(|| {
-            seats.push(Seat {
-                name: entry.name.clone(),
-                label: entry.name.clone(),
+        let at = entries.iter().position(|entry| entry.name == change.name).unwrap_or_else(|| {
+            entries.push(RosterEntry {
+                name: change.name.clone(),
+                label: change.name.clone(),
                 mode: Mode::All,
-                hidden: false,
+                hidden: change.name == builtin::SUMMARY,
                 native: None,
                 rules: base.clone().then(&settings.permission),
             });
-            seats.len() - 1
+            entries.len() - 1
         });
-        let seat = &mut seats[at];
-        seat.label = entry.label.clone().unwrap_or_else(|| std::mem::take(&mut seat.label));
-        seat.mode = entry.mode.unwrap_or(seat.mode);
-        seat.hidden = entry.hidden.unwrap_or(seat.hidden);
-        seat.rules.0.extend(entry.rules.0.iter().cloned());
+        let entry = &mut entries[at];
+        entry.label = change.label.clone().unwrap_or_else(|| std::mem::take(&mut entry.label));
+        entry.mode = change.mode.unwrap_or(entry.mode);
+        entry.hidden = change.hidden.unwrap_or(entry.hidden);
+        entry.rules.0.extend(change.rules.0.iter().cloned());
     }
-    for seat in &mut seats {
-        readable_outputs(seat, environment);
+    for entry in &mut entries {
+        readable_outputs(entry, environment, worktree);
     }
-    seats
+    entries
 }
 
-/// An agent may read what its own tools put aside, unless exactly that is denied.
-fn readable_outputs(seat: &mut Seat, environment: &Environment) {
-    let rule = builtin::outside(&builtin::outputs(environment), Action::Allow);
+/// An agent may read what its own tools put aside, unless exactly that is denied. Where everything is denied
+/// but for some tools, these put something aside too.
+fn readable_outputs(entry: &mut RosterEntry, environment: &Environment, worktree: &Worktree) {
+    let outputs = builtin::outputs(environment);
+    let rule = builtin::outside(&outputs, Action::Allow);
     let denied = |other: &Rule| {
         other.permission == rule.permission && other.pattern == rule.pattern && other.action == Action::Deny
     };
-    if seat.rules.0.iter().any(denied) || seat.rules.hides("external_directory") {
+    // By the catch-all, and with tools that are left.
+    let denied_with_all = |permission: &str| {
+        let last = entry.rules.0.iter().rposition(|rule| wildcard::matches(&rule.permission, permission));
+        last.is_some_and(|at| {
+            entry.rules.0[at].permission == "*"
+                && entry.rules.0[at + 1..].iter().any(|rule| rule.action != Action::Deny)
+        })
+    };
+    let hidden = |permission: &str| entry.rules.hides(permission) && !denied_with_all(permission);
+    if entry.rules.0.iter().any(denied) || hidden("external_directory") {
         return;
     }
-    seat.rules.0.push(rule);
+    // Asked about by the catch-all alone, it is theirs all the same.
+    let last = entry.rules.0.iter().rfind(|rule| wildcard::matches(&rule.permission, "read"));
+    let reads = last.is_some_and(|rule| rule.permission == "*" && rule.pattern == "*" && rule.action != Action::Allow);
+    let reads = reads && !hidden("read");
+    entry.rules.0.push(rule);
+    if reads {
+        let pattern = format!("{}/*", worktree.relative(&outputs));
+        entry.rules.0.extend(Rules::built_in(&[("read", &pattern, Action::Allow)]).0);
+    }
 }

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use super::node::{Entry, Node, Place, Value};
-use super::problem::{Problem, Severity, nearest};
-use crate::permission::{Action, Rule, Rules, laxer, lint, wildcard};
+use super::node::{MapEntry, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode, ProblemSeverity, nearest};
+use crate::permission::lint::{self, LintKind};
+use crate::permission::{Action, Rule, Rules, laxer, wildcard};
 
 /// Reads a checked `permission` value.
 pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
@@ -13,7 +14,7 @@ pub(crate) fn rules(node: &Node, home: Option<&Path>) -> Rules {
 }
 
 /// The rules of a `permission` value, each with its place.
-fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, Place)> {
+fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, SourceLocation)> {
     let mut rules = Vec::new();
     let mut push = |permission: &str, pattern: &str, node: &Node| {
         if let Some(action) = node.as_text().and_then(action) {
@@ -23,11 +24,11 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, Place)> {
         }
     };
     match &node.value {
-        Value::Text(_) => push("*", "*", node),
-        Value::Map(entries) => {
+        NodeValue::Text(_) => push("*", "*", node),
+        NodeValue::Map(entries) => {
             for entry in default_first(entries) {
                 match &entry.node.value {
-                    Value::Map(patterns) => {
+                    NodeValue::Map(patterns) => {
                         for pattern in default_first(patterns) {
                             push(&entry.key, &pattern.key, &pattern.node);
                         }
@@ -42,8 +43,8 @@ fn placed(node: &Node, home: Option<&Path>) -> Vec<(Rule, Place)> {
 }
 
 /// What is odd about the rules of a joined tree, over all layers: rules that can never decide, that
-/// lift nothing, that match nothing, that say more than they seem to.
-pub(crate) fn odd(tree: &Node, home: Option<&Path>) -> Vec<Problem> {
+/// lift nothing, that match nothing, that say more than they seem to. Looks at the disk.
+pub(crate) fn odd(tree: &Node, home: Option<&Path>, root: &Path) -> Vec<Problem> {
     let general = tree.get("permission").map(|node| ("permission".to_owned(), node));
     let agents = tree
         .get("agent")
@@ -58,23 +59,40 @@ pub(crate) fn odd(tree: &Node, home: Option<&Path>) -> Vec<Problem> {
             let near = nearest(&entry.key, known()).filter(|near| *near != entry.key);
             if let Some(near) = near.filter(|_| !known().any(|key| key == entry.key) && !entry.key.contains('*')) {
                 let text = format!("no tool of ours asks for \"{}\"", entry.key);
-                let problem = Problem::warning(&entry.at, format!("{way}.{}", entry.key), text);
+                let problem =
+                    Problem::warning(ProblemCode::UnknownPermission, &entry.at, format!("{way}.{}", entry.key), text);
                 problems.push(problem.hint(format!("did you mean \"{near}\"?")));
             }
         }
         let placed = placed(node, home);
         let rules = Rules(placed.iter().map(|(rule, _)| rule.clone()).collect());
-        for told in lint::lint(&rules) {
-            let Some((rule, at)) = placed.get(told.at) else { continue };
-            let severity = if told.works { Severity::Note } else { Severity::Warning };
+        // A rule of the user's is meant for every project.
+        for (rule, at) in placed.iter().filter(|(_, at)| at.origin.project) {
+            if let Some(folder) = lint::missing_folder(rule, root) {
+                let text = format!("\"{}\" matches nothing here: there is no directory {folder}", rule.pattern);
+                problems.push(Problem::warning(
+                    ProblemCode::OddRule,
+                    at,
+                    format!("{way}.{}.{}", rule.permission, rule.pattern),
+                    text,
+                ));
+            }
+        }
+        for lint in lint::lint(&rules, Some(root)) {
+            let Some((rule, at)) = placed.get(lint.at) else { continue };
+            let (severity, code) = match lint.kind {
+                LintKind::CoversLongerWords => (ProblemSeverity::Note, ProblemCode::OddRule),
+                LintKind::NeverDecides => (ProblemSeverity::Warning, ProblemCode::UnreachableRule),
+                LintKind::MatchesNothing | LintKind::LiftsNothing => (ProblemSeverity::Warning, ProblemCode::OddRule),
+            };
             let key = format!("{way}.{}.{}", rule.permission, rule.pattern);
-            problems.push(Problem::new(severity, at, key, told.message));
+            problems.push(Problem::new(severity, code, at, key, lint.message));
         }
     }
     problems
 }
 
-fn default_first(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
+fn default_first(entries: &[MapEntry]) -> impl Iterator<Item = &MapEntry> {
     let (first, rest): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| entry.key == "*");
     first.into_iter().chain(rest)
 }
@@ -113,25 +131,26 @@ pub(crate) fn unreachable_in(node: &Node, problems: &mut Vec<Problem>) {
 /// Tells of rules of one object that can never decide, because a later one fits all they fit. A deny
 /// still decides where the later one is an allow: it is not lifted by something broader.
 pub(crate) fn unreachable(permission: &Node, way: &str, problems: &mut Vec<Problem>) {
-    let entries: Vec<&Entry> = default_first(permission.entries()).collect();
+    let entries: Vec<&MapEntry> = default_first(permission.entries()).collect();
     hidden(&entries, way, problems);
     for entry in entries {
-        let patterns: Vec<&Entry> = default_first(entry.node.entries()).collect();
+        let patterns: Vec<&MapEntry> = default_first(entry.node.entries()).collect();
         hidden(&patterns, &format!("{way}.{}", entry.key), problems);
     }
 }
 
-fn hidden(entries: &[&Entry], way: &str, problems: &mut Vec<Problem>) {
+fn hidden(entries: &[&MapEntry], way: &str, problems: &mut Vec<Problem>) {
     for (at, entry) in entries.iter().enumerate() {
         let Some(verdict) = entry.node.as_text().and_then(action) else { continue };
-        let hides = |later: &&&Entry| {
+        let hides = |later: &&&MapEntry| {
             let Some(other) = later.node.as_text().and_then(action) else { return false };
             let broader = !later.key.contains('?') && wildcard::matches(&later.key, &entry.key);
             broader && (verdict != Action::Deny || other == Action::Deny)
         };
         if let Some(later) = entries.get(at + 1..).unwrap_or_default().iter().find(hides) {
             let text = format!("this rule never decides: \"{}\" after it fits everything it fits", later.key);
-            let problem = Problem::warning(&entry.at, format!("{way}.{}", entry.key), text);
+            let problem =
+                Problem::warning(ProblemCode::UnreachableRule, &entry.at, format!("{way}.{}", entry.key), text);
             problems.push(problem.hint("write it after that one"));
         }
     }
@@ -155,7 +174,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> String {
-        let origin = super::super::node::Origin {
+        let origin = super::super::node::ConfigOrigin {
             name: "f".into(),
             path: None,
             layer: super::super::node::Layer::Global,

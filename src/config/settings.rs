@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-pub use super::file::{Formatter, LanguageServer, OAuth, Ordered, SandboxMode};
-use super::node::Place;
-pub use super::provider::{Limits, Login, Model, Price, Provider, Rates, Secret};
+pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
+use super::node::SourceLocation;
+pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::process::Variables;
@@ -23,41 +23,37 @@ pub struct Settings {
     /// The agent a session starts with; not checked here, see `agent::registry`.
     pub default_agent: Option<String>,
     /// Where that was written.
-    pub default_agent_place: Option<Place>,
+    pub default_agent_location: Option<SourceLocation>,
     /// Agents in the order they were first mentioned; changes to built-in ones among them.
     pub agents: Vec<AgentEntry>,
     /// Where the last of them was written.
-    pub agents_place: Option<Place>,
+    pub agents_location: Option<SourceLocation>,
     /// The general rules, lowest layer first, with their sources.
     pub permission: Rules,
     /// Providers in the order they were first mentioned.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<ProviderEntry>,
     /// Providers that are not used.
     pub disabled_providers: Vec<String>,
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
     /// MCP servers in order.
-    pub mcp: Vec<Mcp>,
+    pub mcp: Vec<McpEntry>,
     /// Further instruction files: paths, globs, addresses.
-    pub instructions: Vec<Instruction>,
+    pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandEntry>,
     /// Where to look for skills besides the usual folders.
-    pub skills: Skills,
+    pub skills: SkillSources,
     /// Further directories.
-    pub references: Vec<Reference>,
-    /// The shell that runs commands, if the user chose one.
-    pub shell: Option<String>,
+    pub references: Vec<ReferenceEntry>,
     /// How long a tool's result may be.
-    pub tool_output: ToolOutput,
-    /// The largest image that is sent, in bytes of base64; none for the provider's own limit.
-    pub max_image_bytes: Option<u64>,
+    pub tool_output: OutputLimits,
     /// After how many unused days a session may go, if ever. A project has no say in it.
     pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
-    pub compaction: Compaction,
+    pub compaction: CompactionSettings,
     /// What a turn may take.
-    pub budget: Budget,
+    pub budget: BudgetSettings,
     /// Whether states of the project's files are kept.
     pub snapshot: bool,
     /// How deep subagents may start subagents.
@@ -69,17 +65,11 @@ pub struct Settings {
     /// The user trusts this very project, or every one.
     pub trusted: bool,
     /// What the system is to forbid commands.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSettings,
     /// Which of the user's variables commands and servers get.
     pub variables: Variables,
     /// Hosts of this machine and its network that may be fetched from.
     pub webfetch_private: Vec<String>,
-    /// Formatters.
-    pub formatter: Switch<Formatter>,
-    /// Language servers.
-    pub lsp: Switch<LanguageServer>,
-    /// `debug`, `info`, `warn` or `error`, where chosen.
-    pub log_level: Option<&'static str>,
     /// Things that may still change.
     pub experimental: Experimental,
     /// Directories that hold agents, commands and skills, lowest first.
@@ -92,9 +82,9 @@ impl Default for Settings {
             model: None,
             small_model: None,
             default_agent: None,
-            default_agent_place: None,
+            default_agent_location: None,
             agents: Vec::new(),
-            agents_place: None,
+            agents_location: None,
             permission: Rules::default(),
             providers: Vec::new(),
             disabled_providers: Vec::new(),
@@ -102,31 +92,26 @@ impl Default for Settings {
             mcp: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
-            skills: Skills::default(),
+            skills: SkillSources::default(),
             references: Vec::new(),
-            shell: None,
-            tool_output: ToolOutput { lines: 2_000, bytes: 50 << 10 },
-            max_image_bytes: None,
+            tool_output: OutputLimits { lines: 2_000, bytes: 50 << 10 },
             keep_days: None,
-            compaction: Compaction {
+            compaction: CompactionSettings {
                 auto: true,
                 prune: true,
                 tail_turns: 2,
                 preserve_recent_tokens: None,
                 reserved: None,
             },
-            budget: Budget::default(),
+            budget: BudgetSettings::default(),
             snapshot: true,
             subagent_depth: 1,
             steer: true,
             trust_all: false,
             trusted: false,
-            sandbox: Sandbox::default(),
+            sandbox: SandboxSettings::default(),
             variables: Variables::default(),
             webfetch_private: Vec::new(),
-            formatter: Switch::Off,
-            lsp: Switch::Off,
-            log_level: None,
             experimental: Experimental {
                 continue_loop_on_deny: false,
                 mcp_timeout: Duration::from_secs(60),
@@ -139,7 +124,7 @@ impl Default for Settings {
 
 /// What the system is to forbid commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     /// Whether there has to be one.
     pub mode: SandboxMode,
     /// What may be written besides the project, as it was written.
@@ -187,36 +172,9 @@ pub struct AgentEntry {
     pub source: String,
 }
 
-/// Who may use an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// The user.
-    Primary,
-    /// Other agents.
-    Subagent,
-    /// Both.
-    All,
-}
-
-impl Mode {
-    /// By its word.
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
-    }
-
-    /// As it is written in settings.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Subagent => "subagent",
-            Self::All => "all",
-        }
-    }
-}
-
 /// An MCP server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mcp {
+pub struct McpEntry {
     /// Its name.
     pub name: String,
     /// Whether it is used.
@@ -254,18 +212,18 @@ pub enum Transport {
 
 /// An entry of `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instruction {
+pub struct InstructionEntry {
     /// As it was written: a path, a glob, an address.
     pub text: String,
     /// It came with the project.
     pub project: bool,
-    /// Where it was written, for people.
-    pub source: String,
+    /// Where it was written.
+    pub location: SourceLocation,
 }
 
 /// A slash command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Command {
+pub struct CommandEntry {
     /// What is typed after the slash.
     pub name: String,
     /// What is sent.
@@ -283,7 +241,7 @@ pub struct Command {
     /// Where it was written, for people.
     pub source: String,
     /// Where it was written.
-    pub place: Option<Place>,
+    pub location: Option<SourceLocation>,
     /// It came with a project that is not trusted: its shell inserts are left as they are.
     pub untrusted: bool,
     /// A project that is not trusted has a say in which agent answers: one that may do more than the
@@ -293,7 +251,7 @@ pub struct Command {
 
 /// Where to look for skills.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Skills {
+pub struct SkillSources {
     /// Directories.
     pub paths: Vec<String>,
     /// Addresses.
@@ -302,20 +260,24 @@ pub struct Skills {
 
 /// A further directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reference {
+pub struct ReferenceEntry {
     /// Its name.
     pub name: String,
     /// Where it is.
     pub path: Option<String>,
-    /// The repository's address.
-    pub git: Option<String>,
+    /// The repository that is cloned into the cache, as it was written.
+    pub repository: Option<String>,
+    /// Its branch; none for the repository's default.
+    pub branch: Option<String>,
     /// What it is good for.
     pub description: Option<String>,
+    /// The prompt leaves it out.
+    pub hidden: bool,
 }
 
 /// How long a tool's result may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ToolOutput {
+pub struct OutputLimits {
     /// In lines.
     pub lines: usize,
     /// In bytes.
@@ -324,14 +286,14 @@ pub struct ToolOutput {
 
 /// What a turn may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget {
+pub struct BudgetSettings {
     /// Steps at most.
     pub steps: u32,
     /// US dollars at most.
     pub cost: Option<f64>,
 }
 
-impl Default for Budget {
+impl Default for BudgetSettings {
     fn default() -> Self {
         Self { steps: 2_000, cost: None }
     }
@@ -339,7 +301,7 @@ impl Default for Budget {
 
 /// What happens when a session outgrows the context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compaction {
+pub struct CompactionSettings {
     /// Summarise by itself.
     pub auto: bool,
     /// Clear old tool results.
@@ -350,17 +312,6 @@ pub struct Compaction {
     pub preserve_recent_tokens: Option<u64>,
     /// How many tokens are kept free for the answer; none: as many as the longest one takes.
     pub reserved: Option<u64>,
-}
-
-/// All of a kind on or off, or each by name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Switch<T> {
-    /// None.
-    Off,
-    /// The usual ones.
-    On,
-    /// The usual ones, with these changes.
-    Named(Vec<(String, T)>),
 }
 
 /// Things that may still change.

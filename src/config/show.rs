@@ -3,17 +3,20 @@
 use std::fmt::Write as _;
 
 use super::Loaded;
-use super::node::{Node, Value};
-use super::problem::{Problem, Severity};
+use super::node::{Node, NodeValue};
+use super::problem::{Problem, ProblemSeverity};
+
+/// How many further places of a repeated problem are listed.
+const PLACES: usize = 8;
 
 /// The settings that hold, a key a line, each with where it was said; defaults are not listed.
 /// Keys and tokens are not shown.
-pub fn show(loaded: &Loaded) -> String {
+pub fn show(loaded: &Loaded, problems: &[Problem]) -> String {
     let mut lines: Vec<(String, String, String)> = Vec::new();
     loaded.tree.walk(&mut Vec::new(), &mut |way, node| {
         let leaf = match &node.value {
-            Value::Map(entries) => entries.is_empty() && !way.is_empty(),
-            Value::List(_) => true,
+            NodeValue::Map(entries) => entries.is_empty() && !way.is_empty(),
+            NodeValue::List(_) => true,
             _ => !inside_list(&loaded.tree, way),
         };
         if leaf && !inside_list(&loaded.tree, way) {
@@ -48,11 +51,12 @@ pub fn show(loaded: &Loaded) -> String {
         let _ = writeln!(text, "\n{notice}");
         text.push_str(&loaded.trust.list());
     }
-    let errors = loaded.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+    let errors = problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error).count();
     if errors > 0 {
         let _ = writeln!(
             text,
-            "\n{errors} values are not used because something is wrong with them: `adjutant config check` says what."
+            "\n{} in these settings: `adjutant config check` shows what is not used and why.",
+            crate::text::count(errors, "error")
         );
     }
     text
@@ -63,7 +67,7 @@ fn inside_list(tree: &Node, way: &[String]) -> bool {
     let mut node = tree;
     for key in way {
         match &node.value {
-            Value::List(_) => return true,
+            NodeValue::List(_) => return true,
             _ => match node.get(key) {
                 Some(inner) => node = inner,
                 None => return true,
@@ -87,7 +91,7 @@ fn value(way: &[String], node: &Node) -> String {
             || key == "environment"
             || key == "env"
     });
-    if secret && matches!(node.value, Value::Text(_)) {
+    if secret && matches!(node.value, NodeValue::Text(_)) {
         return "(not shown)".to_owned();
     }
     let text = node.to_json().to_string();
@@ -98,35 +102,52 @@ fn value(way: &[String], node: &Node) -> String {
     cut
 }
 
-/// Everything that is wrong or old, a line each, worst first, with a sentence at the end. `more` are
-/// problems found after loading, such as those of agents.
-pub fn check(loaded: &Loaded, more: &[Problem]) -> String {
-    let mut problems: Vec<&Problem> = loaded.problems.iter().chain(more).collect();
-    problems.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
-    let mut text = String::new();
-    for problem in &problems {
-        let _ = writeln!(text, "{}: {problem}", problem.severity.as_str());
+/// Everything that is wrong or old, worst first, with a sentence at the end. Problems that differ only in
+/// their place are one line, with the other places below it.
+pub fn check(loaded: &Loaded, problems: &[Problem]) -> String {
+    let mut groups: Vec<Vec<&Problem>> = Vec::new();
+    for problem in problems {
+        let alike = |group: &&mut Vec<&Problem>| {
+            group.first().is_some_and(|first| {
+                (first.severity, first.code, &first.message, &first.hint)
+                    == (problem.severity, problem.code, &problem.message, &problem.hint)
+            })
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push(problem),
+            None => groups.push(vec![problem]),
+        }
     }
-    let count = |severity: Severity| problems.iter().filter(|problem| problem.severity == severity).count();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.first().map(|problem| problem.severity)));
+    let mut text = String::new();
+    for group in &groups {
+        let Some((first, others)) = group.split_first() else { continue };
+        let _ = writeln!(text, "{}: {first}", first.severity.as_str());
+        if others.is_empty() {
+            continue;
+        }
+        let mut places: Vec<String> = others.iter().take(PLACES).map(|other| other.location.to_string()).collect();
+        if others.len() > PLACES {
+            places.push(format!("and {} more places", others.len() - PLACES));
+        }
+        let _ = writeln!(text, "  also: {}", places.join(", "));
+    }
+    let count = |severity: ProblemSeverity| problems.iter().filter(|problem| problem.severity == severity).count();
     let parts: Vec<String> = [
-        (Severity::Error, "error", "errors"),
-        (Severity::Warning, "warning", "warnings"),
-        (Severity::Deprecated, "old spelling", "old spellings"),
-        (Severity::Note, "note", "notes"),
+        (ProblemSeverity::Error, "error"),
+        (ProblemSeverity::Warning, "warning"),
+        (ProblemSeverity::Deprecated, "old spelling"),
+        (ProblemSeverity::Note, "note"),
     ]
     .into_iter()
-    .filter_map(|(severity, one, many)| match count(severity) {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        n => Some(format!("{n} {many}")),
-    })
+    .map(|(severity, noun)| (count(severity), noun))
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, noun)| crate::text::count(count, noun))
     .collect();
-    let files = loaded.origins.len();
-    let read = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-    if parts.is_empty() {
-        let _ = writeln!(text, "{read} read; nothing is wrong.");
-    } else {
-        let _ = writeln!(text, "{read} read: {}.", parts.join(", "));
-    }
+    let read = crate::text::count(loaded.origins.len(), "file");
+    let _ = match parts.as_slice() {
+        [] => writeln!(text, "{read} read; nothing is wrong."),
+        parts => writeln!(text, "{read} read: {}.", parts.join(", ")),
+    };
     text
 }

@@ -5,16 +5,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Disk, Use};
+use super::disk::{ConfigReader, ExternalValue};
 use super::jsonc;
-use super::node::{Layer, Node, Origin, Place, Value};
-use super::problem::Problem;
+use super::node::{ConfigOrigin, Layer, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode};
 
 /// How deep one file may include another.
 const DEEPEST: usize = 8;
 
 /// Reads a text and fills it in. Problems go to the disk's list; none where there is no value.
-pub(crate) fn parse(text: &str, origin: &Arc<Origin>, dir: Option<&Path>, disk: &mut Disk<'_>) -> Option<Node> {
+pub(crate) fn parse(
+    text: &str,
+    origin: &Arc<ConfigOrigin>,
+    dir: Option<&Path>,
+    disk: &mut ConfigReader<'_>,
+) -> Option<Node> {
     let mut problems = Vec::new();
     let mut node = match jsonc::parse(text, origin, &mut problems) {
         Ok(node) => node,
@@ -32,14 +37,14 @@ pub(crate) fn parse(text: &str, origin: &Arc<Origin>, dir: Option<&Path>, disk: 
     };
     disk.problems.append(&mut problems);
     if text.contains("{env:") || text.contains("{file:") {
-        let mut filler = Filler { dir, disk, open: origin.path.iter().cloned().collect() };
+        let mut filler = Substitution { dir, disk, open: origin.path.iter().cloned().collect() };
         filler.node(&mut node, &mut Vec::new());
     }
     Some(node)
 }
 
 /// The text with the variables in it that stand outside of quotes: a number or a switch.
-fn bare(text: &str, disk: &Disk<'_>) -> String {
+fn bare(text: &str, disk: &ConfigReader<'_>) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut quoted, mut escaped) = (false, false);
     let mut skip = 0;
@@ -62,28 +67,28 @@ fn bare(text: &str, disk: &Disk<'_>) -> String {
     out
 }
 
-struct Filler<'d, 'a> {
+struct Substitution<'d, 'a> {
     dir: Option<&'d Path>,
-    disk: &'d mut Disk<'a>,
+    disk: &'d mut ConfigReader<'a>,
     /// The files that are being filled in, outermost first: one that includes itself is a circle.
     open: Vec<PathBuf>,
 }
 
-impl Filler<'_, '_> {
+impl Substitution<'_, '_> {
     fn node(&mut self, node: &mut Node, way: &mut Vec<String>) {
         match &mut node.value {
-            Value::Text(text) if text.contains("{env:") || text.contains("{file:") => {
+            NodeValue::Text(text) if text.contains("{env:") || text.contains("{file:") => {
                 let dir = self.dir.map(Path::to_path_buf);
                 *text = self.fill(text, dir.as_deref(), &node.at, way);
             }
-            Value::List(nodes) => {
+            NodeValue::List(nodes) => {
                 for (index, node) in nodes.iter_mut().enumerate() {
                     way.push(index.to_string());
                     self.node(node, way);
                     way.pop();
                 }
             }
-            Value::Map(entries) => {
+            NodeValue::Map(entries) => {
                 for entry in entries {
                     way.push(entry.key.clone());
                     self.node(&mut entry.node, way);
@@ -94,7 +99,7 @@ impl Filler<'_, '_> {
         }
     }
 
-    fn fill(&mut self, text: &str, dir: Option<&Path>, at: &Place, way: &[String]) -> String {
+    fn fill(&mut self, text: &str, dir: Option<&Path>, at: &SourceLocation, way: &[String]) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = [rest.find("{env:"), rest.find("{file:")].into_iter().flatten().min() {
@@ -112,9 +117,9 @@ impl Filler<'_, '_> {
         out
     }
 
-    fn variable(&mut self, name: &str, at: &Place, way: &[String]) -> String {
+    fn variable(&mut self, name: &str, at: &SourceLocation, way: &[String]) -> String {
         if at.origin.project {
-            self.disk.uses.push(Use { at: at.clone(), key: way.join("."), what: format!("{{env:{name}}}") });
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what: format!("{{env:{name}}}") });
         }
         let token = self.disk.tokens.iter().find(|(key, _)| key == name && at.origin.layer == Layer::Remote);
         if let Some((_, token)) = token {
@@ -124,7 +129,7 @@ impl Filler<'_, '_> {
             Some(value) => value.to_owned(),
             None => {
                 let text = format!("the environment variable {name} is not set; it counts as empty");
-                let problem = Problem::warning(at, way.join("."), text);
+                let problem = Problem::warning(ProblemCode::UnsetVariable, at, way.join("."), text);
                 self.disk.problems.push(
                     problem.hint("editors started from a desktop do not see variables set in a shell's start file"),
                 );
@@ -133,22 +138,22 @@ impl Filler<'_, '_> {
         }
     }
 
-    fn file(&mut self, path: &str, dir: Option<&Path>, at: &Place, way: &[String]) -> String {
+    fn file(&mut self, path: &str, dir: Option<&Path>, at: &SourceLocation, way: &[String]) -> String {
         let home = self.disk.environment.home.clone();
         let full = match (path.strip_prefix("~/"), home) {
             (Some(rest), Some(home)) => home.join(rest),
             _ => dir.unwrap_or(Path::new("/")).join(path),
         };
         let full = crate::worktree::normal(&full);
-        let wrong = |text: String, hint: Option<String>| {
-            let mut problem = Problem::error(at, way.join("."), text);
+        let wrong = |code, text: String, hint: Option<String>| {
+            let mut problem = Problem::error(code, at, way.join("."), text);
             problem.hint = hint;
             problem
         };
         let resolved = std::fs::canonicalize(&full).unwrap_or_else(|_| full.clone());
         if at.origin.project && !self.disk.worktree.contains(&resolved) {
             let what = format!("{{file:{}}}", full.display());
-            self.disk.uses.push(Use { at: at.clone(), key: way.join("."), what });
+            self.disk.uses.push(ExternalValue { at: at.clone(), key: way.join("."), what });
         }
         if self.open.iter().any(|open| *open == full || *open == resolved) {
             let chain: Vec<String> = self
@@ -158,15 +163,18 @@ impl Filler<'_, '_> {
                 .map(|path| self.disk.origin(path, at.origin.layer, false).name.clone())
                 .collect();
             self.disk.problems.push(wrong(
+                ProblemCode::Link,
                 format!("{{file:{path}}} includes itself: {}", chain.join(" -> ")),
                 Some("it counts as empty".into()),
             ));
             return String::new();
         }
         if self.open.len() > DEEPEST {
-            self.disk
-                .problems
-                .push(wrong(format!("{{file:{path}}} is included too deep; at most {DEEPEST} files"), None));
+            self.disk.problems.push(wrong(
+                ProblemCode::TooMuch,
+                format!("{{file:{path}}} is included too deep; at most {DEEPEST} files"),
+                None,
+            ));
             return String::new();
         }
         match self.disk.try_read(&full, false) {
@@ -192,13 +200,14 @@ impl Filler<'_, '_> {
             }
             Ok(None) => {
                 self.disk.problems.push(wrong(
+                    ProblemCode::MissingFile,
                     format!("{{file:{path}}}: there is no file {}", full.display()),
                     Some("it counts as empty".into()),
                 ));
                 String::new()
             }
             Err(refused) => {
-                self.disk.problems.push(wrong(format!("{{file:{path}}}: {}", refused.why), refused.hint));
+                self.disk.problems.push(wrong(refused.code, format!("{{file:{path}}}: {}", refused.why), refused.hint));
                 String::new()
             }
         }

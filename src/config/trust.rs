@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::covered::{self, Covered};
-use super::disk::Use;
-use super::layers::Told;
+use super::disk::ExternalValue;
+use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
-use super::node::{Entry as Said, Node, Place, Value};
-use super::problem::Problem;
+use super::node::{MapEntry as Said, Node, NodeValue, SourceLocation};
+use super::problem::{Problem, ProblemCode};
 use super::provider::WHERE;
 use crate::environment::{Environment, Timestamp, private_dir};
 use crate::permission::shell::variable_danger;
@@ -76,7 +76,7 @@ pub struct Item {
     /// Exactly what would happen: the whole command line, the address, the rule.
     pub detail: String,
     /// Where it is written.
-    pub place: Place,
+    pub place: SourceLocation,
     /// The project's own files that run.
     pub(crate) covered: Covered,
 }
@@ -158,8 +158,8 @@ impl Review {
 
 /// Finds everything in project layers that needs trust.
 pub(crate) fn review(
-    told: &[Told],
-    uses: &[Use],
+    told: &[ParsedLayer],
+    uses: &[ExternalValue],
     environment: &Environment,
     worktree: &Worktree,
     cwd: &Path,
@@ -187,7 +187,7 @@ pub(crate) fn review(
 
 /// Programs that the user's own settings speak of: `mcp.db`. What a project says about one that it
 /// leaves off may run all the same, because theirs may switch it on.
-fn programs_known(told: &[Told]) -> BTreeSet<String> {
+fn programs_known(told: &[ParsedLayer]) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for told in told.iter().filter(|told| !told.origin.project) {
         for key in ["mcp", "formatter", "lsp"] {
@@ -208,7 +208,7 @@ fn is_off(key: &str, entry: &Said, known: &BTreeSet<String>) -> bool {
 }
 
 fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
-    let mut push = |kind: Kind, key: String, detail: String, place: &Place, covered: Covered| {
+    let mut push = |kind: Kind, key: String, detail: String, place: &SourceLocation, covered: Covered| {
         found(Item { kind, key, detail, place: place.clone(), covered });
     };
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
@@ -270,7 +270,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
         }
     }
     let mut elsewhere = |way: &[&str]| {
-        let Some(Value::List(list)) = node.at(way).map(|node| &node.value) else { return };
+        let Some(NodeValue::List(list)) = node.at(way).map(|node| &node.value) else { return };
         for item in list {
             if let Some(text) = item.as_text().filter(|text| is_elsewhere(text, worktree)) {
                 push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, Covered::default());
@@ -283,7 +283,8 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
     for entry in node.get("references").map(Node::entries).unwrap_or_default() {
         if reference_elsewhere(&entry.node, worktree) {
             let path = entry.node.as_text().or_else(|| entry.node.get("path").and_then(Node::as_text));
-            let detail = path.or_else(|| entry.node.get("git").and_then(Node::as_text)).unwrap_or_default();
+            let repository = || ["repository", "git"].iter().find_map(|key| entry.node.get(key)?.as_text());
+            let detail = path.or_else(repository).unwrap_or_default();
             push(
                 Kind::Permission,
                 format!("references.{}", entry.key),
@@ -297,7 +298,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
 
 /// Takes out of the project's layers whatever `review` names. What loosens is found again once all
 /// else is gone, so that nothing relies on what went.
-pub(crate) fn strip(told: &mut [Told], uses: &[Use], environment: &Environment, worktree: &Worktree) {
+pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environment: &Environment, worktree: &Worktree) {
     let known = programs_known(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         strip_layer(&mut told.node, &known, uses, worktree);
@@ -306,7 +307,7 @@ pub(crate) fn strip(told: &mut [Told], uses: &[Use], environment: &Environment, 
     loosen::remove(told, &pieces);
 }
 
-fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[Use], worktree: &Worktree) {
+fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[ExternalValue], worktree: &Worktree) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
@@ -340,7 +341,7 @@ fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[Use], worktree
     }
     for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
         let list = way.iter().try_fold(&mut *node, |node, key| node.get_mut(key));
-        if let Some(Value::List(list)) = list.map(|node| &mut node.value) {
+        if let Some(NodeValue::List(list)) = list.map(|node| &mut node.value) {
             list.retain(|item| !item.as_text().is_some_and(|text| is_elsewhere(text, worktree)));
         }
     }
@@ -358,17 +359,17 @@ pub(crate) fn widens(sandbox: &Node) -> bool {
 }
 
 /// Removes every value that was filled in from outside the project.
-fn drop_uses(node: &mut Node, uses: &[Use]) {
+fn drop_uses(node: &mut Node, uses: &[ExternalValue]) {
     let used = |node: &Node| uses.iter().any(|used| used.at == node.at);
     match &mut node.value {
-        Value::Map(entries) => {
-            entries.retain(|entry| !matches!(entry.node.value, Value::Text(_)) || !used(&entry.node));
+        NodeValue::Map(entries) => {
+            entries.retain(|entry| !matches!(entry.node.value, NodeValue::Text(_)) || !used(&entry.node));
             for entry in entries {
                 drop_uses(&mut entry.node, uses);
             }
         }
-        Value::List(nodes) => {
-            nodes.retain(|node| !matches!(node.value, Value::Text(_)) || !used(node));
+        NodeValue::List(nodes) => {
+            nodes.retain(|node| !matches!(node.value, NodeValue::Text(_)) || !used(node));
             for node in nodes {
                 drop_uses(node, uses);
             }
@@ -378,7 +379,7 @@ fn drop_uses(node: &mut Node, uses: &[Use]) {
 }
 
 fn command_line(node: &Node, key: &str) -> Option<String> {
-    let Some(Value::List(words)) = node.get(key).map(|node| &node.value) else { return None };
+    let Some(NodeValue::List(words)) = node.get(key).map(|node| &node.value) else { return None };
     let words: Vec<String> = words.iter().filter_map(Node::as_text).map(quoted).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
@@ -401,7 +402,7 @@ fn described(mut detail: String, node: &Node) -> String {
 
 /// The project's files that a program of the settings runs.
 fn runs(node: &Node, worktree: &Worktree, cwd: &Path) -> Covered {
-    let Some(Value::List(words)) = node.get("command").map(|node| &node.value) else { return Covered::default() };
+    let Some(NodeValue::List(words)) = node.get("command").map(|node| &node.value) else { return Covered::default() };
     let words: Vec<&str> = words.iter().filter_map(Node::as_text).collect();
     covered::covered(&words, &starts(node.get("cwd").and_then(Node::as_text), worktree, cwd), &worktree.root)
 }
@@ -426,7 +427,7 @@ pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
                 let Some(danger) = variable_danger(&variable.key) else { return true };
                 let key = format!("{kind}.{}.{variables}.{}", entry.key, variable.key);
                 let text = format!("a project cannot set {}: it {danger}; it is left out", variable.key);
-                problems.push(Problem::warning(&variable.at, key, text));
+                problems.push(Problem::warning(ProblemCode::NotForProjects, &variable.at, key, text));
                 false
             });
         }
@@ -464,7 +465,9 @@ fn is_elsewhere(text: &str, worktree: &Worktree) -> bool {
 
 fn reference_elsewhere(node: &Node, worktree: &Worktree) -> bool {
     let path = node.as_text().or_else(|| node.get("path").and_then(Node::as_text));
-    node.get("git").is_some() || path.is_none_or(|path| is_elsewhere(path, worktree))
+    node.get("git").is_some()
+        || node.get("repository").is_some()
+        || path.is_none_or(|path| is_elsewhere(path, worktree))
 }
 
 /// The command lines in `` !`…` `` of a template.

@@ -3,10 +3,10 @@
 use protocol::acp::v1;
 
 use super::error::Refusal;
-use crate::message::{Content, File, Text};
+use crate::message::{Content, File, Text, attach};
 
-/// Turns content blocks into parts. Links are not read here: the model reads what it needs with its
-/// tools, and the permissions of those apply.
+/// Turns content blocks into parts. What links lead to is read when the prompt's turn comes
+/// (`session/mention.rs`).
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for kinds of content that were not offered.
@@ -31,9 +31,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             data: None,
         }),
         v1::ContentBlock::Resource(embedded) => match embedded.resource {
-            v1::EmbeddedResourceResource::TextResourceContents(resource) => {
-                text(format!("<attached uri=\"{}\">\n{}\n</attached>", resource.uri, resource.text))
-            }
+            v1::EmbeddedResourceResource::TextResourceContents(resource) => text(attach(&resource.uri, &resource.text)),
             v1::EmbeddedResourceResource::BlobResourceContents(resource) => Content::File(File {
                 mime: resource.mime_type.unwrap_or_else(|| "application/octet-stream".into()),
                 name: None,

@@ -1,15 +1,17 @@
 //! Our errors as JSON-RPC errors: the only place that knows the codes.
 //!
-//! The message is a sentence for a person; `data.details` says it again with what to do, because
-//! some editors show the one and some the other.
+//! The message says to a person what is wrong and what to do; `data.details` says it again, because some
+//! editors show the one and some the other.
 
 use protocol::rpc::{self, code};
 use serde_json::json;
 
 use crate::message::{Fault, FaultKind};
-use crate::session::handle::Busy;
+use crate::session::access::ReopenError;
+use crate::session::handle::MailboxError;
 use crate::session::open::OpenError;
 use crate::store;
+use crate::text;
 
 /// Why a request of the editor is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,10 +44,10 @@ impl From<Refusal> for rpc::Error {
             }
             Refusal::TooEarly => Self::invalid_request("send initialize first"),
             Refusal::Failed { message, advice } => {
-                let details = advice.map_or_else(|| message.clone(), |advice| format!("{message} {advice}"));
-                Self::new(code::INTERNAL, message).details(details)
+                let all = text::sentences([message.as_str(), advice.as_deref().unwrap_or_default()]);
+                Self::new(code::INTERNAL, all.as_str()).details(all)
             }
-            Refusal::NeedsAuth(details) => Self::new(code::AUTH_REQUIRED, "Authentication required").details(details),
+            Refusal::NeedsAuth(words) => Self::new(code::AUTH_REQUIRED, words.as_str()).details(words),
             Refusal::Cancelled => Self::cancelled(),
         }
     }
@@ -56,15 +58,15 @@ impl From<Fault> for Refusal {
         match fault.kind {
             FaultKind::Auth => {
                 let advice = fault.advice.unwrap_or_default();
-                Self::NeedsAuth(format!("{} {advice}", fault.message).trim().to_owned())
+                Self::NeedsAuth(text::sentences([fault.message.as_str(), &advice]))
             }
             _ => Self::Failed { message: fault.message, advice: fault.advice },
         }
     }
 }
 
-impl From<Busy> for Refusal {
-    fn from(busy: Busy) -> Self {
+impl From<MailboxError> for Refusal {
+    fn from(busy: MailboxError) -> Self {
         Self::Failed { message: busy.to_string(), advice: None }
     }
 }
@@ -74,7 +76,25 @@ impl From<OpenError> for Refusal {
         match error {
             OpenError::Store(store::Error::NotFound(id)) => Self::NoSession(id.to_string()),
             OpenError::Store(error) => Self::Failed { message: error.to_string(), advice: None },
-            OpenError::Elsewhere { .. } | OpenError::Held(_) => Self::Invalid(error.to_string()),
+            OpenError::Elsewhere { .. } | OpenError::Held(_) | OpenError::Message(_) => {
+                Self::Invalid(error.to_string())
+            }
+        }
+    }
+}
+
+impl From<ReopenError> for Refusal {
+    fn from(error: ReopenError) -> Self {
+        let advice = match &error {
+            ReopenError::Open(_) => None,
+            ReopenError::InUse { .. } => {
+                Some("Close it there, or open it here once more to take it over; what runs there is then cancelled.")
+            }
+            ReopenError::Kept { .. } => Some("Close it there, or end that process."),
+        };
+        match error {
+            ReopenError::Open(error) => error.into(),
+            error => Self::Failed { message: text::capitalised(&error.to_string()), advice: advice.map(Into::into) },
         }
     }
 }

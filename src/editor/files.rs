@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use protocol::acp::v1;
-use protocol::rpc::Peer;
+use protocol::rpc::{CallError, Peer, code};
 
-use crate::event::{ReadFile, WriteFile};
+use crate::event::{NotWritten, ReadFile, WriteFile};
 use crate::id::SessionId;
 
 /// How long an editor may take over a file. Some never answer what they do not know.
@@ -29,6 +29,13 @@ pub async fn write(peer: &Peer, session: &SessionId, write: WriteFile) {
     let WriteFile { path, text, reply } = write;
     let request = v1::WriteTextFileRequest::new(session.share(), path, text);
     let answer = peer.call(&request, Some(LIMIT)).await;
+    let refused = |error: CallError| match error {
+        CallError::Refused(error) if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) => {
+            let details = error.data.as_ref().and_then(|data| data["details"].as_str());
+            NotWritten::Refused(details.unwrap_or(&error.message).to_owned())
+        }
+        _ => NotWritten::Unknown,
+    };
     // Whoever asked may have been cancelled since.
-    reply.send(answer.map(drop).map_err(|e| e.to_string())).ok();
+    reply.send(answer.map(drop).map_err(refused)).ok();
 }

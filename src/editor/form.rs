@@ -7,13 +7,13 @@ use protocol::acp::v1;
 use protocol::rpc::{CallError, Peer};
 use serde_json::json;
 
-use super::update::{self, Seen};
-use crate::event::{CallUpdate, Inquiry, Kind, Offer, Progress, Question, Said};
+use super::card::plainly;
+use super::update::ShownState;
+use crate::event::{CallUpdate, Kind, Progress, Question, QuestionOption, QuestionReply, QuestionRequest};
 use crate::id::SessionId;
 
 /// The answers of a question in the way of a permission.
-const ANSWERS: [(&str, v1::PermissionOptionKind); 2] =
-    [("answer-1", v1::PermissionOptionKind::AllowOnce), ("answer-2", v1::PermissionOptionKind::AllowAlways)];
+const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
 
 /// None of them.
 const NEITHER: &str = "neither";
@@ -23,7 +23,7 @@ const LONGEST: usize = 16 << 10;
 
 /// What goes to the editor.
 #[derive(Debug)]
-pub enum Way {
+pub enum QuestionPrompt {
     /// A form with all questions.
     Form(Box<v1::CreateElicitationRequest>),
     /// One after the other, each like a permission.
@@ -33,21 +33,23 @@ pub enum Way {
 }
 
 /// How questions are shown. `forms`: the editor has them.
-pub fn way(session: &SessionId, inquiry: &Inquiry, forms: bool, seen: &Seen) -> Way {
+pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, seen: &mut ShownState) -> QuestionPrompt {
     if forms {
-        return Way::Form(Box::new(form(session, inquiry)));
+        return QuestionPrompt::Form(Box::new(form(session, inquiry)));
     }
     let fits = |question: &Question| !question.multiple && (1..=ANSWERS.len()).contains(&question.options.len());
     if !inquiry.questions.iter().all(fits) {
-        return Way::None;
+        return QuestionPrompt::None;
     }
-    Way::Permissions(inquiry.questions.iter().map(|question| permission(session, inquiry, question, seen)).collect())
+    QuestionPrompt::Permissions(
+        inquiry.questions.iter().map(|question| permission(session, inquiry, question, seen)).collect(),
+    )
 }
 
-fn form(session: &SessionId, inquiry: &Inquiry) -> v1::CreateElicitationRequest {
+fn form(session: &SessionId, inquiry: &QuestionRequest) -> v1::CreateElicitationRequest {
     let mut schema = v1::ElicitationSchema::new();
     for (at, question) in inquiry.questions.iter().enumerate() {
-        let option = |option: &Offer| {
+        let option = |option: &QuestionOption| {
             let description = Some(option.description.clone()).filter(|words| !words.is_empty());
             v1::EnumOption::new(option.label.clone(), option.label.clone()).description(description)
         };
@@ -84,9 +86,9 @@ fn own(at: usize) -> String {
 
 fn permission(
     session: &SessionId,
-    inquiry: &Inquiry,
+    inquiry: &QuestionRequest,
     question: &Question,
-    seen: &Seen,
+    seen: &mut ShownState,
 ) -> v1::RequestPermissionRequest {
     let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
     let show = CallUpdate {
@@ -96,40 +98,42 @@ fn permission(
         input: Some(json!({ "question": question.text, "options": labels })),
         ..CallUpdate::of(&inquiry.call)
     };
-    let mut words = question.text.clone();
+    let mut words = plainly(&question.text);
     for option in question.options.iter().filter(|option| !option.description.is_empty()) {
-        words += &format!("\n- {}: {}", option.label, option.description);
+        words += &format!("\n- {}", plainly(&format!("{}: {}", option.label, option.description)));
     }
-    let answers = question.options.iter().zip(ANSWERS);
-    let mut options: Vec<_> =
-        answers.map(|(option, (id, kind))| v1::PermissionOption::new(id, option.label.clone(), kind)).collect();
+    // An answer is for this once, whichever it is.
+    let once = |(option, id): (&QuestionOption, &str)| {
+        v1::PermissionOption::new(id.to_owned(), option.label.clone(), v1::PermissionOptionKind::AllowOnce)
+    };
+    let mut options: Vec<_> = question.options.iter().zip(ANSWERS).map(once).collect();
     options.push(v1::PermissionOption::new(NEITHER, "Something else", v1::PermissionOptionKind::RejectOnce));
-    v1::RequestPermissionRequest::new(session.share(), update::question(&show, &words, seen), options)
+    v1::RequestPermissionRequest::new(session.share(), seen.cards.question(&show, &words), options)
 }
 
 /// Asks, and gives the answers to whoever waits for them. When nobody does any more, the questions are
 /// withdrawn.
-pub async fn inquire(peer: &Peer, way: Way, inquiry: Inquiry) {
-    let Inquiry { questions, mut reply, .. } = inquiry;
+pub async fn inquire(peer: &Peer, way: QuestionPrompt, inquiry: QuestionRequest) {
+    let QuestionRequest { questions, mut reply, .. } = inquiry;
     let said = async {
         match way {
-            Way::None => Said::Unshown,
-            Way::Form(request) => match peer.call(&*request, None).await {
+            QuestionPrompt::None => QuestionReply::Unshown,
+            QuestionPrompt::Form(request) => match peer.call(&*request, None).await {
                 Ok(response) => filled(&questions, response.action),
                 Err(e) => refused(&e),
             },
-            Way::Permissions(requests) => {
+            QuestionPrompt::Permissions(requests) => {
                 let mut answers = Vec::new();
                 for (request, question) in requests.iter().zip(&questions) {
                     match peer.call(request, None).await {
                         Ok(response) => match chosen(question, response.outcome) {
                             Some(answer) => answers.push(vec![answer]),
-                            None => return Said::Dismissed,
+                            None => return QuestionReply::Dismissed,
                         },
                         Err(e) => return refused(&e),
                     }
                 }
-                Said::Answers(answers)
+                QuestionReply::Answers(answers)
             }
         }
     };
@@ -141,10 +145,10 @@ pub async fn inquire(peer: &Peer, way: Way, inquiry: Inquiry) {
     reply.send(said).ok();
 }
 
-fn refused(e: &CallError) -> Said {
+fn refused(e: &CallError) -> QuestionReply {
     tracing::warn!("a question was not answered: {e}");
     // A form that the editor does not take can still be asked in words.
-    if matches!(e, CallError::Refused(_)) { Said::Unshown } else { Said::Dismissed }
+    if matches!(e, CallError::Refused(_)) { QuestionReply::Unshown } else { QuestionReply::Dismissed }
 }
 
 /// The option that was chosen in the way of a permission, or the words beside none of them.
@@ -153,15 +157,15 @@ fn chosen(question: &Question, outcome: v1::RequestPermissionOutcome) -> Option<
     if &*chosen.option_id.0 == NEITHER {
         return super::ask::words(&chosen);
     }
-    let at = ANSWERS.iter().position(|(id, _)| *id == &*chosen.option_id.0)?;
+    let at = ANSWERS.iter().position(|id| *id == &*chosen.option_id.0)?;
     question.options.get(at).map(|option| option.label.clone())
 }
 
 /// What was filled into a form. What was not offered is no answer.
-fn filled(questions: &[Question], action: v1::ElicitationAction) -> Said {
-    let v1::ElicitationAction::Accept(accepted) = action else { return Said::Dismissed };
+fn filled(questions: &[Question], action: v1::ElicitationAction) -> QuestionReply {
+    let v1::ElicitationAction::Accept(accepted) = action else { return QuestionReply::Dismissed };
     let content = accepted.content.unwrap_or_default();
-    Said::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, &content)).collect())
+    QuestionReply::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, &content)).collect())
 }
 
 fn answers(question: &Question, at: usize, content: &BTreeMap<String, v1::ElicitationContentValue>) -> Vec<String> {
@@ -198,11 +202,11 @@ mod tests {
     use super::*;
 
     fn question(labels: &[&str], multiple: bool) -> Question {
-        let option = |label: &&str| Offer { label: (*label).to_owned(), description: String::new() };
+        let option = |label: &&str| QuestionOption { label: (*label).to_owned(), description: String::new() };
         Question { header: "H".into(), text: "Q?".into(), options: labels.iter().map(option).collect(), multiple }
     }
 
-    fn said(questions: &[Question], action: Value) -> Said {
+    fn said(questions: &[Question], action: Value) -> QuestionReply {
         filled(questions, serde_json::from_value(action).unwrap())
     }
 
@@ -223,7 +227,7 @@ mod tests {
             (&words, json!({ "question1": true }), vec!["yes"]),
         ];
         for (question, content, expected) in table {
-            let answers = Said::Answers(vec![expected.iter().map(|word| (*word).to_owned()).collect()]);
+            let answers = QuestionReply::Answers(vec![expected.iter().map(|word| (*word).to_owned()).collect()]);
             let shown = content.to_string();
             assert_eq!(
                 said(std::slice::from_ref(question), json!({ "action": "accept", "content": content })),
@@ -232,9 +236,16 @@ mod tests {
             );
         }
         for action in ["decline", "cancel", "postpone"] {
-            assert_eq!(said(&[question(&["a"], false)], json!({ "action": action })), Said::Dismissed, "{action}");
+            assert_eq!(
+                said(&[question(&["a"], false)], json!({ "action": action })),
+                QuestionReply::Dismissed,
+                "{action}"
+            );
         }
-        assert_eq!(said(&[question(&["a"], false)], json!({ "action": "accept" })), Said::Answers(vec![vec![]]));
+        assert_eq!(
+            said(&[question(&["a"], false)], json!({ "action": "accept" })),
+            QuestionReply::Answers(vec![vec![]])
+        );
     }
 
     #[test]

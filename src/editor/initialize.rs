@@ -8,9 +8,9 @@ use protocol::table::{Cx, Reply};
 use super::error::Refusal;
 use super::prompt::of_ours;
 use super::server::{Capabilities, Server};
-use super::update::Shows;
+use super::update::DisplayCapabilities;
 use crate::model::auth::Auth;
-use crate::tool::Files;
+use crate::tool::FileCapabilities;
 
 /// What a client of ours says where nobody is there to answer questions.
 pub const ALONE: &str = "alone";
@@ -30,23 +30,26 @@ pub fn initialize(server: &Arc<Server>, _: Cx, request: v1::InitializeRequest) -
         runs_logins: legacy,
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
-        files: Files { read: client.fs.read_text_file, write: client.fs.write_text_file },
-        shows: Shows {
+        files: FileCapabilities { read: client.fs.read_text_file, write: client.fs.write_text_file },
+        shows: DisplayCapabilities {
             terminals: said("terminal_output") == Some(true),
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
+            switches: session.is_some_and(|s| s.config_options.as_ref().is_some_and(|o| o.boolean.is_some())),
         },
     });
     if let Some(info) = &request.client_info {
         tracing::info!("connected to {} {}", info.name, info.version);
     }
-    Reply::now(Ok(answer(terminal, legacy)))
+    let program = server.shared.environment.program.as_ref().map(|program| program.display().to_string());
+    Reply::now(Ok(answer(terminal, legacy, program.as_deref().unwrap_or("adjutant"))))
 }
 
 /// Our half of the handshake: version 1 is the latest we speak. `terminal`: the editor can run a
-/// login in a terminal; `legacy`: it has learnt so before the protocol knew of it.
-pub fn answer(terminal: bool, legacy: bool) -> v1::InitializeResponse {
+/// login in a terminal; `legacy`: it has learnt so before the protocol knew of it, and is told which `program`
+/// to run.
+pub fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResponse {
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(v1::PromptCapabilities::new().image(true).embedded_context(true))
@@ -71,7 +74,7 @@ pub fn answer(terminal: bool, legacy: bool) -> v1::InitializeResponse {
         let method = v1::AuthMethodTerminal::new(TERMINAL, name).description(words.to_owned());
         methods.push(v1::AuthMethod::Terminal(method.args(vec!["--login".to_owned()])));
     } else if legacy {
-        let how = serde_json::json!({ "command": "adjutant", "args": ["auth", "login"], "label": name });
+        let how = serde_json::json!({ "command": program, "args": ["auth", "login"], "label": name });
         let meta = serde_json::Map::from_iter([("terminal-auth".to_owned(), how)]);
         let method = v1::AuthMethodAgent::new(TERMINAL, name).description(words.to_owned()).meta(meta);
         methods.push(v1::AuthMethod::Agent(method));

@@ -7,40 +7,45 @@ use protocol::table::{Cx, Reply};
 
 use super::error::Refusal;
 use super::modes;
-use super::server::{Chosen, Server};
+use super::server::{ChoiceReply, Server};
 use super::update;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
-use crate::session::handle::Written;
+use crate::session::handle::{MailboxError, SavedReceiver};
+use crate::text;
 use crate::turn::{Choice, frame};
 
 const MODE: &str = "mode";
 const MODEL: &str = "model";
 const EFFORT: &str = "effort";
-/// What becomes of words that come while a turn runs: the values, their names, what they mean.
+/// What becomes of a message that comes while a turn runs: the values, their names, what they mean.
 const STEER: &str = "steer";
-const STEERS: [(&str, &str, &str); 2] =
-    [("on", "Steers", "Reaches the model before its next step."), ("off", "Waits", "Is answered after the turn.")];
+const STEERS: [(&str, &str, &str); 2] = [
+    ("on", "Steer", "A message sent while the agent works reaches it before its next step."),
+    ("off", "Wait", "A message sent while the agent works is answered afterwards."),
+];
 /// The effort that leaves it to the provider.
 const DEFAULT: &str = "default";
 
-/// The options of a session as they will be once `mode` and `model` have taken effect.
-pub fn options(session: &Handle, mode: Option<&str>, model: Option<&ModelRef>) -> Vec<v1::SessionConfigOption> {
-    options_with(session, mode, model, None)
+/// What was chosen and has not taken effect yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pending<'a> {
+    /// The mode.
+    pub mode: Option<&'a str>,
+    /// The model.
+    pub model: Option<&'a ModelRef>,
+    /// Whether messages steer.
+    pub steer: Option<bool>,
 }
 
-fn options_with(
-    session: &Handle,
-    mode: Option<&str>,
-    model: Option<&ModelRef>,
-    steer: Option<bool>,
-) -> Vec<v1::SessionConfigOption> {
+/// The options of a session as they will be once what is pending has taken effect.
+pub fn options(server: &Server, session: &Handle, pending: Pending<'_>) -> Vec<v1::SessionConfigOption> {
     let mut choice = session.choice();
-    if let Some(mode) = mode {
+    if let Some(mode) = pending.mode {
         choice.agent = mode.to_owned();
     }
-    choice.model = model.cloned().or(choice.model);
+    choice.model = pending.model.cloned().or(choice.model);
     let mode = choice.agent.as_str();
     let model = meant(session, &choice);
     let mut out = vec![
@@ -53,20 +58,29 @@ fn options_with(
             model_values(session, &model),
         ),
     ];
-    let efforts = session.base().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    let efforts = session.project().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
     if !efforts.is_empty() {
         let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
-        let value = |name: String| v1::SessionConfigSelectOption::new(name.clone(), capitalised(&name));
+        let value = |name: String| v1::SessionConfigSelectOption::new(name.clone(), text::capitalised(&name));
         let values: Vec<_> = names.map(value).collect();
         let now = model.effort.as_deref().unwrap_or(DEFAULT);
         out.push(select(EFFORT, "Effort", v1::SessionConfigOptionCategory::ThoughtLevel, now, values));
     }
+    out.push(steering(pending.steer.unwrap_or(choice.steers()), server.capabilities().shows.switches));
+    out
+}
+
+/// A switch where the editor has them, else a choice of two.
+fn steering(on: bool, switches: bool) -> v1::SessionConfigOption {
+    let [(yes, _, meaning), (no, ..)] = STEERS;
+    if switches {
+        let kind = v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on));
+        return v1::SessionConfigOption::new(STEER, "Steer with new messages", kind).description(meaning.to_owned());
+    }
     let one = |(word, name, what): (&str, &str, &str)| {
         v1::SessionConfigSelectOption::new(word.to_owned(), name).description(what.to_owned())
     };
-    let now = if steer.unwrap_or(choice.steers()) { STEERS[0].0 } else { STEERS[1].0 };
-    out.push(plain(STEER, "A message meanwhile", now, STEERS.map(one).to_vec()));
-    out
+    plain(STEER, "New messages", if on { yes } else { no }, STEERS.map(one).to_vec())
 }
 
 fn select(
@@ -91,20 +105,20 @@ fn plain(
 
 fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
     let one = |agent: &Arc<crate::agent::Agent>| {
-        let option = v1::SessionConfigSelectOption::new(agent.name.clone(), capitalised(&agent.name));
+        let option = v1::SessionConfigSelectOption::new(agent.name.clone(), text::capitalised(&agent.name));
         match &agent.description {
-            Some(text) => option.description(crate::text::shown(text).into_owned()),
+            Some(text) => option.description(text::shown(text).into_owned()),
             None => option,
         }
     };
-    session.base().agents.modes().iter().map(one).collect()
+    session.project().agents.modes_with(&session.choice().agent).iter().map(one).collect()
 }
 
 /// The models there are: what was chosen here before, then the others by provider; the current one
 /// is among them even when it cannot be found any more. A few are one list, many are in groups.
 fn model_values(session: &Handle, now: &ModelRef) -> v1::SessionConfigSelectOptions {
     const A_FEW: usize = 12;
-    let models = session.base().models.clone();
+    let models = session.project().models.clone();
     let recent = models.recent();
     let place = |model: &Model| {
         recent.iter().position(|known| (&known.provider, &known.model) == (&model.id.provider, &model.id.model))
@@ -141,44 +155,33 @@ pub fn set_config_option(
     let (server, id) = (server.clone(), request.session_id.0.clone());
     server.clone().when_open(&id, move || {
         let session = server.session(&request.session_id.0)?;
+        let option = &*request.config_id.0;
+        if let (STEER, v1::SessionConfigOptionValue::Boolean { value }) = (option, &request.value) {
+            return Ok(steer(&server, &session, *value)?);
+        }
         let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
             return Err(Refusal::Invalid("the value of this option is a text".into()));
         };
         let value: &str = &value.0;
-        let (mut mode, mut model, mut steer) = (None, None, None);
-        let written = match &*request.config_id.0 {
+        let (written, mode, model) = match option {
             MODE => {
                 let written = modes::choose(&session, value)?;
-                mode = Some(value);
-                cx.after(announce_mode(server, session.clone(), value.to_owned()));
-                Some(written)
+                cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
+                (written, Some(value), None)
             }
             MODEL => {
                 let (chosen, written) = choose_model(&session, value)?;
-                model = Some(chosen);
-                Some(written)
+                (written, None, Some(chosen))
             }
             EFFORT => {
-                let now = current_model(&session);
-                let known =
-                    session.base().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
-                if value != DEFAULT && !known.iter().any(|effort| effort == value) {
-                    let known = known.join(", ");
-                    return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
-                }
-                let effort = (value != DEFAULT).then(|| value.to_owned());
-                let chosen = ModelRef { effort, ..now };
-                let written = session.choose_model(chosen.clone())?;
-                model = Some(chosen);
-                Some(written)
+                let (chosen, written) = choose_effort(&session, value)?;
+                (written, None, Some(chosen))
             }
             STEER => {
                 let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
                     return Err(Refusal::Invalid("there is on and off".into()));
                 };
-                let written = session.choose_steer(*word == "on")?;
-                steer = Some(*word == "on");
-                Some(written)
+                return Ok(steer(&server, &session, *word == "on")?);
             }
             _ => {
                 return Err(Refusal::Invalid(format!(
@@ -186,10 +189,36 @@ pub fn set_config_option(
                 )));
             }
         };
-        let options = options_with(&session, mode, model.as_ref(), steer);
+        let options = options(&server, &session, Pending { mode, model: model.as_ref(), steer: None });
         let response = v1::SetSessionConfigOptionResponse::new(options);
-        Ok(Chosen { response, kept: written.map(|written| (session, written)) })
+        Ok(ChoiceReply { response, kept: Some((session, written)) })
     })
+}
+
+fn steer(
+    server: &Server,
+    session: &Handle,
+    on: bool,
+) -> Result<ChoiceReply<v1::SetSessionConfigOptionResponse>, MailboxError> {
+    let written = session.choose_steer(on)?;
+    let options = options(server, session, Pending { steer: Some(on), ..Pending::default() });
+    Ok(ChoiceReply {
+        response: v1::SetSessionConfigOptionResponse::new(options),
+        kept: Some((session.clone(), written)),
+    })
+}
+
+/// Chooses an effort, if the model has such a one.
+fn choose_effort(session: &Handle, effort: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
+    let now = current_model(session);
+    let known = session.project().models.find(&now).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
+    if effort != DEFAULT && !known.iter().any(|one| one == effort) {
+        let known = known.join(", ");
+        return Err(Refusal::Invalid(format!("{now} has no such effort; it has: {DEFAULT}, {known}")));
+    }
+    let chosen = ModelRef { effort: (effort != DEFAULT).then(|| effort.to_owned()), ..now };
+    let written = session.choose_model(chosen.clone())?;
+    Ok((chosen, written))
 }
 
 /// session/set_model, for the editors that still call it. They may choose the model that is chosen
@@ -199,26 +228,26 @@ pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty
     server.clone().when_open(&id, move || {
         let session = server.session(&request.session_id.0)?;
         if current_model(&session).to_string() == request.model_id {
-            return Ok(Chosen { response: Empty {}, kept: None });
+            return Ok(ChoiceReply { response: Empty {}, kept: None });
         }
         let (model, written) = choose_model(&session, &request.model_id)?;
         cx.after(announce_model(server, session.clone(), model));
-        Ok(Chosen { response: Empty {}, kept: Some((session, written)) })
+        Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
     })
 }
 
 /// Chooses a model, if there is such a one.
-fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, Written), Refusal> {
+fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
-    session.base().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
+    session.project().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
     let written = session.choose_model(chosen.clone())?;
     Ok((chosen, written))
 }
 
 /// Tells the editor the options with this model: after the model was set by other means.
 async fn announce_model(server: Arc<Server>, session: Handle, model: ModelRef) {
-    let options = options(&session, None, Some(&model));
+    let options = options(&server, &session, Pending { model: Some(&model), ..Pending::default() });
     let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
     update::send(&server.peer, &session.id, update).await;
 }
@@ -229,13 +258,13 @@ fn current_model(session: &Handle) -> ModelRef {
 
 /// The model that a choice means.
 fn meant(session: &Handle, choice: &Choice) -> ModelRef {
-    let base = session.base();
-    frame::meant(choice, base.agents.get(&choice.agent).as_deref(), &base.models)
+    let project = session.project();
+    frame::resolve_model(choice, project.agents.get(&choice.agent).as_deref(), &project.models)
 }
 
 /// Tells the editor the options as they are from now on: after the mode was set by other means.
 pub async fn announce_options(server: Arc<Server>, session: Handle, mode: Option<String>) {
-    let options = options(&session, mode.as_deref(), None);
+    let options = options(&server, &session, Pending { mode: mode.as_deref(), ..Pending::default() });
     let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
     update::send(&server.peer, &session.id, update).await;
 }
@@ -244,13 +273,4 @@ pub async fn announce_options(server: Arc<Server>, session: Handle, mode: Option
 async fn announce_mode(server: Arc<Server>, session: Handle, mode: String) {
     let update = v1::SessionUpdate::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode));
     update::send(&server.peer, &session.id, update).await;
-}
-
-/// `build` as `Build`.
-pub fn capitalised(name: &str) -> String {
-    let mut chars = name.chars();
-    match chars.next() {
-        Some(first) => first.to_uppercase().chain(chars).collect(),
-        None => String::new(),
-    }
 }

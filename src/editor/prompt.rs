@@ -1,6 +1,7 @@
 //! session/prompt: blocks to parts, events to updates, outcome to stop reason.
 //!
-//! One task sends the updates of a turn and then its response, through one door: that is why every
+//! One task sends the updates of a turn and then its response, through one
+//! [`UpdateSender`]: that is why every
 //! update precedes the response.
 
 use std::pin::Pin;
@@ -14,15 +15,18 @@ use protocol::table::{Cx, Reply};
 use serde_json::{Map, Value};
 
 use super::error::Refusal;
+use super::options::Pending;
 use super::server::Server;
-use super::update::{self, Seen};
+use super::update::{self, ShownState};
 use super::{ask, content, files, form, options};
-use crate::event::{Event, Up};
+use crate::event::{Event, Severity, TurnMessage};
 use crate::id::SessionId;
 use crate::message::{Content, FaultKind, Text};
+use crate::model::offline::CONNECT;
+use crate::model::registry::Registry;
 use crate::session::Handle;
-use crate::session::handle::{Ended, Turn};
-use crate::tool::structured_output::StructuredOutput;
+use crate::session::handle::{PendingTurn, TurnEnd};
+use crate::tool::structured_output::StructuredOutputTool;
 use crate::turn::Outcome;
 
 /// session/prompt.
@@ -52,9 +56,9 @@ pub fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply
 }
 
 /// A turn that has begun; none for a prompt that says nothing.
-type Begun = (Handle, Option<Turn>);
+type StartedPrompt = (Handle, Option<PendingTurn>);
 
-fn begin(server: &Server, request: v1::PromptRequest) -> Result<Begun, Refusal> {
+fn begin(server: &Server, request: v1::PromptRequest) -> Result<StartedPrompt, Refusal> {
     let session = server.session(&request.session_id.0)?;
     let schema = of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let mut parts = content::parts(request.prompt)?;
@@ -63,14 +67,14 @@ fn begin(server: &Server, request: v1::PromptRequest) -> Result<Begun, Refusal> 
     }
     if let Some(schema) = schema {
         let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
-        StructuredOutput::new(&schema).map_err(wrong)?;
+        StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
     let turn = session.prompt(super::sessions::work(&session, parts))?;
     Ok((session, Some(turn)))
 }
 
-fn answer(server: Arc<Server>, begun: Begun, cx: Cx) -> Reply<v1::PromptResponse> {
+fn answer(server: Arc<Server>, begun: StartedPrompt, cx: Cx) -> Reply<v1::PromptResponse> {
     match begun {
         (session, Some(turn)) => Reply::later(async move { show(&server, &session, turn, &cx).await }),
         // Some editors send this after a turn without visible output. An answer without output
@@ -88,9 +92,14 @@ fn says_something(content: &Content) -> bool {
 }
 
 /// Shows a turn until it has ended, then says how.
-async fn show(server: &Server, session: &Handle, mut turn: Turn, cx: &Cx) -> Result<v1::PromptResponse, rpc::Error> {
-    let mut door = Door::new(server, session);
-    door.greet().await;
+async fn show(
+    server: &Server,
+    session: &Handle,
+    mut turn: PendingTurn,
+    cx: &Cx,
+) -> Result<v1::PromptResponse, rpc::Error> {
+    let mut updates = UpdateSender::new(server, session);
+    updates.greet().await;
     let mut batch = Vec::new();
     let mut open = true;
     let mut heard = false;
@@ -105,17 +114,17 @@ async fn show(server: &Server, session: &Handle, mut turn: Turn, cx: &Cx) -> Res
             }
             n = turn.events.recv_many(&mut batch, crate::event::WAITING), if open => {
                 open = n > 0;
-                door.show(&mut batch).await;
+                updates.show(&mut batch).await;
             }
-            Some(()) = door.calls.next(), if !door.calls.is_empty() => {}
+            Some(()) = updates.calls.next(), if !updates.calls.is_empty() => {}
         }
     };
     while let Ok(up) = turn.events.try_recv() {
         batch.push(up);
     }
-    door.show(&mut batch).await;
+    updates.show(&mut batch).await;
     match outcome {
-        Ok(Ended { outcome, structured, told }) => {
+        Ok(TurnEnd { outcome, structured, told }) => {
             cx.after(async move { drop(told) });
             let response = response(outcome)?;
             Ok(match structured {
@@ -166,21 +175,21 @@ fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
     Ok(v1::PromptResponse::new(reason))
 }
 
-type Calls<'a> = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>;
+type PendingCalls<'a> = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>;
 
 /// Where a session's messages become lines for the editor.
-pub struct Door<'a> {
+pub struct UpdateSender<'a> {
     server: &'a Server,
     session: &'a Handle,
-    seen: Seen,
+    seen: ShownState,
     /// Questions and files the editor is working on, beside the flow of updates.
-    calls: Calls<'a>,
+    calls: PendingCalls<'a>,
 }
 
-impl<'a> Door<'a> {
-    /// A door that has shown nothing yet.
+impl<'a> UpdateSender<'a> {
+    /// One that has shown nothing yet.
     pub fn new(server: &'a Server, session: &'a Handle) -> Self {
-        let seen = Seen::new(server.capabilities().shows);
+        let seen = ShownState::new(server.capabilities().shows);
         Self { server, session, seen, calls: FuturesUnordered::new() }
     }
 
@@ -190,53 +199,59 @@ impl<'a> Door<'a> {
         let Some(notices) = self.session.greeting() else {
             return;
         };
-        self.event(Event::Commands(self.session.base().commands.list())).await;
+        let project = self.session.project();
+        self.event(Event::Commands(project.commands.list())).await;
+        if project.models.all().iter().all(|model| model.id.provider == Registry::OFFLINE) {
+            let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
+            let (title, details) = (title.to_owned(), Some(details.to_owned()));
+            self.event(Event::Notice { severity: Severity::Info, title, details }).await;
+        }
         for notice in notices {
             self.event(notice.clone()).await;
         }
     }
 
     /// Shows what has come up, in order. Words of one part that wait together go out together.
-    async fn show(&mut self, batch: &mut Vec<Up>) {
+    async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
         self.kept(batch).await;
         let mut ups = batch.drain(..).peekable();
         while let Some(up) = ups.next() {
             match up {
-                Up::Event(mut event) => {
-                    while let Some(Up::Event(next)) = ups.peek()
+                TurnMessage::Event(mut event) => {
+                    while let Some(TurnMessage::Event(next)) = ups.peek()
                         && event.absorb(next)
                     {
                         ups.next();
                     }
                     self.event(event).await;
                 }
-                Up::Ask(question) => {
+                TurnMessage::AskPermission(question) => {
                     let session = question.session.as_ref().unwrap_or(&self.session.id);
-                    let request = ask::question(session, &question, &self.seen);
+                    let request = ask::question(session, &question, &mut self.seen);
                     self.calls.push(Box::pin(ask::ask(&self.server.peer, request, *question)));
                 }
-                Up::Choose(question) => {
-                    let request = ask::choice(&self.session.id, &question, &self.seen);
+                TurnMessage::Confirm(question) => {
+                    let request = ask::choice(&self.session.id, &question, &mut self.seen);
                     self.calls.push(Box::pin(ask::choose(&self.server.peer, request, *question)));
                 }
-                Up::Inquire(inquiry) => {
-                    let way = form::way(&self.session.id, &inquiry, self.server.capabilities().forms, &self.seen);
+                TurnMessage::AskQuestions(inquiry) => {
+                    let way = form::way(&self.session.id, &inquiry, self.server.capabilities().forms, &mut self.seen);
                     self.calls.push(Box::pin(form::inquire(&self.server.peer, way, *inquiry)));
                 }
-                Up::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
-                Up::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
+                TurnMessage::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
+                TurnMessage::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
             }
         }
     }
 
     /// Waits until what is told of now survives the end of the process. It was written before it came up;
     /// of words that grow, the store has nearly all.
-    async fn kept(&mut self, batch: &[Up]) {
+    async fn kept(&mut self, batch: &[TurnMessage]) {
         let mut sessions: Vec<SessionId> = Vec::new();
         for up in batch {
             let (session, event) = match up {
-                Up::Event(Event::Within { session, event }) => (session, &**event),
-                Up::Event(event) => (self.id(), event),
+                TurnMessage::Event(Event::Within { session, event }) => (session, &**event),
+                TurnMessage::Event(event) => (self.id(), event),
                 _ => continue,
             };
             if event.is_kept() && !sessions.contains(session) {
@@ -259,7 +274,7 @@ impl<'a> Door<'a> {
             update::send(&self.server.peer, &session, update).await;
         }
         if switched {
-            let options = options::options(self.session, None, None);
+            let options = options::options(self.server, self.session, Pending::default());
             let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
             update::send(&self.server.peer, &self.session.id, update).await;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
@@ -11,16 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
-use super::update::Shows;
+use super::update::DisplayCapabilities;
 use crate::id::SessionId;
-use crate::session::handle::{Busy, Written};
-use crate::session::{Handle, Shared};
-use crate::tool::Files;
+use crate::lock::locked;
+use crate::session::handle::{MailboxError, SavedReceiver};
+use crate::session::{Handle, Sessions};
+use crate::tool::FileCapabilities;
 
 /// One connection to an editor.
 pub struct Server {
     /// What all sessions share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Sessions>,
     /// The editor.
     pub peer: Peer,
     /// Ends with the connection.
@@ -31,14 +32,14 @@ pub struct Server {
     // A std mutex: a leaf around a map, never held across an await.
     sessions: Mutex<HashMap<SessionId, Handle>>,
     // The same: sessions that are being opened or closed.
-    opening: Mutex<HashMap<SessionId, Turnstile>>,
+    opening: Mutex<HashMap<SessionId, PendingOpen>>,
     // The same: sessions that were refused because another process has them, and how they were asked
     // for. Who asks again in the same way, means it.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
 }
 
 /// Where those wait who want something of a session that is being opened.
-struct Turnstile {
+struct PendingOpen {
     /// Its other end goes when the session is open, or cannot be opened.
     open: watch::Receiver<()>,
     /// Ends when what waits is cancelled.
@@ -46,12 +47,12 @@ struct Turnstile {
 }
 
 /// A place before a session that is being opened.
-pub struct Wait {
+pub struct OpenWaiter {
     open: watch::Receiver<()>,
     cancelled: CancellationToken,
 }
 
-impl Wait {
+impl OpenWaiter {
     /// Waits until the session is open or cannot be opened. False when the user cancelled meanwhile.
     pub async fn over(mut self) -> bool {
         tokio::select! {
@@ -63,34 +64,34 @@ impl Wait {
 }
 
 /// The right to open a session; nobody else may open it meanwhile.
-pub struct Opening {
+pub struct OpenGuard {
     server: Arc<Server>,
     id: SessionId,
     // Going, it lets in who waits.
     _open: watch::Sender<()>,
 }
 
-impl Drop for Opening {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
-        self.server.opening.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        locked(&self.server.opening).remove(&self.id);
     }
 }
 
 /// What a choice of the user's is answered with, and what is to be kept before.
-pub struct Chosen<R> {
+pub struct ChoiceReply<R> {
     /// The answer.
     pub response: R,
     /// The session, and its word that it has written the choice down; none where nothing is kept.
-    pub kept: Option<(Handle, Written)>,
+    pub kept: Option<(Handle, SavedReceiver)>,
 }
 
 /// What the editor said it can do.
 #[derive(Debug, Clone, Default)]
 pub struct Capabilities {
     /// Reads and writes files for us.
-    pub files: Files,
+    pub files: FileCapabilities,
     /// What it can show.
-    pub shows: Shows,
+    pub shows: DisplayCapabilities,
     /// It shows forms, and brings back what was filled in.
     pub forms: bool,
     /// Nobody is there to answer questions.
@@ -101,7 +102,7 @@ pub struct Capabilities {
 
 impl Server {
     /// A connection that has not shaken hands yet.
-    pub fn new(shared: Arc<Shared>, peer: Peer, ended: CancellationToken) -> Arc<Self> {
+    pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken) -> Arc<Self> {
         Arc::new(Self {
             shared,
             peer,
@@ -150,22 +151,22 @@ impl Server {
     ///
     /// # Errors
     /// [`Refusal::Invalid`] while somebody else does one of these.
-    pub fn claim(self: &Arc<Self>, id: &str) -> Result<Opening, Refusal> {
+    pub fn claim(self: &Arc<Self>, id: &str) -> Result<OpenGuard, Refusal> {
         let id = SessionId::new(id);
-        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opening = locked(&self.opening);
         if let Entry::Vacant(free) = opening.entry(id.clone()) {
             let (sender, open) = watch::channel(());
-            free.insert(Turnstile { open, cancelled: CancellationToken::new() });
-            return Ok(Opening { server: self.clone(), id, _open: sender });
+            free.insert(PendingOpen { open, cancelled: CancellationToken::new() });
+            return Ok(OpenGuard { server: self.clone(), id, _open: sender });
         }
         Err(Refusal::Invalid("this session is being opened or closed; wait for that to end".into()))
     }
 
     /// A place to wait in, while a session is being opened.
-    pub fn wait(&self, id: &str) -> Option<Wait> {
-        let opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let turnstile = opening.get(&SessionId::new(id))?;
-        Some(Wait { open: turnstile.open.clone(), cancelled: turnstile.cancelled.clone() })
+    pub fn wait(&self, id: &str) -> Option<OpenWaiter> {
+        let opening = locked(&self.opening);
+        let pending = opening.get(&SessionId::new(id))?;
+        Some(OpenWaiter { open: pending.open.clone(), cancelled: pending.cancelled.clone() })
     }
 
     /// Does something with a session: at once, or when it has been opened, where that is happening.
@@ -174,12 +175,12 @@ impl Server {
     pub fn when_open<R: Send + 'static>(
         self: &Arc<Self>,
         id: &str,
-        work: impl FnOnce() -> Result<Chosen<R>, Refusal> + Send + 'static,
+        work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
     ) -> Reply<R> {
         let server = self.clone();
         match self.wait(id) {
             None => match work() {
-                Ok(Chosen { response, kept: None }) => Reply::now(Ok(response)),
+                Ok(ChoiceReply { response, kept: None }) => Reply::now(Ok(response)),
                 Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
@@ -190,7 +191,7 @@ impl Server {
         }
     }
 
-    async fn settled<R>(&self, chosen: Chosen<R>) -> Result<R, Refusal> {
+    async fn settled<R>(&self, chosen: ChoiceReply<R>) -> Result<R, Refusal> {
         if let Some((session, written)) = chosen.kept {
             self.kept(&session, written).await?;
         }
@@ -201,28 +202,28 @@ impl Server {
     ///
     /// # Errors
     /// The session ended before it was written down.
-    pub async fn kept(&self, session: &Handle, written: Written) -> Result<(), Refusal> {
-        written.await.map_err(|_| Busy::Closed)?;
+    pub async fn kept(&self, session: &Handle, written: SavedReceiver) -> Result<(), Refusal> {
+        written.await.map_err(|_| MailboxError::Closed)?;
         self.shared.store.handed_over(&session.id).await;
         Ok(())
     }
 
     /// Cancels what waits for a session to be opened.
     pub fn cancel_waiting(&self, id: &str) {
-        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turnstile) = opening.get_mut(&SessionId::new(id)) {
-            std::mem::take(&mut turnstile.cancelled).cancel();
+        let mut opening = locked(&self.opening);
+        if let Some(pending) = opening.get_mut(&SessionId::new(id)) {
+            std::mem::take(&mut pending.cancelled).cancel();
         }
     }
 
     /// Whether a session was asked for in this way before, and refused because another process has it.
     pub fn insists(&self, id: &str, method: &'static str) -> bool {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(&(SessionId::new(id), method))
+        locked(&self.refused).remove(&(SessionId::new(id), method))
     }
 
     /// Remembers such a refusal.
     pub fn refuse(&self, id: &str, method: &'static str) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert((SessionId::new(id), method));
+        locked(&self.refused).insert((SessionId::new(id), method));
     }
 
     /// Makes a session live.
@@ -236,6 +237,6 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.sessions)
     }
 }

@@ -7,24 +7,24 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use protocol::acp::{LoadSession, NewSession, v1};
-use protocol::rpc;
 use protocol::table::{Cx, Reply};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
-use super::prompt::{Door, own};
+use super::options::Pending;
+use super::prompt::{UpdateSender, own};
 use super::server::{Capabilities, Server};
 use super::{modes, options};
-use crate::config::settings::{Mcp, Transport};
+use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::message::Content;
-use crate::session::handle::{Work, Written};
-use crate::session::open::{OpenError, Opened, Place, same_directory};
-use crate::session::{Handle, title};
-use crate::store::{self, Changed, Cursor, Record};
+use crate::session::handle::{PromptInput, SavedReceiver};
+use crate::session::open::{OpenOptions, OpenedSession};
+use crate::session::{Handle, access, title};
+use crate::store::{DiffStats, ListCursor, Record};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -42,13 +42,17 @@ pub fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSe
     Reply::later(async move {
         let opened = server.shared.create(place?).await.map_err(Refusal::from)?;
         let session = opened.handle;
-        let response = v1::NewSessionResponse::new(session.id.share())
-            .modes(modes::modes(&session))
-            .config_options(options::options(&session, None, None));
+        let (modes, options) = choices(&server, &session);
+        let response = v1::NewSessionResponse::new(session.id.share()).modes(modes).config_options(options);
         server.adopt(session.clone());
         cx.after(introduce(server, session));
         Ok(response)
     })
+}
+
+/// What the user can choose in a session.
+fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
+    (modes::modes(session), options::options(server, session, Pending::default()))
 }
 
 /// session/load: the whole history, then the response.
@@ -60,22 +64,22 @@ pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::Loa
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let Opened { handle: session, mut replay } = reopen(&server, &request.session_id.0, place?, "load").await?;
-        let mut door = Door::new(&server, &session);
+        let OpenedSession { handle: session, mut replay } =
+            reopen(&server, &request.session_id.0, place?, "load").await?;
+        let mut updates = UpdateSender::new(&server, &session);
         while let Some(event) = replay.next().await {
             if cx.cancelled.is_cancelled() {
                 drop(replay);
                 session.close().await;
                 return Err(Refusal::Cancelled.into());
             }
-            door.event(event).await;
+            updates.event(event).await;
         }
         // From here on the session has its history.
         drop(replay);
-        let response = v1::LoadSessionResponse::new()
-            .modes(modes::modes(&session))
-            .config_options(options::options(&session, None, None));
-        drop(door);
+        let (modes, options) = choices(&server, &session);
+        let response = v1::LoadSessionResponse::new().modes(modes).config_options(options);
+        drop(updates);
         server.adopt(session.clone());
         cx.after(introduce(server, session));
         Ok(response)
@@ -90,61 +94,42 @@ pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        let Opened { handle: session, replay } = reopen(&server, &request.session_id.0, place?, "resume").await?;
+        let OpenedSession { handle: session, replay } =
+            reopen(&server, &request.session_id.0, place?, "resume").await?;
         let children = replay.associations();
         drop(replay);
-        let response = v1::ResumeSessionResponse::new()
-            .modes(modes::modes(&session))
-            .config_options(options::options(&session, None, None));
+        let response = v1::ResumeSessionResponse::new().modes(modes::modes(&session)).config_options(options::options(
+            &server,
+            &session,
+            Pending::default(),
+        ));
         server.adopt(session.clone());
         cx.after(async move {
-            let mut door = Door::new(&server, &session);
+            let mut updates = UpdateSender::new(&server, &session);
             for child in children {
-                door.event(child).await;
+                updates.event(child).await;
             }
-            drop(door);
+            drop(updates);
             introduce(server, session).await;
         });
         Ok(response)
     })
 }
 
-/// A session that is live already is closed first: its state on disk is the truth.
-/// One that another process has is refused the first time; who asks again, in the same way, takes it
-/// over.
-async fn reopen(server: &Server, id: &str, place: Place, method: &'static str) -> Result<Opened, rpc::Error> {
-    if let Ok(live) = server.session(id) {
-        // A refused load leaves the live session as it is.
-        if !same_directory(&live.cwd, &place.cwd) {
-            let id = SessionId::new(id);
-            return Err(Refusal::from(OpenError::Elsewhere { id, kept: live.cwd, asked: place.cwd }).into());
-        }
-        server.dismiss(id);
-        live.close().await;
-    }
-    let take = server.insists(id, method);
-    let loaded = server.shared.load(&SessionId::new(id), place, take).await;
-    if let Err(OpenError::Store(store::Error::Locked { holder, .. })) = &loaded {
-        if take {
-            let message = format!("Session {id} is open in {holder}, which does not let go of it.");
-            let advice = Some("Close it there, or end that process.".to_owned());
-            return Err(Refusal::Failed { message, advice }.into());
-        }
-        server.refuse(id, method);
-        let message = format!("Session {id} is open in {holder}.");
-        let advice = "Close it there, or open it here once more to take it over; what runs there is then cancelled.";
-        return Err(Refusal::Failed { message, advice: Some(advice.to_owned()) }.into());
-    }
-    Ok(loaded.map_err(Refusal::from)?)
+/// Opens a session that is kept.
+async fn reopen(server: &Server, id: &str, place: OpenOptions, way: &'static str) -> Result<OpenedSession, Refusal> {
+    let live = server.session(id).ok().map(|live| live.cwd);
+    let dismiss = || server.dismiss(id);
+    Ok(server.shared.reopen(&SessionId::new(id), place, live, dismiss, way).await?)
 }
 
 /// What follows the response to an opened session, for as long as it is open: the commands, twice; the
 /// models again when a local server was found; titles; notices, where the editor knows them.
 async fn introduce(server: Arc<Server>, session: Handle) {
-    let commands = Event::Commands(session.base().commands.list());
-    let mut door = Door::new(&server, &session);
-    door.event(commands.clone()).await;
-    let mut models = session.base().models.clone();
+    let commands = Event::Commands(session.project().commands.list());
+    let mut updates = UpdateSender::new(&server, &session);
+    updates.event(commands.clone()).await;
+    let mut models = session.project().models.clone();
     let mut asides = session.asides();
     let notices = server.capabilities().shows.notices;
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
@@ -158,29 +143,37 @@ async fn introduce(server: Arc<Server>, session: Handle) {
             aside = asides.recv() => match aside {
                 // Words between two turns would look like an answer to nothing.
                 Ok(Event::Notice { .. }) if !notices => {}
-                Ok(event) => door.event(event).await,
+                Ok(event) => updates.event(event).await,
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
             },
             () = &mut again, if waits => {
                 waits = false;
-                door.event(commands.clone()).await;
+                updates.event(commands.clone()).await;
             }
-            true = models.changed() => door.event(Event::Options).await,
+            true = models.changed() => updates.event(Event::Options).await,
         }
     }
 }
 
+/// In the `_meta` of a fork: the message, or a part of it, that the new session's history ends before.
+const BEFORE: &str = "before";
+
 /// session/fork: a new session with the history of another.
 pub fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
     let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
+    let before = super::prompt::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let server = server.clone();
     Reply::later(async move {
         let id = SessionId::new(request.session_id.0.clone());
-        let session = server.shared.fork(&id, place?).await.map_err(Refusal::from)?.handle;
-        let response = v1::ForkSessionResponse::new(session.id.share())
-            .modes(modes::modes(&session))
-            .config_options(options::options(&session, None, None));
+        let before = match &before {
+            None => None,
+            Some(Value::String(message)) => Some(message.as_str()),
+            Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id")).into()),
+        };
+        let session = server.shared.fork(&id, place?, before).await.map_err(Refusal::from)?.handle;
+        let (modes, options) = choices(&server, &session);
+        let response = v1::ForkSessionResponse::new(session.id.share()).modes(modes).config_options(options);
         server.adopt(session.clone());
         cx.after(introduce(server, session));
         Ok(response)
@@ -208,7 +201,7 @@ pub fn set_title(
 }
 
 /// Gives a session its title if it is open here.
-fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, Written)>, Refusal> {
+fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
     if title.is_empty() {
         return Err(Refusal::Invalid("a title has words".into()));
     }
@@ -256,7 +249,7 @@ pub fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Re
 
 fn info(record: &Record) -> v1::SessionInfo {
     let changed = record.changed.map(|changed| {
-        let Changed { files, additions, deletions } = changed;
+        let DiffStats { files, additions, deletions } = changed;
         own("changed", json!({ "files": files, "additions": additions, "deletions": deletions }))
     });
     v1::SessionInfo::new(record.id.share(), record.cwd.clone())
@@ -266,12 +259,12 @@ fn info(record: &Record) -> v1::SessionInfo {
         .meta(changed)
 }
 
-fn cursor(text: &str) -> Result<Cursor, Refusal> {
+fn cursor(text: &str) -> Result<ListCursor, Refusal> {
     let read = || {
         let bytes = BASE64.decode(text).ok()?;
         let text = String::from_utf8(bytes).ok()?;
         let (updated, id) = text.split_once(' ')?;
-        Some(Cursor { updated: Timestamp(updated.parse().ok()?), id: SessionId::new(id) })
+        Some(ListCursor { updated: Timestamp(updated.parse().ok()?), id: SessionId::new(id) })
     };
     read().ok_or_else(|| Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into()))
 }
@@ -297,29 +290,7 @@ pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) ->
     let server = server.clone();
     Reply::later(async move {
         let _claim = claim?;
-        if let Some(live) = live {
-            live.close().await;
-        }
-        if id.is_well_formed() {
-            let mut family = vec![id.clone()];
-            let mut at = 0;
-            while let Some(member) = family.get(at) {
-                let children = server.shared.store.children(member).await.map_err(Refusal::from)?;
-                family.extend(children);
-                at += 1;
-            }
-            for child in &family[1..] {
-                // What the user has open of it goes as well.
-                if let Some(live) = server.dismiss(child.as_str()) {
-                    live.close().await;
-                }
-            }
-            if let Some(busy) = family.into_iter().find(|member| server.shared.holds(member)) {
-                // A subagent at work would write on in what is gone.
-                return Err(Refusal::from(OpenError::Held(busy)).into());
-            }
-            server.shared.store.delete(&id).await.map_err(Refusal::from)?;
-        }
+        server.shared.delete(&id, live, |child| server.dismiss(child.as_str())).await.map_err(Refusal::from)?;
         Ok(v1::DeleteSessionResponse::default())
     })
 }
@@ -331,7 +302,7 @@ fn known_place(
     cwd: PathBuf,
     extra: Vec<PathBuf>,
     mcp: &[v1::McpServer],
-) -> Result<Place, Refusal> {
+) -> Result<OpenOptions, Refusal> {
     let gone = cwd.is_absolute() && !cwd.exists();
     place(server, cwd, extra, mcp).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
@@ -345,7 +316,7 @@ fn known_place(
 }
 
 /// Checks where a session is to work.
-fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServer]) -> Result<Place, Refusal> {
+fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServer]) -> Result<OpenOptions, Refusal> {
     directory("cwd", &cwd)?;
     for dir in &extra {
         directory("additionalDirectories", dir)?;
@@ -362,13 +333,13 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
     }
     let servers = servers.into_iter().filter_map(Result::ok).collect();
     let Capabilities { files, shows, alone, .. } = server.capabilities();
-    Ok(Place { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
+    Ok(OpenOptions { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
 }
 
 /// A server as the settings would have it, or its name where it is of a kind that was not offered.
-fn given(server: &v1::McpServer) -> Result<Mcp, String> {
+fn given(server: &v1::McpServer) -> Result<McpEntry, String> {
     match server {
-        v1::McpServer::Stdio(server) => Ok(Mcp {
+        v1::McpServer::Stdio(server) => Ok(McpEntry {
             name: server.name.clone(),
             enabled: true,
             timeout: Duration::from_secs(30),
@@ -386,24 +357,14 @@ fn given(server: &v1::McpServer) -> Result<Mcp, String> {
 }
 
 fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
-    let shown = crate::text::title(&path.display().to_string());
-    if !path.is_absolute() {
-        return Err(Refusal::Invalid(format!("{field} must be an absolute path; \"{shown}\" is not")));
-    }
-    if path.as_os_str().as_encoded_bytes().contains(&0) {
-        return Err(Refusal::Invalid(format!("{field} contains a NUL byte")));
-    }
-    if !path.is_dir() {
-        return Err(Refusal::Invalid(format!("{field} must be a directory that exists; {shown} is none")));
-    }
-    Ok(())
+    access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))
 }
 
 /// What a prompt asks for: an order to the session, or a turn of the model.
-pub fn work(session: &Handle, parts: Vec<Content>) -> Work {
+pub fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
     let order = match parts.first() {
-        Some(Content::Text(typed)) => session.base().commands.order(&typed.text),
+        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
         _ => None,
     };
-    order.map_or(Work::Say(parts), Work::Do)
+    order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
 }

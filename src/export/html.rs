@@ -11,7 +11,8 @@ use super::chart::{self, Step};
 use super::markdown;
 use crate::environment::Timestamp;
 use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Kind, Message, Part, Role};
-use crate::store::Stored;
+use crate::store::StoredSession;
+use crate::text;
 
 /// The longest output of a call, in bytes; the page is for people.
 const OUTPUT: usize = 64 << 10;
@@ -50,7 +51,7 @@ macro_rules! put {
 }
 
 /// The page of a session. `home` is written as `~` in paths.
-pub fn page(stored: &Stored, home: Option<&str>) -> String {
+pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
     let title = stored.record.title.as_deref().unwrap_or("A session without a title");
     let mut out = String::new();
     put!(
@@ -84,7 +85,7 @@ pub fn page(stored: &Stored, home: Option<&str>) -> String {
         env!("CARGO_PKG_VERSION")
     );
     // Directions and the like would show something else than what was said.
-    crate::text::shown(&out).into_owned()
+    text::shown(&out).into_owned()
 }
 
 /// Numbers what can be jumped to.
@@ -98,7 +99,7 @@ struct Numbers {
     root: String,
 }
 
-fn steps(stored: &Stored) -> Vec<Step> {
+fn steps(stored: &StoredSession) -> Vec<Step> {
     let one = |message: &Message| {
         let assistant = message.assistant()?;
         let usage = assistant.usage;
@@ -112,7 +113,7 @@ fn steps(stored: &Stored) -> Vec<Step> {
     stored.messages.iter().filter_map(one).collect()
 }
 
-fn head(out: &mut String, stored: &Stored, title: &str, home: Option<&str>) {
+fn head(out: &mut String, stored: &StoredSession, title: &str, home: Option<&str>) {
     let record = &stored.record;
     put!(out, "<header>\n<h1>{}</h1>\n<p class=\"meta\">", Esc(title));
     let cwd = short_path(&record.cwd.display().to_string(), home);
@@ -182,7 +183,7 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     numbers.began = message.created;
     let n = numbers.turns;
     let words = message.visible_text();
-    let line = crate::text::title(words.lines().find(|line| !line.trim().is_empty()).unwrap_or("(attached)"));
+    let line = text::title(words.lines().find(|line| !line.trim().is_empty()).unwrap_or("(attached)"));
     put!(
         index,
         "<li class=\"prompt\"><a href=\"#turn-{n}\">{}</a><small>{}</small></li>\n",
@@ -197,7 +198,7 @@ fn user(main: &mut String, index: &mut String, message: &Message, numbers: &mut 
     for part in &message.parts {
         match &part.content {
             Content::Text(text) if !text.synthetic => {
-                put!(main, "<div class=\"words\">{}</div>", markdown::html(&text.text));
+                put!(main, "<div class=\"words\">{}</div>", markdown::html(&text.for_people()));
             }
             Content::File(file) => attached(main, file),
             _ => {}
@@ -212,7 +213,7 @@ fn answer(main: &mut String, index: &mut String, message: &Message, assistant: &
         put!(
             main,
             "<p class=\"who\"><b>{}</b><span>{}</span><span>{}</span></p>",
-            Esc(&capital(&assistant.agent)),
+            Esc(&text::capitalised(&assistant.agent)),
             Esc(&assistant.model.to_string()),
             since(numbers.began, message.created)
         );
@@ -344,7 +345,7 @@ fn class(call: &Call) -> String {
 
 /// How a command ended, where that was not well.
 fn exit(done: &Completed) -> String {
-    let code = done.metadata.get("exit").and_then(Value::as_i64);
+    let code = done.facts.exit.as_ref().and_then(|exit| exit.code);
     code.filter(|code| *code != 0).map(|code| format!("exit {code}")).unwrap_or_default()
 }
 
@@ -412,7 +413,7 @@ fn attached(out: &mut String, file: &File) {
 }
 
 /// What was changed in the end, per file.
-fn files(out: &mut String, stored: &Stored, home: Option<&str>) {
+fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
     let mut changed: BTreeMap<String, (Option<String>, String)> = BTreeMap::new();
     for call in stored.messages.iter().flat_map(Message::calls) {
         if let CallState::Completed(done) = &call.state {
@@ -465,9 +466,4 @@ fn span(from: Timestamp, to: Timestamp) -> String {
         5_400..129_600 => format!("{} h", (seconds + 1_800) / 3_600),
         _ => format!("{} days", (seconds + 43_200) / 86_400),
     }
-}
-
-fn capital(name: &str) -> String {
-    let mut letters = name.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::message::{Message, Part};
-use crate::store::{Record, Stored};
+use crate::store::{Record, StoredSession};
 
 /// The shape written today. Newer ones are refused.
 const FORMAT: u64 = 1;
@@ -30,7 +30,7 @@ struct Whole {
 }
 
 /// A session as one JSON document.
-pub fn export(stored: &Stored) -> String {
+pub fn export(stored: &StoredSession) -> String {
     let messages: Vec<Value> = stored
         .messages
         .iter()
@@ -48,7 +48,7 @@ pub fn export(stored: &Stored) -> String {
 ///
 /// # Errors
 /// [`Error`].
-pub fn import(text: &str) -> Result<Stored, Error> {
+pub fn import(text: &str) -> Result<StoredSession, Error> {
     #[derive(Deserialize)]
     struct File {
         adjutant: u64,
@@ -65,5 +65,5 @@ pub fn import(text: &str) -> Result<Stored, Error> {
     let file: File = serde_json::from_value(value).map_err(shape)?;
     debug_assert!(file.adjutant <= FORMAT);
     let messages = file.messages.into_iter().map(|whole| Message { parts: whole.parts, ..whole.message });
-    Ok(Stored { record: file.session, messages: messages.collect(), damage: Vec::new() })
+    Ok(StoredSession { record: file.session, messages: messages.collect(), damage: Vec::new() })
 }

@@ -11,7 +11,7 @@ use crate::environment::{Environment, private_dir, private_note};
 
 /// What is kept for a provider.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kept {
+pub enum Credential {
     /// A key that stays.
     Key(Secret),
     /// Tokens that run out.
@@ -143,10 +143,10 @@ impl Auth {
     ///
     /// # Errors
     /// The system's, where the file cannot be written; it is then as it was.
-    pub fn keep(path: &Path, provider: &str, kept: Option<&Kept>) -> io::Result<()> {
+    pub fn keep(path: &Path, provider: &str, kept: Option<&Credential>) -> io::Result<()> {
         let entry = kept.map(|kept| match kept {
-            Kept::Key(key) => json!({"type": "api", "key": key.expose()}),
-            Kept::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
+            Credential::Key(key) => json!({"type": "api", "key": key.expose()}),
+            Credential::Tokens(tokens) => json!({"type": "oauth", "access": tokens.access.expose(),
                 "refresh": tokens.refresh.as_ref().map_or("", Secret::expose), "expires": tokens.expires.unwrap_or(0),
                 "login": tokens.login}),
         });
@@ -210,8 +210,8 @@ mod tests {
     fn a_key_is_kept_for_its_owner_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data/auth.json");
-        Auth::keep(&path, "a", Some(&Kept::Key(Secret::new("k")))).unwrap();
-        Auth::keep(&path, "b", Some(&Kept::Key(Secret::new("l")))).unwrap();
+        Auth::keep(&path, "a", Some(&Credential::Key(Secret::new("k")))).unwrap();
+        Auth::keep(&path, "b", Some(&Credential::Key(Secret::new("l")))).unwrap();
         Auth::keep(&path, "a", None).unwrap();
         let auth = Auth::parse(&std::fs::read_to_string(&path).unwrap());
         assert_eq!(auth.entries().collect::<Vec<_>>(), [("b", "api")]);

@@ -80,10 +80,10 @@ impl Body {
         self.name(name)?;
         self.bytes.push(b'[');
         let head = self.bytes.len();
-        let earlier = request.draft.take(request, target).filter(|(kept, _)| kept.body.starts_with(&self.bytes));
+        let earlier = request.body_cache.take(request, target).filter(|(kept, _)| kept.body.starts_with(&self.bytes));
         let (mut ends, earlier) = match earlier {
             Some((mut kept, same)) => {
-                let fits = |(end, element): &(&End, &Element<T>)| {
+                let fits = |(end, element): &(&ElementEnd, &Element<T>)| {
                     element.settled && element.upto == end.upto && element.upto <= same
                 };
                 let fitting = kept.ends.iter().zip(elements).take_while(fits).count();
@@ -104,7 +104,7 @@ impl Body {
             }
             serde_json::to_writer(&mut bytes, &element.value).map_err(unencodable)?;
             if element.settled && ends.len() == place {
-                ends.push(End { upto: element.upto, at: before + bytes.len() });
+                ends.push(ElementEnd { upto: element.upto, at: before + bytes.len() });
             }
         }
         bytes.extend_from_slice(b"]}");
@@ -119,7 +119,7 @@ impl Body {
                 whole.freeze()
             }
         };
-        request.draft.put(Written { target: target.clone(), ends, body: body.clone() });
+        request.body_cache.put(CachedBody { target: target.clone(), ends, body: body.clone() });
         Ok(body)
     }
 
@@ -139,30 +139,30 @@ fn unencodable(e: serde_json::Error) -> Error {
 
 /// What a request became on the wire, and before that, the request that was asked before it.
 #[derive(Default)]
-pub struct Draft(Mutex<Kept>);
+pub struct BodyCache(Mutex<CacheState>);
 
 #[derive(Default)]
-struct Kept {
+struct CacheState {
     before: Option<Box<Request>>,
-    written: Option<Written>,
+    written: Option<CachedBody>,
 }
 
-struct Written {
+struct CachedBody {
     target: Target,
     /// Where the elements end that stay as they are, the first ones of the list.
-    ends: Vec<End>,
+    ends: Vec<ElementEnd>,
     body: Bytes,
 }
 
-struct End {
+struct ElementEnd {
     upto: usize,
     at: usize,
 }
 
-impl Draft {
+impl BodyCache {
     /// For the request that follows one that is over.
     pub fn after(before: Request) -> Self {
-        Self(Mutex::new(Kept { before: Some(Box::new(before)), written: None }))
+        Self(Mutex::new(CacheState { before: Some(Box::new(before)), written: None }))
     }
 
     /// Whether it is for a request that follows another. For whoever pretends to be a provider.
@@ -172,35 +172,35 @@ impl Draft {
 
     /// What was written that this request may begin with, and how many of its messages are the same:
     /// for this request itself, when it is asked again, else for the one before it.
-    fn take(&self, request: &Request, target: &Target) -> Option<(Written, usize)> {
+    fn take(&self, request: &Request, target: &Target) -> Option<(CachedBody, usize)> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (written, same) = match (kept.written.take(), kept.before.take()) {
             (Some(written), _) => (written, request.messages.len()),
             (None, Some(before)) if before.system == request.system && before.model == request.model => {
                 let pairs = before.messages.iter().zip(&request.messages);
                 let same = pairs.take_while(|(one, other)| one.same(other)).count();
-                (before.draft.0.into_inner().unwrap_or_else(PoisonError::into_inner).written?, same)
+                (before.body_cache.0.into_inner().unwrap_or_else(PoisonError::into_inner).written?, same)
             }
             _ => return None,
         };
         (written.target == *target).then_some((written, same))
     }
 
-    fn put(&self, written: Written) {
+    fn put(&self, written: CachedBody) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).written = Some(written);
     }
 }
 
 /// Whoever copies a request gets what it asks, not what was written of it.
-impl Clone for Draft {
+impl Clone for BodyCache {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl std::fmt::Debug for Draft {
+impl std::fmt::Debug for BodyCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Draft")
+        f.write_str("BodyCache")
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
             must_call: false,
             params: Params::default(),
             session: String::new(),
-            draft: Draft::default(),
+            body_cache: BodyCache::default(),
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
             };
             let first = request(before);
             drop(write(before, &first, &target(), &Map::new()));
-            let mut next = Request { draft: Draft::after(first), ..request(after) };
+            let mut next = Request { body_cache: BodyCache::after(first), ..request(after) };
             let (mut there, mut head) = (target(), Map::new());
             change(&mut next, &mut there, &mut head);
             let body = write(after, &next, &there, &head);
@@ -323,7 +323,7 @@ mod tests {
             body.finish("m", &elements(words, 0), request, &Target::default()).unwrap()
         };
         let sent = write(&["a"], &first);
-        let next = Request { draft: Draft::after(first), ..request(&["a", "b"]) };
+        let next = Request { body_cache: BodyCache::after(first), ..request(&["a", "b"]) };
         assert_eq!(write(&["a", "b"], &next), r#"{"m":["a","b"]}"#);
         assert_eq!(sent, r#"{"m":["a"]}"#);
     }

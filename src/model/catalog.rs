@@ -77,18 +77,18 @@ impl Catalog {
     }
 
     /// What is known of a provider.
-    pub fn find(&self, id: &str) -> Option<said::Provider> {
+    pub fn find(&self, id: &str) -> Option<said::ProviderEntry> {
         let provider = self.providers.iter().find(|provider| provider.id == id)?;
         let line = self.lines().lines().find_map(|line| line.split_once('\t').filter(|(name, _)| *name == id));
         let rows: Vec<Row> = line.and_then(|(_, rows)| serde_json::from_str(rows).ok()).unwrap_or_default();
-        Some(said::Provider {
+        Some(said::ProviderEntry {
             id: provider.id.clone(),
             name: Some(provider.name.clone()),
             npm: provider.npm.clone(),
             base_url: provider.api.clone(),
             env: provider.env.clone(),
             models: rows.into_iter().map(Row::settings).collect(),
-            ..said::Provider::default()
+            ..said::ProviderEntry::default()
         })
     }
 
@@ -113,7 +113,7 @@ pub enum Refreshed {
 /// When and what was fetched last.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Seen {
+struct FetchState {
     origin: String,
     etag: String,
     /// Milliseconds since 1970.
@@ -150,14 +150,14 @@ pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refre
     let fetched = tokio::time::timeout(PATIENCE, client.fetch("The model catalogue", &url, &headers, LARGEST)).await;
     let (body, etag) = fetched.map_err(|_| Error::Stalled(PATIENCE))??;
     let unkept = |e: io::Error| Error::Garbled(format!("The model catalogue could not be kept: {e}."));
-    let seen = Seen { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
+    let seen = FetchState { origin, etag: etag.unwrap_or(known), at: environment.now().0 };
     let environment = environment.clone();
     // Packing takes a good part of a second.
     let kept = tokio::task::spawn_blocking(move || keep(&environment, body.as_deref(), &seen)).await;
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
 }
 
-fn keep(environment: &Environment, api: Option<&[u8]>, seen: &Seen) -> io::Result<Refreshed> {
+fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<Refreshed> {
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
     let put = |path: PathBuf, bytes: &[u8]| {
@@ -187,7 +187,7 @@ fn seen_path(environment: &Environment) -> PathBuf {
     environment.dirs.cache.join("catalog.json")
 }
 
-fn seen(environment: &Environment) -> Seen {
+fn seen(environment: &Environment) -> FetchState {
     let text = std::fs::read(seen_path(environment)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
@@ -269,7 +269,7 @@ struct Row {
 }
 
 impl Row {
-    fn settings(self) -> said::Model {
+    fn settings(self) -> said::ModelEntry {
         let can = |letter: char| self.f.contains(letter);
         let kinds = [('i', "image"), ('p', "pdf")];
         let modalities = kinds.iter().filter(|(letter, _)| can(*letter)).map(|(_, kind)| (*kind).to_owned());
@@ -279,7 +279,7 @@ impl Row {
             Rates::new(at(0).unwrap_or(0.0), at(1).unwrap_or(0.0), at(2), at(3))
         };
         let longer = || self.x.iter().map(|(size, p)| (*size, rates(p))).collect();
-        said::Model {
+        said::ModelEntry {
             name: self.n.clone(),
             released: self.d.clone(),
             attachment: Some(can('a')),
@@ -297,7 +297,7 @@ impl Row {
             npm: self.w.clone(),
             api: self.u.clone(),
             key: self.i,
-            ..said::Model::default()
+            ..said::ModelEntry::default()
         }
     }
 }
@@ -344,7 +344,7 @@ struct ApiModel {
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
-    provider: Option<Elsewhere>,
+    provider: Option<ModelProvider>,
 }
 
 fn yes() -> bool {
@@ -413,7 +413,7 @@ impl Cost {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Elsewhere {
+struct ModelProvider {
     npm: Option<String>,
     api: Option<String>,
 }

@@ -17,7 +17,7 @@ const WORTH_TELLING: Duration = Duration::from_secs(60);
 
 /// The classification of a reply that is not an answer.
 pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Timestamp) -> Error {
-    let complaint = Complaint::read(body);
+    let complaint = ErrorBody::read(body);
     let wait = wait(headers, &complaint.body, now);
     let reason = complaint.reason(body);
     let phrase = reqwest::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
@@ -40,12 +40,12 @@ pub fn reply(who: &str, status: u16, headers: &HeaderMap, body: &str, now: Times
     if let Some(asked) = wait.filter(|wait| *wait > WORTH_TELLING) {
         message = format!("{message} It asks to wait {}.", spoken(asked));
     }
-    kind(&Hints { status: Some(status), wait, ..complaint.hints(&reason) }).error(message, wait)
+    kind(&ErrorHints { status: Some(status), wait, ..complaint.hints(&reason) }).error(message, wait)
 }
 
 /// The classification of an error object inside an answer.
 pub fn event(who: &str, error: &Value) -> Error {
-    let complaint = Complaint { body: error.clone(), html: false };
+    let complaint = ErrorBody { body: error.clone(), html: false };
     let reason = complaint.reason("");
     let hints = complaint.hints(&reason);
     let message = match (&reason, hints.code.first()) {
@@ -56,11 +56,11 @@ pub fn event(who: &str, error: &Value) -> Error {
     // A number in an event's `code` is the status it would have had.
     let status = hints.code.iter().find_map(|code| code.parse().ok()).filter(|n| (400..600).contains(n));
     let wait = wait(&HeaderMap::new(), error, Timestamp::default());
-    kind(&Hints { status, wait, ..hints }).error(message, wait)
+    kind(&ErrorHints { status, wait, ..hints }).error(message, wait)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ErrorKind {
     Overflow,
     Auth,
     Quota,
@@ -71,7 +71,7 @@ enum Kind {
     Network,
 }
 
-impl Kind {
+impl ErrorKind {
     fn error(self, message: String, after: Option<Duration>) -> Error {
         match self {
             Self::Overflow => Error::ContextOverflow(message),
@@ -87,7 +87,7 @@ impl Kind {
 }
 
 #[derive(Default)]
-struct Hints {
+struct ErrorHints {
     status: Option<u16>,
     /// Whatever the body has for codes and types, lower case.
     code: Vec<String>,
@@ -96,7 +96,7 @@ struct Hints {
     wait: Option<Duration>,
 }
 
-impl Hints {
+impl ErrorHints {
     fn code(&self, any: &[&str]) -> bool {
         self.code.iter().any(|code| any.contains(&code.as_str()))
     }
@@ -219,7 +219,7 @@ const FILTERED: &[&str] = &[
     "data_inspection_failed",
 ];
 
-fn kind(hints: &Hints) -> Kind {
+fn kind(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
     let rate = hints.code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
         || hints.says(&["rate limit", "rate_limit", "too many requests", "requests per minute", "tokens per minute"]);
@@ -233,7 +233,7 @@ fn kind(hints: &Hints) -> Kind {
         || status == 413
         || (status != 429 && !rate && status < 500 && (hints.says(OVERFLOW) || too_long(&hints.words)))
     {
-        return Kind::Overflow;
+        return ErrorKind::Overflow;
     }
     let quota = status == 402
         || hints.code(&[
@@ -246,20 +246,20 @@ fn kind(hints: &Hints) -> Kind {
         || hints.says(QUOTA);
     // Google says "exceeded your current quota" for a minute's quota too, and then when to retry.
     if quota && !(status == 429 && hints.wait.is_some()) {
-        return Kind::Quota;
+        return ErrorKind::Quota;
     }
     if hints.says(FILTERED) || hints.code(&["content_filter", "content_policy_violation", "refusal"]) {
-        return Kind::Filtered;
+        return ErrorKind::Filtered;
     }
     match status {
-        401 | 403 => return Kind::Auth,
-        407 => return Kind::Network,
-        429 => return Kind::RateLimited,
-        408 | 425 | 500.. => return Kind::Overloaded,
+        401 | 403 => return ErrorKind::Auth,
+        407 => return ErrorKind::Network,
+        429 => return ErrorKind::RateLimited,
+        408 | 425 | 500.. => return ErrorKind::Overloaded,
         _ => {}
     }
     if rate || hints.code(&["resource_exhausted"]) {
-        return Kind::RateLimited;
+        return ErrorKind::RateLimited;
     }
     let auth = hints.code(&[
         "authentication_error",
@@ -275,7 +275,7 @@ fn kind(hints: &Hints) -> Kind {
         "no api key",
     ]);
     if auth {
-        return Kind::Auth;
+        return ErrorKind::Auth;
     }
     let busy = hints.code(&[
         "overloaded_error",
@@ -295,17 +295,17 @@ fn kind(hints: &Hints) -> Kind {
             "not_found_error",
             "model_not_found",
         ]);
-        return if bad && !busy { Kind::BadRequest } else { Kind::Overloaded };
+        return if bad && !busy { ErrorKind::BadRequest } else { ErrorKind::Overloaded };
     }
-    if busy || hints.says(BUSY) && status != 404 { Kind::Overloaded } else { Kind::BadRequest }
+    if busy || hints.says(BUSY) && status != 404 { ErrorKind::Overloaded } else { ErrorKind::BadRequest }
 }
 
-struct Complaint {
+struct ErrorBody {
     body: Value,
     html: bool,
 }
 
-impl Complaint {
+impl ErrorBody {
     fn read(body: &str) -> Self {
         let html = body.trim_start().starts_with('<');
         let parsed = if html { Value::Null } else { serde_json::from_str(body).unwrap_or(Value::Null) };
@@ -348,7 +348,7 @@ impl Complaint {
         shortened(&words, 600)
     }
 
-    fn hints(&self, reason: &str) -> Hints {
+    fn hints(&self, reason: &str) -> ErrorHints {
         let inner = self.inner();
         let code = ["code", "type", "status", "reason", "__type"]
             .iter()
@@ -362,7 +362,7 @@ impl Complaint {
             .filter(|code| code != "error")
             .collect::<Vec<_>>();
         let words = format!("{} {}", reason.to_lowercase(), code.join(" "));
-        Hints { status: None, code, words, wait: None }
+        ErrorHints { status: None, code, words, wait: None }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use super::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use super::responses::Responses;
 use super::wire::{Knobs, Target, Wire};
 use super::{Delta, Model, Request};
@@ -190,7 +190,7 @@ fn request(messages: Vec<Message>, tools: bool) -> Request {
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 
@@ -297,7 +297,7 @@ fn what_was_written_before_changes_no_byte() {
                     Request { model: Arc::new(Model::unknown(id)), ..request(messages.clone(), random.u8(..9) > 0) };
                 let encode = |asked: &Request| wire.encode(asked, &target, &Knobs::default()).unwrap().body;
                 let alone = encode(&asked);
-                asked.draft = before.take().map(Draft::after).unwrap_or_default();
+                asked.body_cache = before.take().map(BodyCache::after).unwrap_or_default();
                 assert_eq!(encode(&asked), alone, "{name}, {model}, step {step}");
                 before = Some(asked);
             }

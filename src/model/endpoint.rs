@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use serde_json::{Map, Value};
 
-use super::http::{Client, Limits};
-use super::oauth::Keeper;
+use super::http::{Client, RequestTimeouts};
+use super::oauth::TokenRefresher;
 use super::wire::{Knobs, Secret, Target, Wire, merge};
 use super::{Answer, Error, Model, Provider, Request, family};
 
@@ -22,9 +22,9 @@ pub struct Endpoint {
     /// The key, wherever in the target it is: it must not be shown.
     pub secret: Option<Secret>,
     /// The login that gives the key, where there is no key.
-    pub login: Option<Keeper>,
+    pub login: Option<TokenRefresher>,
     /// How long to wait.
-    pub limits: Limits,
+    pub limits: RequestTimeouts,
     /// What the provider's and the model's settings say.
     pub options: Map<String, Value>,
     /// The options of the named variants.

@@ -34,26 +34,26 @@ pub const SERVERS: &[Local] = &[
 
 /// Asks each server for its models. Those that do not answer in time, or with something else, are
 /// not there.
-pub async fn find(client: &Client, servers: &[Local]) -> Vec<said::Provider> {
+pub async fn find(client: &Client, servers: &[Local]) -> Vec<said::ProviderEntry> {
     let end = Instant::now() + MOMENT;
     let looks = servers.iter().map(|server| async move {
         let base_url = format!("http://127.0.0.1:{}/v1", server.port);
         let url = format!("{base_url}/models");
         let body = timeout_at(end, client.get(server.name, &url, &[], 1 << 20)).await.ok()?.ok()?;
         let models = models(&body);
-        (!models.is_empty()).then(|| said::Provider {
+        (!models.is_empty()).then(|| said::ProviderEntry {
             id: server.id.into(),
             name: Some(server.name.into()),
             base_url: Some(base_url),
             models,
-            ..said::Provider::default()
+            ..said::ProviderEntry::default()
         })
     });
     join_all(looks).await.into_iter().flatten().collect()
 }
 
 /// The models in an OpenAI-like list that can hold a conversation.
-fn models(body: &[u8]) -> Vec<said::Model> {
+fn models(body: &[u8]) -> Vec<said::ModelEntry> {
     let list: Value = serde_json::from_slice(body).unwrap_or_default();
     let entries = list.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let model = |entry: &Value| {
@@ -64,7 +64,7 @@ fn models(body: &[u8]) -> Vec<said::Model> {
         }
         let context = ["/max_model_len", "/meta/n_ctx", "/max_context_length", "/context_length"];
         let context = context.iter().find_map(|path| entry.pointer(path)).and_then(Value::as_u64);
-        Some(said::Model { key: key.into(), context, ..said::Model::default() })
+        Some(said::ModelEntry { key: key.into(), context, ..said::ModelEntry::default() })
     };
     entries.iter().filter_map(model).collect()
 }

@@ -17,9 +17,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::Error;
-use super::auth::{Auth, Kept, Tokens};
+use super::auth::{Auth, Credential, Tokens};
 use super::http::Client;
-use crate::config::settings::{Login, Provider, Secret};
+use crate::config::settings::{Login, ProviderEntry, Secret};
 use crate::environment::Environment;
 
 /// How long a login may take: somebody has to find a password.
@@ -32,11 +32,11 @@ const MARGIN: u64 = 60_000;
 pub struct Service {
     /// The provider's id.
     provider: String,
-    kind: Kind,
+    kind: ServiceKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Kind {
+enum ServiceKind {
     /// As the standards say.
     Standard(Login),
     /// OpenRouter: the code is exchanged for a key that stays, by a call of its own, and clients are
@@ -60,16 +60,18 @@ pub enum Step {
 
 impl Service {
     /// Where one logs in at a provider; none if it only takes keys.
-    pub fn of(settings: &Provider) -> Option<Self> {
+    pub fn of(settings: &ProviderEntry) -> Option<Self> {
         let provider = settings.id.clone();
         if let Some(login) = &settings.login {
-            return Some(Self { provider, kind: Kind::Standard(login.clone()) });
+            return Some(Self { provider, kind: ServiceKind::Standard(login.clone()) });
         }
         if settings.id == "openrouter" {
             let base = settings.base_url.as_deref().unwrap_or_default().trim_end_matches('/');
             let origin = base.strip_suffix("/api/v1").unwrap_or("https://openrouter.ai");
-            let kind =
-                Kind::Key { authorize: format!("{origin}/auth"), exchange: format!("{origin}/api/v1/auth/keys") };
+            let kind = ServiceKind::Key {
+                authorize: format!("{origin}/auth"),
+                exchange: format!("{origin}/api/v1/auth/keys"),
+            };
             return Some(Self { provider, kind });
         }
         None
@@ -77,12 +79,12 @@ impl Service {
 
     /// Whether a code can be typed instead of coming back through a browser here.
     pub fn has_codes(&self) -> bool {
-        matches!(&self.kind, Kind::Standard(login) if login.device_url.is_some())
+        matches!(&self.kind, ServiceKind::Standard(login) if login.device_url.is_some())
     }
 
     /// Whether a browser on this machine can be used.
     pub fn has_browser(&self) -> bool {
-        !matches!(&self.kind, Kind::Standard(login) if login.authorize_url.is_none())
+        !matches!(&self.kind, ServiceKind::Standard(login) if login.authorize_url.is_none())
     }
 
     /// Logs in with a browser on this machine. `show` is told what the person has to do.
@@ -94,13 +96,13 @@ impl Service {
         client: &Arc<Client>,
         environment: &Environment,
         show: impl Fn(Step),
-    ) -> Result<Kept, Error> {
+    ) -> Result<Credential, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(local)?;
         let port = listener.local_addr().map_err(local)?.port();
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let state = CsrfToken::new_random();
         match &self.kind {
-            Kind::Key { authorize, exchange } => {
+            ServiceKind::Key { authorize, exchange } => {
                 // There is no state in this flow: the path carries it.
                 let back = format!("http://localhost:{port}/{}", state.secret());
                 let mut url = reqwest::Url::parse(authorize).map_err(|e| self.wrong("authorizeUrl", &e))?;
@@ -113,7 +115,7 @@ impl Service {
                 let code = self.come_back(&listener, &path, None).await?;
                 self.buy(client, exchange, &code, &verifier).await
             }
-            Kind::Standard(login) => {
+            ServiceKind::Standard(login) => {
                 let back = format!("http://127.0.0.1:{port}/callback");
                 let authorize = login.authorize_url.clone().unwrap_or_default();
                 let oauth = BasicClient::new(ClientId::new(login.client_id.clone()))
@@ -135,7 +137,7 @@ impl Service {
                     .request_async(&send)
                     .await;
                 let answer = answer.map_err(|e| refused(&self.provider, e))?;
-                Ok(Kept::Tokens(tokens(&answer, login, None, environment)))
+                Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
             }
         }
     }
@@ -149,8 +151,8 @@ impl Service {
         client: &Arc<Client>,
         environment: &Environment,
         show: impl Fn(Step),
-    ) -> Result<Kept, Error> {
-        let (Kind::Standard(login), true) = (&self.kind, self.has_codes()) else {
+    ) -> Result<Credential, Error> {
+        let (ServiceKind::Standard(login), true) = (&self.kind, self.has_codes()) else {
             let text = format!("There is no login with a code at {}.", self.provider);
             return Err(Error::BadRequest(text));
         };
@@ -171,7 +173,7 @@ impl Service {
         let asked = oauth.exchange_device_access_token(&details);
         let answer = asked.request_async(&send, tokio::time::sleep, Some(PATIENCE)).await;
         let answer = answer.map_err(|e| refused(&self.provider, e))?;
-        Ok(Kept::Tokens(tokens(&answer, login, None, environment)))
+        Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
     }
 
     /// Waits for the browser to come back with a code.
@@ -197,7 +199,7 @@ impl Service {
         exchange: &str,
         code: &str,
         verifier: &PkceCodeVerifier,
-    ) -> Result<Kept, Error> {
+    ) -> Result<Credential, Error> {
         let body = json!({ "code": code, "code_verifier": verifier.secret(), "code_challenge_method": "S256" });
         let request = oauth2::http::Request::post(exchange)
             .header("content-type", "application/json")
@@ -206,7 +208,7 @@ impl Service {
         let status = answer.status();
         let said: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
         match said.get("key").and_then(|key| key.as_str()).filter(|_| status.is_success()) {
-            Some(key) => Ok(Kept::Key(Secret::new(key))),
+            Some(key) => Ok(Credential::Key(Secret::new(key))),
             None => Err(Error::Auth(format!("{} answered {status} instead of giving a key.", self.provider))),
         }
     }
@@ -289,7 +291,7 @@ fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, envi
 }
 
 /// The tokens of one provider, exchanged when they run out.
-pub struct Keeper {
+pub struct TokenRefresher {
     provider: String,
     client: Arc<Client>,
     environment: Environment,
@@ -298,7 +300,7 @@ pub struct Keeper {
     tokens: Mutex<Tokens>,
 }
 
-impl Keeper {
+impl TokenRefresher {
     /// Keeps these.
     pub fn new(provider: &str, tokens: Tokens, client: Arc<Client>, environment: &Environment) -> Self {
         let path = Auth::path(environment);
@@ -333,7 +335,7 @@ impl Keeper {
                 let access = fresh.access.clone();
                 let (path, provider) = (self.path.clone(), self.provider.clone());
                 let kept =
-                    tokio::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Kept::Tokens(fresh))));
+                    tokio::task::spawn_blocking(move || Auth::keep(&path, &provider, Some(&Credential::Tokens(fresh))));
                 if let Ok(Err(e)) = kept.await {
                     tracing::warn!("the new login of {} could not be kept: {e}", self.provider);
                 }

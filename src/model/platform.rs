@@ -11,7 +11,7 @@ use super::chat::Chat;
 use super::gemini::Gemini;
 use super::responses::Responses;
 use super::wire::{Secret, Target, Wire};
-use super::{Error, Model};
+use super::{Error, Model, is_loopback};
 use crate::config::provider::WHERE;
 use crate::config::settings as said;
 use crate::environment::Environment;
@@ -26,7 +26,7 @@ pub fn wire(name: &str) -> Option<&'static dyn Wire> {
 }
 
 /// A wire and where it is spoken.
-pub struct Place {
+pub struct WireAddress {
     /// The dialect.
     pub wire: &'static dyn Wire,
     /// Where.
@@ -49,7 +49,7 @@ fn not_spoken(id: &str, npm: Option<&str>) -> Option<&'static str> {
 }
 
 /// Whether a provider that is only known from the catalogue can be asked with a key alone.
-pub fn is_spoken(settings: &said::Provider) -> bool {
+pub fn is_spoken(settings: &said::ProviderEntry) -> bool {
     not_spoken(&settings.id, settings.npm.as_deref()).is_none()
 }
 
@@ -57,13 +57,13 @@ pub fn is_spoken(settings: &said::Provider) -> bool {
 ///
 /// # Errors
 /// What is missing, for the user.
-pub fn place(
+pub fn address(
     npm: Option<&str>,
     base_url: Option<&str>,
-    settings: &said::Provider,
+    settings: &said::ProviderEntry,
     model: &Model,
     environment: &Environment,
-) -> Result<Place, Error> {
+) -> Result<WireAddress, Error> {
     let id = settings.id.as_str();
     // Who configures an address of his own knows what is spoken there.
     if let Some(why) = not_spoken(id, npm).filter(|_| base_url.is_none()) {
@@ -112,7 +112,7 @@ pub fn place(
         let text = "Claude on Bedrock is not supported: it answers in AWS's own event streams. Use the provider anthropic or openrouter.";
         return Err(Error::BadRequest(text.into()));
     }
-    Ok(Place { wire, base_url: filled(&base, id, environment)? })
+    Ok(WireAddress { wire, base_url: filled(&base, id, environment)? })
 }
 
 /// An address from a variable, which may lack the version.
@@ -122,7 +122,7 @@ fn rooted(base: &str) -> String {
     if has_path { base.to_owned() } else { format!("{base}/v1") }
 }
 
-fn option<'a>(settings: &'a said::Provider, name: &str) -> Option<&'a str> {
+fn option<'a>(settings: &'a said::ProviderEntry, name: &str) -> Option<&'a str> {
     settings.options.get(name).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
@@ -130,7 +130,7 @@ fn first<'a>(environment: &'a Environment, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| environment.var(name))
 }
 
-fn azure(base_url: Option<&str>, settings: &said::Provider, environment: &Environment) -> Result<String, Error> {
+fn azure(base_url: Option<&str>, settings: &said::ProviderEntry, environment: &Environment) -> Result<String, Error> {
     if let Some(base) = base_url {
         let base = base.trim_end_matches('/');
         return Ok(if base.ends_with("/v1") || base.contains('?') { base.to_owned() } else { format!("{base}/v1") });
@@ -146,17 +146,17 @@ fn azure(base_url: Option<&str>, settings: &said::Provider, environment: &Enviro
 }
 
 /// Bedrock's OpenAI-compatible address, for its API keys.
-fn bedrock(settings: &said::Provider, environment: &Environment) -> String {
+fn bedrock(settings: &said::ProviderEntry, environment: &Environment) -> String {
     let region = option(settings, "region").or_else(|| first(environment, &["AWS_REGION", "AWS_DEFAULT_REGION"]));
     format!("https://bedrock-runtime.{}.amazonaws.com/openai/v1", region.unwrap_or("us-east-1"))
 }
 
-fn vertex_project<'a>(settings: &'a said::Provider, environment: &'a Environment) -> Option<&'a str> {
+fn vertex_project<'a>(settings: &'a said::ProviderEntry, environment: &'a Environment) -> Option<&'a str> {
     let names = ["GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT", "GCP_PROJECT", "GCLOUD_PROJECT"];
     option(settings, "project").or_else(|| first(environment, &names))
 }
 
-fn vertex(settings: &said::Provider, environment: &Environment) -> String {
+fn vertex(settings: &said::ProviderEntry, environment: &Environment) -> String {
     let names = ["GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION", "VERTEX_LOCATION"];
     let location = option(settings, "location").or_else(|| first(environment, &names)).unwrap_or("us-central1");
     let host = if location == "global" { String::new() } else { format!("{location}-") };
@@ -217,11 +217,13 @@ pub fn token<'a>(npm: Option<&str>, environment: &'a Environment) -> Option<(&'s
 }
 
 /// Why a provider cannot be asked without a key, if it cannot.
-pub fn needs_key(npm: Option<&str>, settings: &said::Provider, key: Option<&Secret>, name: &str) -> Option<Error> {
+pub fn needs_key(npm: Option<&str>, settings: &said::ProviderEntry, key: Option<&Secret>, name: &str) -> Option<Error> {
+    // A server on this machine is asked without one, unless somebody can log in to it.
+    let local = settings.login.is_none() && settings.base_url.as_deref().is_some_and(is_local);
     let own = settings.headers.iter().any(|(name, _)| {
         ["authorization", "x-api-key", "api-key", "x-goog-api-key"].contains(&name.to_lowercase().as_str())
     });
-    if key.is_some() || own || settings.env.is_empty() {
+    if key.is_some() || own || local || settings.env.is_empty() {
         return None;
     }
     let id = &settings.id;
@@ -233,12 +235,25 @@ pub fn needs_key(npm: Option<&str>, settings: &said::Provider, key: Option<&Secr
         Some("@ai-sdk/amazon-bedrock") => vec!["AWS_BEARER_TOKEN_BEDROCK"],
         _ => settings.env.iter().map(String::as_str).collect(),
     };
-    let variables = names.join(" or ");
-    Some(Error::Auth(format!("There is no key for {name}. Set {variables}, or run `adjutant auth login {id}`.")))
+    Some(Error::Auth(keyless(id, &names, name)))
+}
+
+/// What to do about the missing key of a provider of the catalogue.
+pub fn missing_key(id: &str, env: &[String]) -> String {
+    let names: Vec<&str> = env.iter().map(String::as_str).collect();
+    keyless(id, &names, id)
+}
+
+fn keyless(id: &str, names: &[&str], name: &str) -> String {
+    format!("There is no key for {name}. Set {}, or run `adjutant auth login {id}`.", names.join(" or "))
+}
+
+fn is_local(base: &str) -> bool {
+    reqwest::Url::parse(base).is_ok_and(|url| is_loopback(&url))
 }
 
 /// Headers a provider wants for itself.
-pub fn headers(settings: &said::Provider) -> Vec<(String, String)> {
+pub fn headers(settings: &said::ProviderEntry) -> Vec<(String, String)> {
     match settings.id.as_str() {
         id if id.starts_with("github-copilot") => vec![("openai-intent".into(), "conversation-edits".into())],
         "openrouter" | "vercel" | "zenmux" | "kilo" | "llmgateway" => vec![("x-title".into(), "adjutant".into())],
@@ -247,7 +262,7 @@ pub fn headers(settings: &said::Provider) -> Vec<(String, String)> {
 }
 
 /// Moves the key where this provider looks for it, if that is not where the wire puts it.
-pub fn sign(npm: Option<&str>, settings: &said::Provider, environment: &Environment, target: &mut Target) {
+pub fn sign(npm: Option<&str>, settings: &said::ProviderEntry, environment: &Environment, target: &mut Target) {
     let bearer = match npm {
         Some("@ai-sdk/azure") => false,
         Some("@ai-sdk/google-vertex") if vertex_project(settings, environment).is_some() => true,
@@ -288,10 +303,10 @@ mod tests {
     }
 
     fn at(npm: &str, base: Option<&str>, options: Map<String, Value>, vars: &[(&str, &str)], model: &str) -> String {
-        let settings = said::Provider { id: "p".into(), options, ..Default::default() };
+        let settings = said::ProviderEntry { id: "p".into(), options, ..Default::default() };
         let model = Model::unknown(ModelRef { provider: "p".into(), model: model.into(), effort: None });
-        match place(Some(npm), base, &settings, &model, &environment(vars)) {
-            Ok(place) => place.base_url,
+        match address(Some(npm), base, &settings, &model, &environment(vars)) {
+            Ok(address) => address.base_url,
             Err(e) => format!("error: {e}"),
         }
     }
@@ -346,7 +361,7 @@ mod tests {
     fn keys_go_where_they_are_looked_for() {
         let signed = |npm: &str, vars: &[(&str, &str)]| {
             let mut target = Target { key: Some(Secret::new("k")), ..Target::default() };
-            sign(Some(npm), &said::Provider::default(), &environment(vars), &mut target);
+            sign(Some(npm), &said::ProviderEntry::default(), &environment(vars), &mut target);
             (target.key.is_some(), target.headers)
         };
         assert_eq!(signed("@ai-sdk/azure", &[]), (false, vec![("api-key".into(), "k".into())]));

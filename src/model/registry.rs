@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Map;
+use strsim::levenshtein;
 
 use super::auth::Auth;
 use super::catalog::Catalog;
 use super::endpoint::Endpoint;
 use super::http::Client;
-use super::oauth::Keeper;
+use super::oauth::TokenRefresher;
 use super::tape::Replay;
 use super::wire::Target;
 use super::{Error, Model, Provider, platform};
@@ -22,9 +23,9 @@ use crate::message::ModelRef;
 /// What a registry is made of.
 pub struct Sources<'a> {
     /// What the user configured, in order.
-    pub configured: Vec<said::Provider>,
+    pub configured: Vec<said::ProviderEntry>,
     /// What runs on this machine; see `local.rs`.
-    pub local: Vec<said::Provider>,
+    pub local: Vec<said::ProviderEntry>,
     /// What is known of providers in general.
     pub catalog: &'a Catalog,
     /// Providers that are not used.
@@ -47,17 +48,21 @@ pub struct Sources<'a> {
 pub struct Registry {
     entries: BTreeMap<(String, String), Entry>,
     /// Providers whose models nobody listed: any name is tried.
-    open: BTreeMap<String, said::Provider>,
+    open: BTreeMap<String, said::ProviderEntry>,
     configured: Vec<String>,
-    facts: Vec<Facts>,
-    make: Maker,
+    facts: Vec<ProviderSummary>,
+    make: EntryFactory,
+    /// Providers of the catalogue that lack a key: what to do about it.
+    keyless: BTreeMap<String, String>,
+    /// OpenCode's own, some of whose models are for everybody.
+    zen: Option<said::ProviderEntry>,
     // Directories of recordings that are being played. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<Replay>>>,
 }
 
 /// A provider, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct ProviderSummary {
     /// Its id.
     pub id: String,
     /// Its name.
@@ -94,7 +99,7 @@ struct Entry {
 }
 
 /// What a new entry is made with.
-struct Maker {
+struct EntryFactory {
     environment: Environment,
     auth: Auth,
     client: Arc<Client>,
@@ -108,10 +113,15 @@ pub struct NotFound {
     pub wanted: String,
     /// Names like it, the nearest first.
     pub nearest: Vec<String>,
+    /// Why its provider is not asked, where it is known and only its key is missing.
+    pub keyless: Option<String>,
 }
 
 impl NotFound {
     fn text(&self) -> String {
+        if let Some(why) = &self.keyless {
+            return format!("The model \"{}\" cannot be asked. {why}", self.wanted);
+        }
         let hint = match self.nearest.as_slice() {
             [] => "`adjutant models` lists those there are.".to_owned(),
             names => format!("Did you mean {}?", names.join(", ")),
@@ -129,7 +139,7 @@ impl Registry {
         let allowed = |id: &str| {
             !sources.disabled.iter().any(|d| d == id) && sources.enabled.is_none_or(|only| only.iter().any(|e| e == id))
         };
-        let make = Maker {
+        let make = EntryFactory {
             environment: sources.environment.clone(),
             auth: sources.auth.clone(),
             client: Arc::clone(&sources.client),
@@ -140,20 +150,31 @@ impl Registry {
             configured: Vec::new(),
             facts: Vec::new(),
             make,
+            keyless: BTreeMap::new(),
+            zen: None,
             replays: Mutex::default(),
         };
         for settings in &sources.configured {
             if allowed(&settings.id) {
                 let known = sources.catalog.find(settings.known_as.as_ref().unwrap_or(&settings.id));
                 let is_known = known.is_some();
-                let under = said::Provider { id: settings.id.clone(), ..known.unwrap_or_default() };
+                let under = said::ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
                 registry.configured.push(settings.id.clone());
-                registry.add(under.under(settings), is_known);
+                registry.add(under.overlaid_with(settings), is_known);
             }
         }
         for (id, env) in sources.catalog.ids() {
             let has_key = || sources.auth.has(id) || platform::key_variable(env, sources.environment).is_some();
-            if (sources.everything || has_key()) && allowed(id) && !registry.configured.contains(id) {
+            if !allowed(id) || registry.configured.contains(id) {
+                continue;
+            }
+            if !has_key() {
+                registry.keyless.insert(id.to_owned(), platform::missing_key(id, env));
+                if id == OPENCODE {
+                    registry.zen = sources.catalog.find(id);
+                }
+            }
+            if sources.everything || has_key() {
                 sources
                     .catalog
                     .find(id)
@@ -175,7 +196,7 @@ impl Registry {
         registry
     }
 
-    fn add(&mut self, settings: said::Provider, known: bool) {
+    fn add(&mut self, settings: said::ProviderEntry, known: bool) {
         let experimental = self.make.environment.setting("ENABLE_EXPERIMENTAL_MODELS").is_some();
         let names: Arc<[String]> =
             settings.models.iter().map(|model| format!("{}/{}", settings.id, model.key)).collect();
@@ -195,7 +216,7 @@ impl Registry {
         let open = settings.models.is_empty();
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let (_, access) = self.make.access(&settings, settings.npm.as_deref());
-        self.facts.push(Facts { id: settings.id.clone(), name, access, open, known });
+        self.facts.push(ProviderSummary { id: settings.id.clone(), name, access, open, known });
         if open {
             self.open.insert(settings.id.clone(), settings);
         }
@@ -218,14 +239,22 @@ impl Registry {
                 Some(settings) => {
                     made = self.make.entry(
                         settings,
-                        &said::Model { key: wanted.model.clone(), ..Default::default() },
+                        &said::ModelEntry { key: wanted.model.clone(), ..Default::default() },
                         &Arc::default(),
                     );
                     &made
                 }
-                None => {
-                    return Err(NotFound { wanted: wanted.to_string(), nearest: self.nearest(&wanted.to_string()) });
-                }
+                None => match self.zen_model(wanted) {
+                    Some(entry) => {
+                        made = entry;
+                        &made
+                    }
+                    None => {
+                        let (nearest, keyless) =
+                            (self.nearest(&wanted.to_string()), self.keyless.get(&wanted.provider));
+                        return Err(NotFound { wanted: wanted.to_string(), nearest, keyless: keyless.cloned() });
+                    }
+                },
             },
         };
         let effort = wanted.effort.clone().filter(|effort| entry.model.efforts.contains(effort));
@@ -240,6 +269,21 @@ impl Registry {
         Ok((model, Arc::clone(&entry.provider)))
     }
 
+    /// A model of OpenCode's own that costs nothing and needs no key. It is there for those who name it: what is said
+    /// to it goes to somebody with whom the user has no account.
+    fn zen_model(&self, wanted: &ModelRef) -> Option<Entry> {
+        let zen = self.zen.as_ref().filter(|zen| zen.id == wanted.provider)?;
+        let model = zen.models.iter().find(|model| model.key == wanted.model && is_free(model))?;
+        Some(self.make.entry(zen, model, &Arc::default()))
+    }
+
+    /// Whether a request for this model would find somebody to ask.
+    pub fn has(&self, model: &ModelRef) -> bool {
+        model.provider == ModelRef::REPLAY
+            || self.entries.contains_key(&(model.provider.clone(), model.model.clone()))
+            || self.open.contains_key(&model.provider)
+    }
+
     /// All models, by provider and name; the offline one last.
     pub fn models(&self) -> Vec<Arc<Model>> {
         let (last, mut models): (Vec<_>, Vec<_>) =
@@ -249,7 +293,7 @@ impl Registry {
     }
 
     /// The providers, as they were found.
-    pub fn providers(&self) -> &[Facts] {
+    pub fn providers(&self) -> &[ProviderSummary] {
         &self.facts
     }
 
@@ -304,7 +348,7 @@ impl Registry {
                 let name = entry.model.id.to_string();
                 let key = entry.model.id.model.to_lowercase();
                 let within = key.contains(short) || short.contains(key.as_str());
-                let far = distance(&lower, &name.to_lowercase()).min(distance(short, &key) + 1);
+                let far = levenshtein(&lower, &name.to_lowercase()).min(levenshtein(short, &key) + 1);
                 (if within { far.min(2) } else { far }, name)
             })
             .filter(|(far, _)| *far <= (short.len() / 2).max(2))
@@ -315,13 +359,21 @@ impl Registry {
     }
 }
 
+/// OpenCode's own provider, and the key that it takes from everybody for what costs nothing.
+const OPENCODE: &str = "opencode";
+const EVERYBODY: &str = "public";
+
+fn is_free(model: &said::ModelEntry) -> bool {
+    model.price.as_ref().is_some_and(|price| price.base.input == 0.0 && price.base.output == 0.0)
+}
+
 fn offline_ref() -> ModelRef {
     ModelRef { provider: Registry::OFFLINE.into(), model: Registry::OFFLINE.into(), effort: None }
 }
 
-impl Maker {
+impl EntryFactory {
     /// The key of a provider, and where it comes from.
-    fn access(&self, settings: &said::Provider, npm: Option<&str>) -> (Option<Secret>, Access) {
+    fn access(&self, settings: &said::ProviderEntry, npm: Option<&str>) -> (Option<Secret>, Access) {
         let kept = || Some((self.auth.key(&settings.id)?, Access::Kept));
         let variable = || {
             let (name, key) = platform::key_variable(&settings.env, &self.environment)?;
@@ -343,11 +395,26 @@ impl Maker {
         }
     }
 
-    fn entry(&self, settings: &said::Provider, model: &said::Model, names: &Arc<[String]>) -> Entry {
+    /// The same for one of its models.
+    fn access_to(
+        &self,
+        model: &said::ModelEntry,
+        settings: &said::ProviderEntry,
+        npm: Option<&str>,
+    ) -> (Option<Secret>, Access) {
+        match self.access(settings, npm) {
+            (None, Access::Missing(_)) if settings.id == OPENCODE && is_free(model) => {
+                (Some(Secret::new(EVERYBODY)), Access::Free)
+            }
+            other => other,
+        }
+    }
+
+    fn entry(&self, settings: &said::ProviderEntry, model: &said::ModelEntry, names: &Arc<[String]>) -> Entry {
         let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
         let npm = model.npm.as_ref().or(settings.npm.as_ref()).map(String::as_str);
-        let (key, access) = self.access(settings, npm);
+        let (key, access) = self.access_to(model, settings, npm);
         let takes = |kind: &str| model.modalities.as_ref().map(|list| list.iter().any(|m| m == kind));
         let mut facts = Model {
             name: model.name.clone().unwrap_or_else(|| model.key.clone()),
@@ -366,9 +433,9 @@ impl Maker {
             ..Model::unknown(id)
         };
         let base = model.api.as_ref().or(settings.base_url.as_ref()).map(String::as_str);
-        let place = platform::place(npm, base, settings, &facts, &self.environment);
-        let (wire, base_url, unusable) = match place {
-            Ok(place) => (place.wire, place.base_url, None),
+        let address = platform::address(npm, base, settings, &facts, &self.environment);
+        let (wire, base_url, unusable) = match address {
+            Ok(address) => (address.wire, address.base_url, None),
             Err(why) => (platform::CHAT, String::new(), Some(why)),
         };
         let missing = match &access {
@@ -388,7 +455,8 @@ impl Maker {
         };
         target.headers.extend(settings.headers.iter().chain(&model.headers).cloned());
         let tokens = self.auth.tokens(&settings.id).filter(|_| access == Access::Kept && target.key.is_none());
-        let login = tokens.map(|tokens| Keeper::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
+        let login =
+            tokens.map(|tokens| TokenRefresher::new(&settings.id, tokens, Arc::clone(&self.client), &self.environment));
         let secret = target.key.clone();
         platform::sign(npm, settings, &self.environment, &mut target);
 
@@ -421,22 +489,6 @@ impl Maker {
         let released = model.released.clone().unwrap_or_default();
         Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, usable }
     }
-}
-
-/// How many letters differ (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let cost = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = cost.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

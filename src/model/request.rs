@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::Model;
-pub use super::body::Draft;
+pub use super::body::BodyCache;
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Request {
     /// Names the conversation, for the provider's cache.
     pub session: String,
     /// What it becomes on the wire; no part of the question.
-    pub draft: Draft,
+    pub body_cache: BodyCache,
 }
 
 /// Sampling and limits.

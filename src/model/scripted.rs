@@ -136,7 +136,7 @@ impl Scripted {
 impl Provider for Scripted {
     fn ask(&self, request: Arc<Request>) -> Answer {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.follows.push(request.draft.follows());
+        state.follows.push(request.body_cache.follows());
         // A copy: whoever asks wants the request itself back.
         state.asked.push(Arc::new(Request::clone(&request)));
         let unscripted = || Script::fails(Error::BadRequest("the script has no more answers".into()));
@@ -169,7 +169,7 @@ mod tests {
             must_call: false,
             params: request::Params::default(),
             session: "s".into(),
-            draft: request::Draft::default(),
+            body_cache: request::BodyCache::default(),
         })
     }
 

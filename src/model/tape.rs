@@ -23,7 +23,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::http::{self, Limits};
+use super::http::{self, RequestTimeouts};
 use super::wire::{Call, Knobs, Target};
 use super::{Answer, Error, Model, Provider, Request, classify, platform};
 use crate::config::settings::{Rates, Secret};
@@ -47,9 +47,9 @@ const HARMLESS: &[&str] = &[
 /// A line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Line {
+enum RecordLine {
     /// What was asked.
-    Asked(Box<Asked>),
+    Asked(Box<RecordedRequest>),
     /// What came, first of all.
     Came { status: u16, headers: Vec<(String, String)> },
     /// A piece of the answer.
@@ -64,11 +64,11 @@ enum Line {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked {
+struct RecordedRequest {
     adjutant: String,
     wire: String,
     provider: String,
-    model: Facts,
+    model: RecordedModel,
     url: String,
     headers: Vec<(String, String)>,
     body: Box<RawValue>,
@@ -77,7 +77,7 @@ struct Asked {
 /// What of a model has a part in what the user sees.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Facts {
+struct RecordedModel {
     id: String,
     name: String,
     api_id: String,
@@ -93,7 +93,7 @@ struct Facts {
     temperature: bool,
 }
 
-impl Facts {
+impl RecordedModel {
     fn of(model: &Model) -> Self {
         let rates = |rates: Rates| [rates.input, rates.output, rates.cache_read, rates.cache_write];
         Self {
@@ -157,11 +157,11 @@ impl Tape {
                 let body = String::from_utf8_lossy(&call.body).into_owned();
                 let body = RawValue::from_string(tape.clean(&body)).or_else(|_| RawValue::from_string("null".into()));
                 let headers = call.headers.iter().filter(|(name, _)| is_harmless(name)).cloned().collect();
-                tape.write(&Line::Asked(Box::new(Asked {
+                tape.write(&RecordLine::Asked(Box::new(RecordedRequest {
                     adjutant: env!("CARGO_PKG_VERSION").into(),
                     wire: wire.into(),
                     provider: provider.into(),
-                    model: Facts::of(model),
+                    model: RecordedModel::of(model),
                     url: call.url.split(['?', '#']).next().unwrap_or_default().into(),
                     headers,
                     body: body.ok()?,
@@ -197,25 +197,25 @@ impl Tape {
         let kept = headers.iter().filter(|(name, _)| is_harmless(name.as_str()));
         let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let headers = kept.map(|(name, value)| (name.to_string(), text(value))).collect();
-        self.write(&Line::Came { status, headers });
+        self.write(&RecordLine::Came { status, headers });
     }
 
     /// A piece of the answer.
     pub fn piece(&self, bytes: &[u8]) {
         self.write(&match std::str::from_utf8(bytes) {
-            Ok(text) => Line::Text(self.clean(text)),
-            Err(_) => Line::Bytes(STANDARD.encode(bytes)),
+            Ok(text) => RecordLine::Text(self.clean(text)),
+            Err(_) => RecordLine::Bytes(STANDARD.encode(bytes)),
         });
     }
 
     /// The connection broke, or none could be made.
     pub fn broke(&self, e: &Error) {
-        self.write(&Line::Broken(self.clean(&e.to_string())));
+        self.write(&RecordLine::Broken(self.clean(&e.to_string())));
     }
 
     /// The answer was over.
     pub fn ended(&self) {
-        self.write(&Line::End);
+        self.write(&RecordLine::End);
     }
 
     fn clean(&self, text: &str) -> String {
@@ -225,7 +225,7 @@ impl Tape {
         }
     }
 
-    fn write(&self, line: &Line) {
+    fn write(&self, line: &RecordLine) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| writeln!(file, "{text}"));
         if let Err(e) = written {
@@ -247,8 +247,8 @@ pub struct Replay {
 
 /// A file, read.
 struct Exchange {
-    asked: Box<Asked>,
-    lines: Vec<Line>,
+    asked: Box<RecordedRequest>,
+    lines: Vec<RecordLine>,
 }
 
 impl Replay {
@@ -311,7 +311,7 @@ fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
         let text = std::fs::read_to_string(path).ok()?;
         let mut lines = text.lines().map_while(|line| serde_json::from_str(line).ok());
         match lines.next()? {
-            Line::Asked(asked) => Some(Exchange { asked, lines: lines.collect() }),
+            RecordLine::Asked(asked) => Some(Exchange { asked, lines: lines.collect() }),
             _ => None,
         }
     };
@@ -338,22 +338,22 @@ impl Exchange {
         let mut pieces: Vec<Result<Bytes, Error>> = Vec::new();
         for line in self.lines {
             match line {
-                Line::Asked(_) | Line::End => {}
-                Line::Came { status: code, headers: named } => {
+                RecordLine::Asked(_) | RecordLine::End => {}
+                RecordLine::Came { status: code, headers: named } => {
                     status = Some(code);
                     let named = named.iter().filter_map(|(name, value)| {
                         Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?))
                     });
                     headers = named.collect();
                 }
-                Line::Text(text) => pieces.push(Ok(text.into())),
-                Line::Bytes(text) => pieces.push(
+                RecordLine::Text(text) => pieces.push(Ok(text.into())),
+                RecordLine::Bytes(text) => pieces.push(
                     STANDARD
                         .decode(text)
                         .map(Bytes::from)
                         .map_err(|e| Error::Garbled(format!("The recording is damaged: {e}."))),
                 ),
-                Line::Broken(why) => pieces.push(Err(Error::Network(why))),
+                RecordLine::Broken(why) => pieces.push(Err(Error::Network(why))),
             }
         }
         match status {
@@ -364,7 +364,7 @@ impl Exchange {
             Some(200..=299) => {
                 let target = Target { name: name.clone(), ..Target::default() };
                 let bytes = futures_util::stream::iter(pieces).boxed();
-                http::read(name.into(), bytes, wire.decoder(&target), Limits::default())
+                http::read(name.into(), bytes, wire.decoder(&target), RequestTimeouts::default())
             }
             Some(code) => {
                 let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();

@@ -6,7 +6,10 @@ const ONE: [&str; 25] = [
     "ps", "pwd", "rm", "rmdir", "sleep", "source", "tail", "touch", "unset", "which",
 ];
 
-const TWO: [&str; 73] = [
+const TWO: [&str; 76] = [
+    "tar",
+    "node",
+    "ruby",
     "bazel",
     "brew",
     "bun",

@@ -360,6 +360,18 @@ impl<'r> Bash<'r> {
         unit.broad_only.clone().or(foreign)
     }
 
+    /// Whether a rule that allows speaks about a unit; where only something in the unit hinders it, notes what.
+    fn allows(rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
+        let names = wildcard::matches(&rule.pattern, &unit.normal)
+            || (unit.broad_only.is_none()
+                && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
+        let hindered = names.then(|| Self::hinders(rule, unit)).flatten();
+        if let Some(reason) = &hindered {
+            *refused = Some(format!("\"{}\" does not allow it: {reason}", rule.pattern));
+        }
+        names && hindered.is_none()
+    }
+
     fn words(&self, unit: &Unit) -> (Action, Option<Rule>, Option<String>) {
         let mut matching: Vec<&Rule> = vec![];
         let mut refused: Option<String> = None;
@@ -372,36 +384,29 @@ impl<'r> Bash<'r> {
             let speaks = if rule.pattern == "*" {
                 true
             } else if rule.action == Action::Allow {
-                let names = wildcard::matches(&rule.pattern, &unit.normal)
-                    || (unit.broad_only.is_none()
-                        && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
-                match names.then(|| Self::hinders(rule, unit)).flatten() {
-                    Some(reason) => {
-                        refused = Some(format!("\"{}\" does not allow it: {reason}", rule.pattern));
-                        false
-                    }
-                    None => names,
-                }
+                Self::allows(rule, unit, &mut refused)
             } else if Self::speaks(rule, unit) {
                 true
             } else {
+                let denies = rule.action == Action::Deny;
                 let may = Self::may_mean(rule, unit);
-                if may && rule.action == Action::Ask {
+                if may && denies {
+                    may_deny.push((matching.len(), rule));
+                } else if may {
                     may_ask = Some(*rule);
                 }
-                if may && rule.action == Action::Deny {
-                    may_deny.push((matching.len(), rule));
-                }
-                may && rule.action == Action::Deny
+                may && denies
             };
             if speaks {
-                may_ask = None;
+                may_ask = may_ask.filter(|ask| !lifts_perhaps(rule, ask) && !rule.broader_than(ask));
                 matching.push(rule);
                 own |= self.posture.is_some_and(|posture| at >= posture) && rule.permission != "*";
             }
         }
         let (mut action, mut rule) = decide(&matching);
-        let lifts = |deny: &Rule, rule: &&Rule| rule.action == Action::Allow && !rule.broader_than(deny);
+        let lifts = |deny: &Rule, rule: &&Rule| {
+            rule.action == Action::Allow && !rule.broader_than(deny) && lifts_perhaps(rule, deny)
+        };
         if action < Action::Deny
             && let Some((_, deny)) =
                 may_deny.iter().rev().find(|(at, deny)| !matching[*at + 1..].iter().any(|rule| lifts(deny, rule)))
@@ -414,13 +419,15 @@ impl<'r> Bash<'r> {
         let mut reason = None;
         if self.posture.is_some() && !own && action != Action::Deny {
             (action, reason) = posture_of(unit);
-            let asked = rule.filter(|rule| rule.action == Action::Ask && rule.pattern != "*");
+            // Only what the program came with lets commands that read pass by itself.
+            let asked =
+                rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
             if self.kept && action == Action::Ask && asked.is_none() && self.doubt(unit).is_none() {
                 let reason = "it is not known to be harmless, but its sandbox keeps it from changing anything";
                 return (Action::Allow, None, Some(reason.into()));
             }
             if action == Action::Allow && asked.is_some() {
-                action = Action::Ask;
+                (action, reason) = (Action::Ask, None);
             } else {
                 rule = None;
             }
@@ -481,13 +488,21 @@ impl<'r> Bash<'r> {
     }
 }
 
+/// Whether a rule about a program that starts others speaks about what another rule says of one of those:
+/// only where it names it.
+fn lifts_perhaps(rule: &Rule, other: &Rule) -> bool {
+    let name = unread::beginning(&other.pattern);
+    let word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    name.is_empty() || rule.pattern.split(|c| !word(c)).any(|part| part.eq_ignore_ascii_case(name))
+}
+
 /// What a read-only agent may run.
 fn posture_of(unit: &Unit) -> (Action, Option<String>) {
     if let Some(reason) = unit.opaque.as_ref().filter(|_| unit.effect != Effect::Writes || unit.plans_only) {
         return (Action::Ask, Some(reason.clone()));
     }
     match unit.effect {
-        Effect::Reads => (Action::Allow, None),
+        Effect::Reads => (Action::Allow, Some("it is known to change nothing, and this agent may read".into())),
         Effect::Writes if unit.plans_only => (Action::Allow, Some("it writes plan files only".into())),
         // What an option carries may never start; only what cannot be undone is refused outright.
         Effect::Writes if unit.carried && !unit.destroys => {

@@ -40,8 +40,7 @@ impl Machine {
         let mut machine = Self { symbols: Vec::new(), owners: Vec::new(), start: Vec::new(), fresh: fresh(patterns) };
         let mut starts = Vec::new();
         for (at, (pattern, folded)) in patterns.iter().enumerate() {
-            // A blank and a star at the end also match nothing at all: see `wildcard`.
-            for text in [Some(pattern.as_str()), pattern.strip_suffix(" *")].into_iter().flatten() {
+            for text in wildcard::readings(pattern) {
                 starts.push(machine.symbols.len());
                 machine.symbols.extend(text.chars().map(|c| match slash(c) {
                     '*' => Symbol::Run,
@@ -241,7 +240,7 @@ mod tests {
                 (0..random.usize(..=most)).map(|_| of[random.usize(..of.len())]).collect()
             };
             let patterns: Vec<Pattern> =
-                (0..random.usize(1..5)).map(|_| (letters(&mut random, "aAb* ?/", 6), random.bool())).collect();
+                (0..random.usize(1..5)).map(|_| (letters(&mut random, "aAb** ?/", 6), random.bool())).collect();
             let matched = |text: &str| -> Vec<bool> {
                 let fits = |(pattern, folded): &Pattern| match folded {
                     true => wildcard::matches_folded(pattern, text),

@@ -15,7 +15,8 @@ pub fn explain(verdict: &Verdict, need: &Need, rules: &Rules) -> String {
         (Some(rule), Some(reason)) => format!("{} ({reason})", shown(rule)),
         (Some(rule), None) => shown(rule),
         (None, Some(reason)) => reason.clone(),
-        (None, None) => "no rule speaks about it, and then the user is asked".into(),
+        (None, None) if verdict.action == Action::Ask => "no rule speaks about it, and then the user is asked".into(),
+        (None, None) => "nothing speaks against it".into(),
     };
     line(&mut out, &format!("{}: {}", word(verdict.action), spelled(&verdict.pattern)));
     line(&mut out, &format!("  because: {decided}"));

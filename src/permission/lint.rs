@@ -1,7 +1,9 @@
 //! What is odd about rules people wrote. Nothing here changes what they mean.
 
+use std::path::Path;
+
 use super::rule::BUILT_IN;
-use super::{Action, Rules, wildcard};
+use super::{Action, Rule, Rules, wildcard};
 
 /// Something to be told about a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,20 +12,34 @@ pub struct Lint {
     pub at: usize,
     /// Where it was written.
     pub source: String,
-    /// It does what it says, but may say more than was meant.
-    pub works: bool,
+    /// What kind of oddity it is.
+    pub kind: LintKind,
     /// What is odd, and what to do.
     pub message: String,
 }
 
-/// Looks at the rules people wrote; the program's own are left out.
-pub fn lint(rules: &Rules) -> Vec<Lint> {
+/// What is odd about a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LintKind {
+    /// Its pattern is empty.
+    MatchesNothing,
+    /// A later rule covers it.
+    NeverDecides,
+    /// A narrower deny before it stands.
+    LiftsNothing,
+    /// It works, and covers longer words as well.
+    CoversLongerWords,
+}
+
+/// Looks at the rules people wrote; the program's own are left out. `root` is the project's, where there is
+/// one.
+pub fn lint(rules: &Rules, root: Option<&Path>) -> Vec<Lint> {
     let mut lints = vec![];
     let written = rules.0.iter().enumerate().filter(|(_, rule)| rule.source != BUILT_IN);
     for (at, rule) in written {
-        let told = |message: String| Lint { at, source: rule.source.clone(), works: false, message };
+        let lint = |kind, message: String| Lint { at, source: rule.source.clone(), kind, message };
         let name = format!("{} \"{}\": {}", rule.permission, rule.pattern, super::explain::word(rule.action));
-        let covers = |other: &super::Rule| {
+        let covers = |other: &Rule| {
             wildcard::covers(&other.permission, &rule.permission) && wildcard::covers(&other.pattern, &rule.pattern)
         };
         // A later rule that says everything this one says decides in its place, unless this one is a
@@ -38,11 +54,22 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
                 && other.pattern != "*"
         });
         if rule.pattern.trim().is_empty() || rule.permission.trim().is_empty() {
-            lints.push(told(format!("{name} matches nothing: its pattern is empty; \"*\" matches everything")));
+            lints.push(lint(
+                LintKind::MatchesNothing,
+                format!("{name} matches nothing: its pattern is empty; \"*\" matches everything"),
+            ));
         } else if let Some(other) = later {
-            lints.push(told(format!("{name} never decides: \"{}\" comes later and covers it", other.pattern)));
+            lints.push(lint(
+                LintKind::NeverDecides,
+                format!("{name} never decides: \"{}\" comes later and covers it", other.pattern),
+            ));
         } else if let Some(deny) = standing.filter(|_| rule.pattern != "*") {
-            lints.push(told(format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern)));
+            lints.push(lint(
+                LintKind::LiftsNothing,
+                format!("{name} does not lift \"{}\": deny, which is narrower", deny.pattern),
+            ));
+        } else if let Some(why) = root.and_then(|root| fits_nothing(rule, root)) {
+            lints.push(lint(LintKind::MatchesNothing, format!("{name} matches nothing: {why}")));
         }
         let bash = wildcard::matches(&rule.permission, "bash") && rule.permission != "*";
         // An ask or a deny that speaks about more does no harm.
@@ -55,10 +82,44 @@ pub fn lint(rules: &Rules) -> Vec<Lint> {
             let message = format!(
                 "{name} also speaks about every longer word that starts like that; \"{word} *\" keeps to the word"
             );
-            lints.push(Lint { works: true, ..told(message) });
+            lints.push(lint(LintKind::CoversLongerWords, message));
         }
     }
     lints
+}
+
+/// Why no path that there is can be what a rule about files names. Paths are compared as they are written from
+/// the project's root.
+fn fits_nothing(rule: &Rule, root: &Path) -> Option<String> {
+    let pattern = rule.pattern.replace('\\', "/");
+    if !about_files(rule) || pattern.contains("://") {
+        return None;
+    }
+    let own = root.display().to_string();
+    if let Some(rest) = pattern.strip_prefix(&own).filter(|rest| rest.starts_with('/') && rest.len() > 1) {
+        return Some(format!("paths in the project are written from its root, \"{}\"", &rest[1..]));
+    }
+    // `../x` is a path outside.
+    let inside = pattern.trim_start_matches("../");
+    if inside.split('/').any(|part| part == "." || part == "..") || inside.contains("//") {
+        return Some("paths are compared without \".\", \"..\" in between and double slashes".to_owned());
+    }
+    if let Some(folder) = pattern.strip_suffix('/').filter(|folder| !folder.is_empty()) {
+        return Some(format!("no path ends with a slash; \"{folder}/*\" is what lies in it"));
+    }
+    None
+}
+
+/// The directory below which a rule about files speaks, where it does not exist. Looks at the disk.
+pub fn missing_folder<'r>(rule: &'r Rule, root: &Path) -> Option<&'r str> {
+    let plain = &rule.pattern[..rule.pattern.find(['*', '?']).unwrap_or(rule.pattern.len())];
+    let folder = plain.rsplit_once('/').map(|(folder, _)| folder).filter(|folder| !folder.is_empty())?;
+    (about_files(rule) && !root.join(folder).is_dir()).then_some(folder)
+}
+
+fn about_files(rule: &Rule) -> bool {
+    let key = super::rule::modern(&rule.permission).unwrap_or(&rule.permission);
+    ["read", "edit", "list"].contains(&key)
 }
 
 #[cfg(test)]
@@ -69,6 +130,43 @@ mod tests {
     fn bash(rules: &[(&str, Action)]) -> Rules {
         let map = rules.iter().map(|(pattern, action)| ((*pattern).to_owned(), *action)).collect();
         from_object(&[("bash".to_owned(), RuleValue::Map(map))], "test", None)
+    }
+
+    #[test]
+    fn rules_about_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("src/a")).unwrap();
+        let inside = format!("{}/src/*", root.display());
+        let table: [(&str, Option<&str>, Option<&str>); 11] = [
+            ("src/**/*.ts", None, None),
+            ("*.env", None, None),
+            ("./src/*", Some("without \".\""), None),
+            ("../*", None, None),
+            ("a/../x", Some("without \".\""), None),
+            ("src//a", Some("double slashes"), Some("src/")),
+            ("src/", Some("\"src/*\""), None),
+            (&inside, Some("\"src/*\""), None),
+            ("/etc/*", None, None),
+            ("scr/*", None, Some("scr")),
+            ("src/a/b?/*", None, None),
+        ];
+        for (pattern, wanted, folder) in table {
+            let rule = Rule {
+                permission: "edit".into(),
+                pattern: pattern.into(),
+                action: Action::Deny,
+                source: "test".into(),
+            };
+            let why = fits_nothing(&rule, root);
+            assert_eq!(why.is_some(), wanted.is_some(), "{pattern}: {why:?}");
+            assert!(why.is_none_or(|why| why.contains(wanted.unwrap_or_default())), "{pattern}");
+            if wanted.is_none() {
+                assert_eq!(missing_folder(&rule, root), folder, "{pattern}");
+            }
+            let command = Rule { permission: "bash".into(), ..rule };
+            assert_eq!((fits_nothing(&command, root), missing_folder(&command, root)), (None, None), "{pattern}");
+        }
     }
 
     #[test]
@@ -86,7 +184,7 @@ mod tests {
             (&[("npm *", Allow), ("*install*", Deny)], &[]),
         ];
         for (rules, wanted) in table {
-            let lints = lint(&bash(rules));
+            let lints = lint(&bash(rules), None);
             let told: Vec<&str> = lints.iter().map(|lint| lint.message.as_str()).collect();
             assert_eq!(told.len(), wanted.len(), "{rules:?}: {told:?}");
             assert!(told.iter().zip(wanted).all(|(told, wanted)| told.contains(wanted)), "{rules:?}: {told:?}");

@@ -1,8 +1,11 @@
 //! Files that no broad rule opens: secrets (reading asks), files that decide what runs on this
-//! machine (changing them asks), and our own keys and sessions (never). Names are compared in lower
-//! case and without trailing blanks and dots, because some file systems do the same.
+//! machine (changing them asks), and our own keys and sessions (never). Their names stand in
+//! `protected.txt`. They are compared in lower case and without trailing blanks, dots and control
+//! characters, because some file systems do the same.
 
+use std::collections::HashMap;
 use std::path::{Component, Path};
+use std::sync::LazyLock;
 
 /// Why a path is special.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub enum Protected {
 /// dots gone, characters without a form gone. What follows a colon is a stream of the file.
 pub(super) fn folded(name: &str) -> String {
     let file = name.split(':').next().filter(|file| !file.is_empty()).unwrap_or(name);
-    let file = file.trim_end_matches(['.', ' ', '\t']);
+    let file = file.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control());
     if file.is_ascii() {
         return file.to_ascii_lowercase();
     }
@@ -29,43 +32,70 @@ pub(super) fn folded(name: &str) -> String {
     seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
+/// The names in `protected.txt`, which says how they are written.
+#[derive(Debug, Default)]
+struct Names {
+    /// By the first part, where that is a plain name.
+    plain: HashMap<&'static str, Vec<Entry>>,
+    wild: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    parts: Vec<&'static str>,
+    /// With everything below it.
+    folder: bool,
+}
+
+static SECRET: LazyLock<Names> = LazyLock::new(|| Names::section("secret"));
+static CONTROL: LazyLock<Names> = LazyLock::new(|| Names::section("control"));
+static ELSEWHERE: LazyLock<Names> = LazyLock::new(|| Names::section("elsewhere"));
+
+impl Names {
+    fn section(wanted: &str) -> Self {
+        let mut names = Self::default();
+        let mut here = false;
+        for line in include_str!("protected.txt").lines().filter(|line| !line.starts_with('#')) {
+            if let Some(section) = line.strip_prefix('[') {
+                here = section.trim_end_matches(']') == wanted;
+                continue;
+            }
+            for word in line.split_whitespace().filter(|_| here) {
+                let folder = word.ends_with('/');
+                let parts: Vec<&str> = word.trim_end_matches('/').split('/').collect();
+                let first = parts[0];
+                let list = if first.contains('*') { &mut names.wild } else { names.plain.entry(first).or_default() };
+                list.push(Entry { parts, folder });
+            }
+        }
+        names
+    }
+
+    /// Whether the end of a path, or one of its folders, is among them.
+    fn hold<P: AsRef<str>>(&self, path: &[P]) -> bool {
+        (0..path.len()).any(|at| {
+            let rest = &path[at..];
+            let first = rest[0].as_ref();
+            let mut all = self.plain.get(first).into_iter().flatten().chain(&self.wild);
+            all.any(|entry| {
+                (entry.folder || entry.parts.len() == rest.len())
+                    && entry.parts.len() <= rest.len()
+                    && entry.parts.iter().zip(rest).all(|(pattern, part)| fits(pattern, part.as_ref()))
+            })
+        })
+    }
+}
+
+/// Whether a name fits a pattern with one `*` at most.
+fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((start, end)) => name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end),
+        None => pattern == name,
+    }
+}
+
 /// Whether a file of this name holds secrets.
 pub(super) fn secret_name(name: &str) -> bool {
-    const NAMES: [&str; 32] = [
-        ".envrc",
-        ".netrc",
-        "_netrc",
-        ".npmrc",
-        ".yarnrc.yml",
-        ".pypirc",
-        ".git-credentials",
-        ".pgpass",
-        ".my.cnf",
-        ".htpasswd",
-        ".vault-token",
-        "id_rsa",
-        "id_dsa",
-        "id_ecdsa",
-        "id_ed25519",
-        "id_ecdsa_sk",
-        "id_ed25519_sk",
-        "credentials.json",
-        "service-account.json",
-        "secrets.yml",
-        "secrets.yaml",
-        "auth.json",
-        ".boto",
-        ".s3cfg",
-        ".dockercfg",
-        ".dockerconfigjson",
-        ".terraformrc",
-        "credentials.tfrc.json",
-        "terraform.tfstate",
-        "rclone.conf",
-        "kubeconfig",
-        "wallet.dat",
-    ];
-    const ENDS: [&str; 8] = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"];
     // An editor's or somebody's copy holds the same as the file.
     let whole = folded(name.trim_end_matches('~').trim_matches('#'));
     let mut name = whole.as_str();
@@ -73,7 +103,7 @@ pub(super) fn secret_name(name: &str) -> bool {
         name = start;
     }
     let swapped = name.len() < whole.len() && name.strip_prefix('.').is_some_and(secret_name);
-    swapped || env_name(name) || NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
+    swapped || env_name(name) || private_key(name) || SECRET.hold(&[name])
 }
 
 /// `.env`, `x.env`, `.env.local`; not the examples that are meant to be read. `name` is folded.
@@ -82,178 +112,48 @@ fn env_name(name: &str) -> bool {
     (name.ends_with(".env") || name.contains(".env.")) && !EXAMPLES.iter().any(|end| name.ends_with(end))
 }
 
+/// `id_rsa`, `id_rsa_work`, `id_ed25519-github.old`; not `id_rsa.pub`, not `id_rsa.rs`. `name` is folded.
+fn private_key(name: &str) -> bool {
+    let kind = ["id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"].iter().find_map(|kind| name.strip_prefix(kind));
+    kind.is_some_and(|rest| !rest.contains('.') && !rest.starts_with(char::is_alphabetic))
+}
+
 /// Whether a path holds secrets: the floor of reading, and of changing. By name alone, nothing is
 /// looked up; `path` is absolute, or relative to anything.
 pub fn secret(path: &Path) -> bool {
-    const TAILS: [&[&str]; 15] = [
-        &[".aws", "credentials"],
-        &[".aws", "config"],
-        &[".kube", "config"],
-        &[".docker", "config.json"],
-        &[".config", "gh", "hosts.yml"],
-        &[".config", "gcloud", "*"],
-        &[".gnupg", "*"],
-        &[".azure", "*"],
-        &[".cargo", "credentials"],
-        &[".cargo", "credentials.toml"],
-        &[".config", "git", "credentials"],
-        &[".gem", "credentials"],
-        &[".m2", "settings.xml"],
-        &[".gradle", "gradle.properties"],
-        &[".password-store", "*"],
-    ];
     let Some(name) = path.file_name() else { return false };
     if secret_name(&name.to_string_lossy()) {
         return true;
     }
-    // Most paths go through no folder of that kind, and need not be taken apart.
-    let within = |part: &std::ffi::OsStr| {
-        let part = part.as_encoded_bytes();
-        let heads: [&[u8]; 12] = [
-            b".aws",
-            b".kube",
-            b".docker",
-            b".config",
-            b".gnupg",
-            b".azure",
-            b".ssh",
-            b".cargo",
-            b".gem",
-            b".m2",
-            b".gradle",
-            b".password-store",
-        ];
-        heads.iter().any(|head| part.len() >= head.len() && part[..head.len()].eq_ignore_ascii_case(head))
-    };
-    if !path.iter().any(within) {
+    // Most paths go through no hidden folder, and need not be taken apart.
+    if !path.iter().any(|part| part.as_encoded_bytes().starts_with(b".")) {
         return false;
     }
     let parts = parts(path);
     let Some(name) = parts.last() else { return false };
-    let tail = |tail: &&[&str]| {
-        let any = tail.last() == Some(&"*");
-        let fixed = if any { &tail[..tail.len() - 1] } else { tail };
-        parts.windows(fixed.len()).enumerate().any(|(at, window)| {
-            window.iter().zip(fixed).all(|(a, b)| a == b) && (any || at + fixed.len() == parts.len())
-        })
-    };
     let ssh = parts.iter().rev().nth(1).is_some_and(|dir| dir == ".ssh")
         && !name.ends_with(".pub")
         && !["known_hosts", "config", "authorized_keys"].contains(&name.as_str());
-    ssh || TAILS.iter().any(tail)
+    ssh || SECRET.hold(&parts)
 }
-
-/// Folders in which everything decides what runs on this machine or what an agent may do.
-const FOLDERS: [&str; 27] = [
-    ".git",
-    ".husky",
-    ".opencode",
-    ".adjutant",
-    ".claude",
-    ".agents",
-    ".codex",
-    ".gemini",
-    ".cursor",
-    ".windsurf",
-    ".clinerules",
-    ".roo",
-    ".continue",
-    ".kiro",
-    ".vscode",
-    ".idea",
-    ".zed",
-    ".devcontainer",
-    ".ssh",
-    ".githooks",
-    ".direnv",
-    ".amazonq",
-    ".augment",
-    ".junie",
-    ".qwen",
-    ".trae",
-    ".aider",
-];
-
-/// Files that do, wherever they lie.
-const FILES: [&str; 53] = [
-    ".gitattributes",
-    ".gitmodules",
-    ".gitconfig",
-    "opencode.json",
-    "opencode.jsonc",
-    "adjutant.json",
-    "adjutant.jsonc",
-    "AGENTS.md",
-    "AGENTS.override.md",
-    "CLAUDE.md",
-    "CLAUDE.local.md",
-    "CONTEXT.md",
-    "GEMINI.md",
-    "copilot-instructions.md",
-    ".cursorrules",
-    ".windsurfrules",
-    ".mcp.json",
-    "mcp.json",
-    ".envrc",
-    "mise.toml",
-    ".mise.toml",
-    "rust-toolchain.toml",
-    "rust-toolchain",
-    ".pre-commit-config.yaml",
-    "lefthook.yml",
-    "lefthook.yaml",
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".profile",
-    ".zshrc",
-    ".zshenv",
-    ".zprofile",
-    ".zlogin",
-    ".npmrc",
-    ".yarnrc.yml",
-    ".bash_aliases",
-    ".bash_logout",
-    ".zlogout",
-    ".inputrc",
-    ".xprofile",
-    ".xinitrc",
-    ".xsessionrc",
-    ".exrc",
-    ".vimrc",
-    ".nvimrc",
-    ".nvim.lua",
-    ".gdbinit",
-    ".lldbinit",
-    ".dir-locals.el",
-    ".Rprofile",
-    ".aider.conf.yml",
-    ".goosehints",
-];
 
 /// What decides what git starts, below a git directory. The first is a folder.
 pub const GIT: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "info/attributes"];
 
-/// Whether changing a path changes what runs on this machine or what an agent may do: the floor of
-/// editing. By name alone, nothing is looked up. `path` has its symlinks followed; of a path in the
-/// project it is the part below the root, of any other all of it.
+/// Whether changing a path changes what runs unasked, here or where the project is built, or what an
+/// agent may do: the floor of editing. By name alone, nothing is looked up. `path` has its symlinks
+/// followed; of a path in the project it is the part below the root, of any other all of it.
 pub fn control(path: &Path) -> bool {
     let parts = parts(path);
-    let Some(name) = parts.last() else { return false };
-    if plan(&parts) {
-        return false;
-    }
-    let any = |names: &[&str], name: &str| names.iter().any(|one| one.eq_ignore_ascii_case(name));
-    parts.iter().any(|part| any(&FOLDERS, part) || part.starts_with("git~"))
-        || any(&FILES, name)
-        || parts.windows(2).any(|pair| pair[0] == ".cargo" && pair[1].starts_with("config"))
-        || parts.windows(2).any(|pair| match pair[0].as_str() {
-            ".config" => {
-                ["opencode", "adjutant", "git", "fish", "nvim", "autostart", "systemd"].contains(&pair[1].as_str())
-            }
-            ".github" => ["instructions", "prompts", "chatmodes", "agents"].contains(&pair[1].as_str()),
-            _ => false,
-        })
+    let short = |part: &String| part.starts_with("git~");
+    !plan(&parts) && (CONTROL.hold(&parts) || ELSEWHERE.hold(&parts) || parts.iter().any(short))
+}
+
+/// Whether it changes only what runs where the project is built, once it is pushed. No sandbox of this
+/// machine keeps that: git has to be able to check it out.
+pub fn elsewhere(path: &Path) -> bool {
+    let parts = parts(path);
+    ELSEWHERE.hold(&parts) && !CONTROL.hold(&parts)
 }
 
 /// Whether a path decides what git starts in a git directory of any name. Looks at the disk, for the
@@ -327,6 +227,22 @@ mod tests {
             "/h/.password-store/mail/x.gpg",
             "/h/.config/git/credentials",
             "terraform.tfstate.backup",
+            "id_rsa\n",
+            "id_rsa\u{a0}",
+            ".env\r",
+            "id_rsa_work",
+            "id_ed25519-github.old",
+            "config/secrets.json",
+            "secrets.toml",
+            "secrets.enc.yaml",
+            ".mylogin.cnf",
+            "AuthKey_1.p8",
+            ".vault_pass",
+            ".vault_pass.txt",
+            "/h/.claude/.credentials.json",
+            "client_secret_1.apps.googleusercontent.com.json",
+            ".dev.vars",
+            "/h/.config/gh/hosts.yml",
         ];
         let no = [
             "a/credentials",
@@ -342,6 +258,12 @@ mod tests {
             ".env.example.bak",
             "Cargo.toml",
             "settings.xml",
+            "id_rsa.rs",
+            "id_rsa_work.pub",
+            "id_rsafoo",
+            "src/secrets.ts",
+            "secrets.md",
+            "client.json",
         ];
         for path in yes {
             assert!(secret(Path::new(path)), "{path:?}");
@@ -397,6 +319,29 @@ mod tests {
             "sub/.gdbinit",
             ".Rprofile",
             "/h/.config/systemd/user/x.service",
+            ".claude.json",
+            ".devcontainer.json",
+            ".lefthook.yml",
+            "lefthook-local.toml",
+            ".lefthook/pre-commit/x.sh",
+            ".pre-commit-config.yml",
+            "AGENT.md",
+            "sub/.rules",
+            ".roomodes",
+            ".roorules-code",
+            "WARP.md",
+            "x.code-workspace",
+            ".tool-versions",
+            "mise.local.toml",
+            ".config/mise/config.toml",
+            ".yarnrc",
+            ".pnpmfile.cjs",
+            ".mvn/extensions.xml",
+            "gradle/wrapper/gradle-wrapper.properties",
+            ".hg/hgrc",
+            ".helix/languages.toml",
+            ".openhands/setup.sh",
+            "sub/.pdbrc",
         ];
         let no = [
             ".opencode/plans/x.md",
@@ -404,13 +349,31 @@ mod tests {
             "src/git/x.rs",
             "agents/x.md",
             ".github/x.yml",
-            ".github/workflows/x.yml",
+            ".github/ISSUE_TEMPLATE/bug.md",
+            "package.json",
+            "Makefile",
+            "justfile",
+            "build.rs",
+            "gradle/libs.versions.toml",
+            "README.md",
+            "rules",
+            "src/agent.rs",
         ];
         for path in yes {
-            assert!(control(Path::new(path)), "{path:?}");
+            assert!(control(Path::new(path)) && !elsewhere(Path::new(path)), "{path:?}");
         }
         for path in no {
             assert!(!control(Path::new(path)), "{path:?}");
+        }
+        let built = [
+            ".github/workflows/x.yml",
+            ".github/actions/a/action.yml",
+            ".gitlab-ci.yml",
+            ".circleci/config.yml",
+            "Jenkinsfile",
+        ];
+        for path in built {
+            assert!(control(Path::new(path)) && elsewhere(Path::new(path)), "{path:?}");
         }
     }
 }

@@ -185,10 +185,17 @@ pub fn base(data_dir: &Path, tmp_dir: &Path, skill_dirs: &[impl AsRef<Path>]) ->
 }
 
 /// The rules of a subagent: its own, then every deny of its parent's agent and session, so that what
-/// the parent may not do, it may not do either. Exceptions to a parent's deny are not handed down.
+/// the parent may not do, it may not do either. Exceptions to a parent's deny are not handed down. The plan
+/// is the parent's, unless rules that somebody wrote for the subagent allow it one.
 pub fn derive(child: &Rules, parent_agent: &Rules, parent_session: &Rules) -> Rules {
     let denies = parent_agent.0.iter().chain(&parent_session.0).filter(|rule| rule.action == Action::Deny);
     let mut rules = child.clone();
+    for plan in ["todowrite", "todoread"] {
+        let written = |rule: &&Rule| rule.permission == plan && rule.source != BUILT_IN;
+        if child.0.iter().rfind(written).is_none_or(|rule| rule.action == Action::Deny) {
+            rules.0.extend(Rules::built_in(&[(plan, "*", Action::Deny)]).0);
+        }
+    }
     rules.0.extend(denies.cloned());
     rules
 }
@@ -205,6 +212,21 @@ mod tests {
 
     fn judge(rules: &Rules, permission: &str, pattern: &str) -> Action {
         evaluate(rules, &Rules::default(), &Need::new(permission, pattern)).action
+    }
+
+    #[test]
+    fn a_subagent_has_no_plan_unless_somebody_wrote_that_it_has() {
+        let everything = Rules::built_in(&[("*", "*", Allow), ("todowrite", "*", Allow)]);
+        let child = derive(&everything, &everything, &Rules::default());
+        assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Deny, Deny));
+        assert_eq!(judge(&child, "read", "a"), Allow);
+        let written = everything.clone().then(&from_object(
+            &[("todowrite".to_owned(), RuleValue::Action(Allow))],
+            "opencode.json:1",
+            None,
+        ));
+        let child = derive(&written, &everything, &Rules::default());
+        assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Allow, Deny));
     }
 
     #[test]

@@ -31,13 +31,16 @@ pub const LONGEST: usize = 128 * 1024;
 /// The need of a command line: everything it does, to be judged at once.
 pub fn command_need(command: &str, place: &Place) -> Need {
     let line = analyse(command, place);
-    let always = always(&line);
+    let (always, once) = match always(&line) {
+        Ok(always) => (always, None),
+        Err(reason) => (vec![], Some(reason)),
+    };
     let mut patterns: Vec<String> = line.units.iter().map(|unit| unit.text.clone()).collect();
     patterns.dedup();
     if patterns.is_empty() {
         patterns.push(command.into());
     }
-    Need { permission: "bash".into(), patterns, always, command: Some(Arc::new(line)), ..Need::default() }
+    Need { permission: "bash".into(), patterns, always, once, command: Some(Arc::new(line)), ..Need::default() }
 }
 
 /// Takes a command line apart.
@@ -79,30 +82,57 @@ fn catastrophes(texts: &[String], place: &Place) -> Vec<Unit> {
     units.filter(|unit| unit.floor.as_ref().is_some_and(|(least, _)| *least == Action::Deny)).collect()
 }
 
-/// What "always" would grant: for one plain command the words that name what it does and ` *`, or
-/// all its words where options decide what the program does. Nothing for everything else.
-fn always(line: &Line) -> Vec<String> {
-    let [unit] = line.units.as_slice() else { return vec![] };
-    let asks = unit.touches.iter().any(|need| need.floor.is_some() || need.permission == "external_directory");
-    let plain = line.opaque.is_none()
-        && unit.opaque.is_none()
-        && unit.doubt.is_none()
-        && unit.broad_only.is_none()
-        && unit.floor.is_none()
-        && unit.texts.is_empty()
-        && unit.program.is_some()
-        && !unit.network
-        && !unit.carrier
-        && !asks;
-    if !plain {
-        return vec![];
+/// What "always" would grant, one pattern for each command; or why it is not offered.
+fn always(line: &Line) -> Result<Vec<String>, String> {
+    /// More cannot be taken in at a glance.
+    const MOST: usize = 4;
+    if let Some(reason) = &line.opaque {
+        return Err(reason.clone());
     }
-    let exact =
-        unit.foreign.is_some() || !unit.dangers.is_empty() || unit.destroys || judge::options_decide(&unit.normal);
-    if exact || unit.normal.contains(['*', '?', '\\']) {
-        return if unit.normal.contains(['*', '?', '\\']) { vec![] } else { vec![unit.normal.clone()] };
+    let mut patterns = vec![];
+    for unit in &line.units {
+        let pattern = pattern(unit)?;
+        if !patterns.contains(&pattern) {
+            patterns.push(pattern);
+        }
+    }
+    match patterns.len() {
+        0 => Err("no program is named in it".to_owned()),
+        1..=MOST => Ok(patterns),
+        _ => Err("it runs more than four commands".to_owned()),
+    }
+}
+
+/// For a command the words that name what it does and ` *`; all its words where a few do not say that.
+fn pattern(unit: &Unit) -> Result<String, String> {
+    let said = unit.opaque.as_ref().or(unit.broad_only.as_ref()).or(unit.doubt.as_ref());
+    if let Some(reason) = said.or(unit.floor.as_ref().map(|(_, reason)| reason)) {
+        return Err(reason.clone());
+    }
+    let asks = |need: &&Need| need.floor.is_some() || need.permission == "external_directory";
+    if let Some(need) = unit.touches.iter().find(asks) {
+        return Err(format!("{} is asked about by itself", need.patterns.join(", ")));
     }
     let words: Vec<&str> = unit.normal.split(' ').collect();
-    let prefix = arity::prefix(&words).join(" ");
-    vec![format!("{prefix} *")]
+    let name = unit.program.as_deref().map(|program| program.rsplit('/').next().unwrap_or(program));
+    let reason = match name {
+        None => "no program is named in it",
+        Some(_) if unit.network => "it uses the network",
+        Some(_) if !unit.texts.is_empty() => "what its text does is not known",
+        Some(_) if unit.normal.contains(['*', '?', '\\']) => "in a rule, its * or ? would stand for other words too",
+        Some(name) => {
+            let script = judge::is_language(judge::family(name)) && words.len() > 1 && unit.tails.is_empty();
+            // Of a language, no less than the script.
+            let prefix = &words[..arity::prefix(&words).len().max(if script { 2 } else { 1 })];
+            let named = prefix.iter().skip(1).all(|word| !word.starts_with('-'));
+            let exact = unit.layer > 0
+                || unit.foreign.is_some()
+                || !unit.dangers.is_empty()
+                || unit.destroys
+                || (unit.carrier && !script)
+                || !named;
+            return Ok(if exact { unit.normal.clone() } else { format!("{} *", prefix.join(" ")) });
+        }
+    };
+    Err(reason.to_owned())
 }

@@ -12,7 +12,7 @@ const TRIES: usize = 64;
 const BYTES: usize = 256 << 10;
 
 /// How a pattern begins: what stands before its first blank or wildcard, without a path.
-fn beginning(pattern: &str) -> &str {
+pub(super) fn beginning(pattern: &str) -> &str {
     let word = pattern.split([' ', '*', '?']).next().unwrap_or_default();
     word.rsplit('/').next().unwrap_or_default()
 }

@@ -1,6 +1,8 @@
 //! The wildcard of rules: `*` is any run of any characters, `/` included, `?` is
-//! one character, a trailing ` *` also matches nothing at all, `\` reads as `/`. Case-sensitive,
-//! anchored at both ends.
+//! one character, a trailing ` *` also matches nothing at all, and so does `**/` where a part of a path
+//! begins; `\` reads as `/`. Case-sensitive, anchored at both ends.
+
+use std::borrow::Cow;
 
 /// Stands in a text for words that are not known before the command runs.
 pub const UNKNOWN: char = '\0';
@@ -83,12 +85,41 @@ pub fn covers(broad: &str, narrow: &str) -> bool {
         let pattern: Vec<char> = pattern.chars().map(slash).collect();
         run_slices(&pattern, &text, |p, t| (p == '?' && t != '\u{1}') || p == t)
     };
-    let all = |text: &str| either(broad, |pattern| within(pattern, text));
-    all(narrow) && narrow.strip_suffix(" *").is_none_or(all)
+    readings(narrow).iter().all(|text| either(broad, |pattern| within(pattern, text)))
+}
+
+/// What a pattern may be read as, so that `*` is all that is left to read: with and without the parts
+/// that also match nothing.
+pub(super) fn readings(pattern: &str) -> Vec<Cow<'_, str>> {
+    /// Of more, the last ones stand for at least one folder.
+    const FOLDERS: usize = 4;
+    let mut all = vec![Cow::from(pattern)];
+    let (mut from, mut seen) = (0, 0);
+    while let Some(at) = pattern[from..].find("**").map(|at| at + from) {
+        let begins = at == 0 || pattern[..at].ends_with(['/', '\\']);
+        from = at + 2;
+        if begins && pattern[from..].starts_with(['/', '\\']) && seen < FOLDERS {
+            seen += 1;
+            // What stands behind is the same in all of them.
+            let behind = pattern.len() - from;
+            let shorter = |text: &Cow<'_, str>| {
+                let end = text.len() - behind;
+                Cow::from(format!("{}{}", &text[..end - 2], &text[end + 1..]))
+            };
+            all.extend(all.iter().map(shorter).collect::<Vec<_>>());
+        }
+    }
+    let ends = all.iter().filter_map(|text| text.strip_suffix(" *").map(|text| Cow::from(text.to_owned())));
+    let ends: Vec<_> = ends.collect();
+    all.extend(ends);
+    all
 }
 
 fn either(pattern: &str, matches: impl Fn(&str) -> bool) -> bool {
-    matches(pattern) || pattern.strip_suffix(" *").is_some_and(matches)
+    if !pattern.contains("**") {
+        return matches(pattern) || pattern.strip_suffix(" *").is_some_and(matches);
+    }
+    readings(pattern).iter().any(|text| matches(text))
 }
 
 pub(super) fn slash(c: char) -> char {
@@ -171,6 +202,16 @@ mod tests {
             ("a.c", "abc", false),
             ("*a*b*c*", "xxaxxbxxc", true),
             ("*a*b*c*", "xxaxxcxxb", false),
+            ("src/**/*.ts", "src/c.ts", true),
+            ("src/**/*.ts", "src/a/b/c.ts", true),
+            ("src/**/*.ts", "srcc.ts", false),
+            ("**/*.env", ".env", true),
+            ("**/a/**/b", "a/b", true),
+            ("**/a/**/b", "x/a/y/z/b", true),
+            ("src**/c", "src/c", true),
+            ("src**/c", "srcc", false),
+            ("a/**/ *", "a/", true),
+            ("**", "", true),
         ];
         for (pattern, text, expected) in table {
             assert_eq!(matches(pattern, text), expected, "{pattern} on {text}");
@@ -208,6 +249,9 @@ mod tests {
             ("a*c", "a?c", true),
             ("git *", "git*", false),
             ("ls *", "ls *", true),
+            ("src/**/*.ts", "src/*.ts", true),
+            ("src/?*/*.ts", "src/**/*.ts", false),
+            ("src/*.ts", "src/**/*.ts", true),
         ];
         for (broad, narrow, expected) in table {
             assert_eq!(covers(broad, narrow), expected, "{broad} over {narrow}");

@@ -10,38 +10,48 @@ use std::pin::Pin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-use self::news::News;
-use super::open::{Claim, Shared};
+use self::news::ChildProgress;
+use super::live::HistoryGuard;
+use super::sessions::Sessions;
 use super::{interrupted, revert};
 use crate::agent::Agent;
-use crate::event::{About, CallUpdate, Errand, Event, Facts, Outlet, Report, ReportEnd, Spawn, Switch};
+use crate::event::{
+    CallUpdate, Event, LiveFacts, Outlet, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo, SubagentReport,
+    SwitchAgent,
+};
 use crate::id::{CallId, SessionId};
-use crate::message::{CallState, Content, File, Message, ModelRef, Role, Text, User};
+use crate::message::{CallState, ChildSession, Content, FailureCause, File, Message, ModelRef, Role, Text, User};
 use crate::permission::rule::{Rule, derive};
 use crate::permission::{Action, Rules};
 use crate::store::Record;
 use crate::turn::record::Recorder;
-use crate::turn::{Choice, History, Outcome, Scope};
+use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
+use crate::turn::{budget, run};
 use crate::turn::{frame, jobs, next};
-use crate::turn::{purse, run};
 use crate::{text, tool};
 
-/// How many errands may wait.
+/// How many requests of a turn may wait.
 const WAITING: usize = 16;
 
 /// A turn on its way.
-pub(super) type Turn<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
+pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
 
 /// Where a turn's choice is kept: the session's, and the turn's own where a command named who answers.
-type Choices<'a> = [Option<&'a watch::Sender<Choice>>; 2];
+type ChoiceSenders<'a> = [Option<&'a watch::Sender<Choice>>; 2];
 
 /// Runs a turn and what it asks of its session. `choices` are where the user's choice is kept; none for
 /// a child, whose agent cannot change.
-pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: History, mut scope: Scope) -> Turn<'a> {
+pub(super) fn turn<'a>(
+    shared: &'a Sessions,
+    choices: ChoiceSenders<'a>,
+    history: History,
+    mut scope: TurnContext,
+) -> TurnFuture<'a> {
     Box::pin(async move {
-        let (errands, mut asked) = mpsc::channel(WAITING);
-        scope.errands = errands;
+        let (session_requests, mut asked) = mpsc::channel(WAITING);
+        scope.session_requests = session_requests;
         let parent = scope.clone();
         let mut work = std::pin::pin!(run::run(history, scope));
         let mut children = FuturesUnordered::new();
@@ -49,11 +59,11 @@ pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: Histor
         let done = loop {
             tokio::select! {
                 biased;
-                () = parent.jobs.news() => jobs::show(&parent).await,
+                () = parent.resources.jobs.news() => jobs::show(&parent).await,
                 done = &mut work => break done,
-                Some(errand) = asked.recv() => match errand {
-                    Errand::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
-                    Errand::Switch(switch) => answer(shared, choices, &parent, switch).await,
+                Some(request) = asked.recv() => match request {
+                    SessionRequest::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
+                    SessionRequest::Switch(switch) => answer(shared, choices, &parent, switch).await,
                 },
                 Some(()) = children.next(), if !children.is_empty() => {}
             }
@@ -69,10 +79,10 @@ pub(super) fn turn<'a>(shared: &'a Shared, choices: Choices<'a>, history: Histor
 }
 
 /// Lets another agent speak, where there is a choice and such an agent.
-async fn answer(shared: &Shared, choices: Choices<'_>, scope: &Scope, switch: Switch) {
-    let modes = scope.agents.modes();
+async fn answer(shared: &Sessions, choices: ChoiceSenders<'_>, scope: &TurnContext, switch: SwitchAgent) {
+    let modes = scope.project.agents.modes();
     let named = modes.iter().find(|agent| agent.name == switch.agent).cloned();
-    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.agents.default()));
+    let agent = named.or_else(|| (switch.agent == "build").then(|| scope.project.agents.default()));
     let speaker = choices[0].and(agent).map(|agent| {
         for choice in choices.into_iter().flatten() {
             choice.send_modify(|choice| choice.agent.clone_from(&agent.name));
@@ -90,19 +100,19 @@ async fn answer(shared: &Shared, choices: Choices<'_>, scope: &Scope, switch: Sw
     switch.reply.send(speaker).ok();
 }
 
-async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
-    let Spawn { call, facts, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
+async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
+    let SpawnSubagent { call, facts, agent, description, prompt, files, wanted, resume, model, rules, reply } = spawn;
     let work = async {
-        let agent = parent.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
+        let agent = parent.project.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::meant(
+            Some(_) => frame::resolve_model(
                 &Choice { agent: agent.name.clone(), model: None, steer: None, steers: false },
                 Some(&agent),
-                &parent.models,
+                &parent.project.models,
             ),
             None => model,
         });
-        let task = Task { shared, parent, call, facts, agent, description, prompt, files, model, rules };
+        let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules };
         task.run(resume).await
     };
     let result = work.await;
@@ -111,11 +121,11 @@ async fn child(shared: &Shared, parent: &Scope, spawn: Spawn) {
 }
 
 /// Work for a child session.
-struct Task<'a> {
-    shared: &'a Shared,
-    parent: &'a Scope,
+struct ChildTask<'a> {
+    shared: &'a Sessions,
+    parent: &'a TurnContext,
     call: CallId,
-    facts: Facts,
+    facts: LiveFacts,
     agent: std::sync::Arc<Agent>,
     description: String,
     prompt: String,
@@ -124,76 +134,38 @@ struct Task<'a> {
     rules: Rules,
 }
 
-impl Task<'_> {
-    async fn run(self, resume: Option<SessionId>) -> Result<Report, String> {
-        let budget = self.parent.settings.budget.cost;
-        if let Some(most) = budget.filter(|_| self.parent.purse.is_empty(budget)) {
-            return Err(format!("{} Nobody is set to work any more.", purse::spent(most)));
+impl ChildTask<'_> {
+    async fn run(self, resume: Option<SessionId>) -> Result<SubagentReport, String> {
+        let budget = self.parent.project.settings.budget.cost;
+        if let Some(most) = budget.filter(|_| self.parent.budget.is_empty(budget)) {
+            return Err(format!("{} Nobody is set to work any more.", budget::spent(most)));
         }
-        let (_claim, mut record, mut history) = match resume {
-            None => {
-                let record = self.fresh().await;
-                (self.claim(&record.id)?, record, History::default())
-            }
-            Some(id) => {
-                if !id.is_well_formed() || id == self.parent.session {
-                    return Err(missing(&id));
-                }
-                let claim = self.claim(&id)?;
-                let (record, history) = self.earlier(&id).await?;
-                (claim, record, history)
-            }
-        };
+        let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
         record.denied = self.denied();
         let model = self.model.clone();
         self.announce(&id, &model).await;
         let cancelled = self.parent.cancelled.child_token();
-        let _working = self.shared.works(&id, &cancelled);
+        let _working = self.shared.live.works(&id, &cancelled);
         let (outlet, events) = Outlet::new();
-        let (_choice, choice) = watch::channel(Choice {
-            agent: self.agent.name.clone(),
-            model: Some(model.clone()),
-            steer: None,
-            steers: false,
-        });
-        let scope = Scope {
-            session: id.clone(),
-            mark: record.mark.clone(),
-            choice,
-            seen: std::sync::Arc::default(),
-            todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
-            jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(&history))),
-            record: Recorder::new(self.shared.store.clone(), id.clone()),
-            cancelled,
-            // Words of the user's are for the session they speak with.
-            spoken: watch::channel(false).1,
-            outlet,
-            depth: self.parent.depth + 1,
-            inherited: rules(&record.denied),
-            spent: std::sync::Arc::default(),
-            ..self.parent.clone()
-        };
-        let (todos, kept) = (scope.todos.clone(), scope.clone());
+        let agent = self.agent.name.clone();
+        let (_choice, choice) =
+            watch::channel(Choice { agent, model: Some(model.clone()), steer: None, steers: false });
+        let scope = self.scope(&record, &history, choice, (cancelled, outlet));
+        let (todos, kept) = (scope.resources.todos.clone(), scope.clone());
         let before = history.cost().unwrap_or_default();
-        let words = Content::Text(Text { text: self.prompt.clone(), ..Text::default() });
-        let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
-        let message = Message {
-            id: scope.message_id(),
-            created: scope.now(),
-            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
-            parts: content.map(|content| scope.part(content)).collect(),
-        };
+        let message = self.message(&scope, &model);
         self.shared.store.record(&record).await;
         scope.record.whole(&message).await;
-        let mut news = News::new(self.parent, &self.call, &self.facts, &self.agent.name, &id, scope.cancelled.clone());
+        let mut news =
+            ChildProgress::new(self.parent, &self.call, &self.facts, &self.agent.name, &id, scope.cancelled.clone());
         news.begin(about(&self.description, &self.agent.name, Some(&self.agent)), &message).await;
         history.messages.push(message);
 
         let (mut history, outcome) = news.follow(turn(self.shared, [None; 2], history, scope), events).await;
         news.end(&outcome).await;
         // What it has in the background nobody would read any more.
-        kept.jobs.end().await;
+        kept.resources.jobs.end().await;
         jobs::settle(&mut history, &kept).await;
 
         record.updated = self.parent.now();
@@ -207,16 +179,72 @@ impl Task<'_> {
             self.parent.spent.add(cost - before);
         }
         let end = match budget {
-            Some(most) if outcome == Outcome::StepLimit && self.parent.purse.is_empty(budget) => {
-                ReportEnd::Failed(purse::spent(most))
+            Some(most) if outcome == Outcome::StepLimit && self.parent.budget.is_empty(budget) => {
+                SubagentEnd::Failed(budget::spent(most))
             }
             _ => end(&history, outcome),
         };
         let calls = news.lines();
-        Ok(Report { session: id, model, text: last_words(&history), calls, end })
+        Ok(SubagentReport { session: id, model, text: last_words(&history), calls, end })
     }
 
-    fn claim(&self, id: &SessionId) -> Result<Claim, String> {
+    /// A new session, or the one that is to go on.
+    async fn session(&self, resume: Option<SessionId>) -> Result<(HistoryGuard, Record, History), String> {
+        let Some(id) = resume else {
+            let record = self.fresh().await;
+            return Ok((self.claim(&record.id)?, record, History::default()));
+        };
+        if !id.is_well_formed() || id == self.parent.session {
+            return Err(missing(&id));
+        }
+        let claim = self.claim(&id)?;
+        let (record, history) = self.earlier(&id).await?;
+        Ok((claim, record, history))
+    }
+
+    /// What its turn may use: the parent's, but for what a session has of its own.
+    fn scope(
+        &self,
+        record: &Record,
+        history: &History,
+        choice: watch::Receiver<Choice>,
+        (cancelled, outlet): (CancellationToken, Outlet),
+    ) -> TurnContext {
+        TurnContext {
+            session: record.id.clone(),
+            mark: record.mark.clone(),
+            choice,
+            resources: SessionResources {
+                seen: std::sync::Arc::default(),
+                todos: std::sync::Arc::new(tool::todos::Todos::new(record.todos.clone())),
+                jobs: std::sync::Arc::new(tool::jobs::Jobs::after(jobs::last(history))),
+                ..self.parent.resources.clone()
+            },
+            permissions: Permissions { inherited: rules(&record.denied), ..self.parent.permissions.clone() },
+            record: Recorder::new(self.shared.store.clone(), record.id.clone()),
+            cancelled,
+            // Words of the user's are for the session they speak with.
+            spoken: watch::channel(false).1,
+            outlet,
+            depth: self.parent.depth + 1,
+            spent: std::sync::Arc::default(),
+            ..self.parent.clone()
+        }
+    }
+
+    /// What it is asked, as a message of a user's.
+    fn message(&self, scope: &TurnContext, model: &ModelRef) -> Message {
+        let words = Content::Text(Text { text: self.prompt.clone(), ..Text::default() });
+        let content = std::iter::once(words).chain(self.files.iter().cloned().map(Content::File));
+        Message {
+            id: scope.message_id(),
+            created: scope.now(),
+            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
+            parts: content.map(|content| scope.part(content)).collect(),
+        }
+    }
+
+    fn claim(&self, id: &SessionId) -> Result<HistoryGuard, String> {
         let held = || {
             format!(
                 "The task {id} is being worked on, or the user has it open. Wait until that ends, or leave task_id out to begin a new one."
@@ -225,17 +253,16 @@ impl Task<'_> {
         self.shared.claim(id).ok_or_else(held)
     }
 
-    /// A new child session.
     async fn fresh(&self) -> Record {
         let description = if self.description.is_empty() { "Task" } else { &self.description };
         let id = SessionId::new(self.parent.environment.fresh(SessionId::PREFIX));
         let record = Record {
-            extra: self.parent.roots.to_vec(),
+            extra: self.parent.project.roots.to_vec(),
             title: Some(format!("{description} (@{} subagent)", self.agent.name)),
             parent: Some(self.parent.session.clone()),
             depth: self.parent.depth + 1,
             agent: Some(self.agent.name.clone()),
-            ..Record::new(id, self.parent.cwd.clone(), self.parent.now())
+            ..Record::new(id, self.parent.project.cwd.clone(), self.parent.now())
         };
         if let Err(e) = self.shared.store.create(&record).await {
             // The parent's turn tells the user that nothing is kept.
@@ -261,7 +288,7 @@ impl Task<'_> {
         for message in run::mend(&mut history) {
             recorder.whole(&message).await;
         }
-        if let Some(tracker) = self.parent.snapshots.clone() {
+        if let Some(tracker) = self.parent.resources.snapshots.clone() {
             let (settled, parts) = interrupted::settle(history, &record, tracker).await;
             history = settled;
             for (message, part) in parts {
@@ -279,17 +306,17 @@ impl Task<'_> {
     /// What this parent may not do, and what is for primary agents only.
     fn denied(&self) -> Vec<(String, String)> {
         let denied = derive(&Rules::default(), &self.rules, &Rules::default());
-        let primary = self.parent.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
+        let primary =
+            self.parent.project.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
         denied.0.into_iter().map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
     }
 
     /// Tells early where the work is done, so that an editor can link to it.
     async fn announce(&self, id: &SessionId, model: &ModelRef) {
-        let metadata = tool::task::link(&self.parent.session, id, model);
-        for (key, fact) in &metadata {
-            self.facts.note(key, fact.clone());
-        }
-        let update = CallUpdate { metadata: Some(metadata), ..CallUpdate::of(&self.call) };
+        let parent = Some(self.parent.session.clone());
+        let child = ChildSession { parent, session: id.clone(), model: Some(model.clone()) };
+        let update = CallUpdate { metadata: Some(child.to_json()), ..CallUpdate::of(&self.call) };
+        self.facts.note(|facts| facts.child = Some(child));
         if self.parent.cancelled.is_cancelled() {
             // The call may have been left behind: what is over is not changed any more.
             return;
@@ -299,13 +326,13 @@ impl Task<'_> {
 }
 
 /// What a subagent's session is for, where it is shown.
-pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> About {
+pub(super) fn about(description: &str, name: &str, agent: Option<&Agent>) -> SubagentInfo {
     let title = if description.is_empty() { "Task" } else { description };
     let agent = match agent.and_then(|agent| agent.description.as_deref()) {
         Some(description) => format!("{name}: {description}"),
         None => name.to_owned(),
     };
-    About { title: title.to_owned(), agent: text::title(&agent), stoppable: true }
+    SubagentInfo { title: title.to_owned(), agent: text::title(&agent), stoppable: true }
 }
 
 fn missing(id: &SessionId) -> String {
@@ -337,23 +364,23 @@ fn last_words(history: &History) -> String {
     next::turn(history).iter().rev().find_map(words).unwrap_or_default()
 }
 
-fn end(history: &History, outcome: Outcome) -> ReportEnd {
+fn end(history: &History, outcome: Outcome) -> SubagentEnd {
     match outcome {
         Outcome::Ended | Outcome::Steered => {
             let calls = history.messages.last().into_iter().flat_map(Message::calls);
             let mut rejected = calls.filter(|call| match &call.state {
-                CallState::Failed { metadata, .. } => metadata.contains_key(next::REJECTED),
+                CallState::Failed { cause, .. } => *cause == FailureCause::Rejected,
                 _ => false,
             });
-            rejected.next().map_or(ReportEnd::Done, |call| ReportEnd::Rejected(text::title(&call.title)))
+            rejected.next().map_or(SubagentEnd::Done, |call| SubagentEnd::Rejected(text::title(&call.title)))
         }
-        Outcome::Cancelled => ReportEnd::Cancelled,
-        Outcome::Refused => ReportEnd::Failed("the model refused.".into()),
-        Outcome::MaxTokens => ReportEnd::Failed("its answer hit the limit of output tokens.".into()),
-        Outcome::StepLimit => ReportEnd::Failed("it reached its limit of steps.".into()),
+        Outcome::Cancelled => SubagentEnd::Cancelled,
+        Outcome::Refused => SubagentEnd::Failed("the model refused.".into()),
+        Outcome::MaxTokens => SubagentEnd::Failed("its answer hit the limit of output tokens.".into()),
+        Outcome::StepLimit => SubagentEnd::Failed("it reached its limit of steps.".into()),
         Outcome::Failed(fault) => {
             let advice = fault.advice.map(|advice| format!(" {advice}")).unwrap_or_default();
-            ReportEnd::Failed(format!("{}{advice}", fault.message))
+            SubagentEnd::Failed(format!("{}{advice}", fault.message))
         }
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::order::{Order, Word};
+use super::builtin::{BuiltinCommand, BuiltinName};
+use super::mention;
 use crate::agent::{Agent, Agents, Mode};
-use crate::command::{self, Expanded};
+use crate::command::{self, ExpandedTemplate};
 use crate::config::roster::reach;
 use crate::config::settings::{self, Settings};
 use crate::event;
@@ -15,8 +16,8 @@ use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
 use crate::skill::{Skill, Skills};
 use crate::text;
-use crate::turn::insert::{self, Draft};
-use crate::turn::{Choice, Scope};
+use crate::turn::insert::{self, PromptDraft};
+use crate::turn::{Choice, TurnContext};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
@@ -25,30 +26,33 @@ const MOST: usize = 20;
 /// command of their own is not to be had. Skills whose names are left can be said as well.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Commands {
-    commands: Vec<settings::Command>,
+    commands: Vec<settings::CommandEntry>,
     skills: Arc<Skills>,
+    denied: Vec<String>,
 }
 
 impl Commands {
     /// What the settings say, and what comes with the program.
-    pub fn new(settings: &Settings, skills: &Arc<Skills>) -> Self {
-        Self { commands: command::list(settings), skills: skills.clone() }
+    /// Skills that `rules` deny are not to be had.
+    pub fn new(settings: &Settings, skills: &Arc<Skills>, rules: &Rules) -> Self {
+        let denied = skills.all().filter(|skill| !skills.allowed(rules).any(|other| other.name == skill.name));
+        let denied = denied.map(|skill| skill.name.clone()).collect();
+        Self { commands: command::list(settings), skills: skills.clone(), denied }
     }
 
-    /// For the editor's list.
-    pub fn list(&self) -> Vec<event::Command> {
-        let one = |command: &settings::Command| event::Command {
+    pub fn list(&self) -> Vec<event::CommandInfo> {
+        let one = |command: &settings::CommandEntry| event::CommandInfo {
             name: command.name.clone(),
             description: command.description.clone().unwrap_or_default(),
             hint: hint(&command.template),
         };
-        let order = |(_, name, description, hint): &(Word, &str, &str, Option<&str>)| event::Command {
+        let order = |(_, name, description, hint): &(BuiltinName, &str, &str, Option<&str>)| event::CommandInfo {
             name: (*name).to_owned(),
             description: (*description).to_owned(),
             hint: hint.map(str::to_owned),
         };
-        let orders = Word::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
-        let skill = |skill: &Skill| event::Command {
+        let orders = BuiltinName::ALL.iter().filter(|(_, name, ..)| self.find(name).is_none());
+        let skill = |skill: &Skill| event::CommandInfo {
             name: skill.name.clone(),
             description: skill.description.as_deref().map_or_else(|| "A skill".to_owned(), text::title),
             hint: None,
@@ -59,16 +63,16 @@ impl Commands {
 
     /// The skill that a word loads: one whose name no command and no order has.
     fn skill(&self, name: &str) -> Option<&Skill> {
-        let taken = self.find(name).is_some() || Word::ALL.iter().any(|(_, known, ..)| *known == name);
+        let taken = self.find(name).is_some() || BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name);
         let said = !name.contains(|c: char| c.is_whitespace() || c == '/');
-        self.skills.get(name).filter(|_| !taken && said)
+        self.skills.get(name).filter(|skill| !taken && said && !self.denied.contains(&skill.name))
     }
 
     /// The order that a text is; none for every other text.
-    pub fn order(&self, text: &str) -> Option<Order> {
+    pub fn order(&self, text: &str) -> Option<BuiltinCommand> {
         let (name, rest) = command::typed(text.trim())?;
-        let (word, ..) = Word::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
-        Some(Order { word: *word, rest: rest.to_owned() })
+        let (word, ..) = BuiltinName::ALL.iter().find(|(_, known, ..)| *known == name && self.find(name).is_none())?;
+        Some(BuiltinCommand { word: *word, rest: rest.to_owned() })
     }
 
     /// A prompt that begins with a known `/word` becomes that command: the user sees what was typed,
@@ -82,8 +86,8 @@ impl Commands {
     pub(super) async fn typed(
         &self,
         mut content: Vec<Content>,
-        draft: &mut Draft,
-        scope: &mut Scope,
+        draft: &mut PromptDraft,
+        scope: &mut TurnContext,
     ) -> (Vec<Content>, Option<watch::Sender<Choice>>) {
         let Some(Content::Text(typed)) = content.first_mut() else { return (content, None) };
         if let Some((name, rest)) = command::typed(typed.text.trim_start())
@@ -103,30 +107,24 @@ impl Commands {
         let Some(Content::Text(typed)) = content.first() else { return (content, None) };
         let description = text::title(&typed.text);
         let chosen = scope.choice.borrow().clone();
-        let speaker = scope.agents.get(&chosen.agent);
-        let own = command.agent.as_ref().and_then(|name| scope.agents.get(name));
+        let speaker = scope.project.agents.get(&chosen.agent);
+        let own = command.agent.as_ref().and_then(|name| scope.project.agents.get(name));
         let sub = command.subtask.unwrap_or(own.as_ref().is_some_and(|agent| agent.mode == Mode::Subagent));
         let mut own_choice = None;
-        let more = |own: &Agent, than: &Agent| {
-            let subagents = scope.agents.all().filter(|agent| agent.is_subagent());
-            let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
-            let reach = reach(&than.rules, subagents, &scope.environment);
-            laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
-        };
         let (command, own) = match (own, &speaker) {
-            (Some(own), Some(speaker)) if command.lent && !sub && more(&own, speaker) => {
+            (Some(own), Some(speaker)) if command.lent && !sub && may_more(&own, speaker, scope) => {
                 let title = format!(
                     "/{} wants {} to answer, who may do what {} may not. A project you have not trusted does not decide that: {} answers.",
                     command.name, own.name, speaker.name, speaker.name
                 );
                 let severity = event::Severity::Warning;
                 scope.outlet.event(event::Event::Notice { severity, title, details: None }).await;
-                (&settings::Command { agent: None, ..command.clone() }, None)
+                (&settings::CommandEntry { agent: None, ..command.clone() }, None)
             }
             (own, _) => (command, own),
         };
-        let delegate = sub && scope.depth < scope.settings.subagent_depth;
-        if !delegate && let Some(choice) = chosen_by(command, &scope.agents, &chosen) {
+        let delegate = sub && scope.depth < scope.project.settings.subagent_depth;
+        if !delegate && let Some(choice) = chosen_by(command, &scope.project.agents, &chosen) {
             let (once, chosen) = watch::channel(choice);
             scope.choice = chosen;
             own_choice = Some(once);
@@ -138,29 +136,9 @@ impl Commands {
                 Some(Arc::new(Agent { rules, ..Agent::clone(&own) }))
             }
             (true, own, speaker) => own.or(speaker),
-            (false, ..) => scope.agents.get(&scope.choice.borrow().agent),
+            (false, ..) => scope.project.agents.get(&scope.choice.borrow().agent),
         };
-        let mut outputs = Vec::new();
-        for insert in &expanded.inserts {
-            outputs.push(match &agent {
-                _ if command.untrusted => Err("this project is not trusted".to_owned()),
-                Some(agent) => insert::run(draft, scope, agent, &insert.command).await,
-                None => Err("there is nobody to run it for".to_owned()),
-            });
-        }
-        let mut texts = vec![expanded.filled(&outputs)];
-        let mut attachments = Vec::new();
-        for path in files(&expanded.text, scope).into_iter().take(MOST) {
-            let Some(agent) = &agent else { break };
-            let text = match insert::read(draft, scope, agent, &path).await {
-                Ok(output) => {
-                    attachments.extend(output.attachments.into_iter().map(Content::File));
-                    output.text
-                }
-                Err(why) => format!("(it was not read: {why})"),
-            };
-            texts.push(format!("What the read tool says about {path}:\n{text}"));
-        }
+        let (texts, mut attachments) = filled(command, &expanded, agent.as_deref(), draft, scope).await;
         let mut parts = match agent {
             Some(agent) if delegate => vec![Content::Subtask {
                 agent: agent.name.clone(),
@@ -179,13 +157,13 @@ impl Commands {
     }
 
     /// The command that a text begins with, and what it stands for; none for every other text.
-    fn expand(&self, text: &str) -> Option<(&settings::Command, Expanded)> {
+    fn expand(&self, text: &str) -> Option<(&settings::CommandEntry, ExpandedTemplate)> {
         let (name, arguments) = command::typed(text.trim_start())?;
         let command = self.find(name)?;
         Some((command, command::expand(&command.template, arguments)))
     }
 
-    fn find(&self, name: &str) -> Option<&settings::Command> {
+    fn find(&self, name: &str) -> Option<&settings::CommandEntry> {
         self.commands.iter().find(|command| command.name == name)
     }
 }
@@ -195,22 +173,9 @@ fn said(text: String) -> Text {
     Text { text, synthetic: true, ..Text::default() }
 }
 
-/// The files and directories that a command's text mentions, as paths for a tool: from the project's
-/// root, or from home. What is not there was no path.
-fn files(text: &str, scope: &Scope) -> Vec<String> {
-    let found = command::mentions(text).into_iter().filter_map(|word| {
-        let path = match (word.strip_prefix("~/"), &scope.environment.home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => scope.worktree.root.join(word),
-        };
-        path.exists().then(|| path.display().to_string())
-    });
-    found.collect()
-}
-
 /// Who answers a command, if it names somebody: its own model, else its agent's, else the user's. A
 /// subagent does not answer the user itself.
-fn chosen_by(command: &settings::Command, agents: &Agents, chosen: &Choice) -> Option<Choice> {
+fn chosen_by(command: &settings::CommandEntry, agents: &Agents, chosen: &Choice) -> Option<Choice> {
     let agent = command.agent.as_ref().and_then(|name| agents.get(name));
     let agent = agent.filter(|agent| agent.mode != Mode::Subagent);
     let own = command.model.clone().map(|model| ModelRef { effort: command.variant.clone().or(model.effort), ..model });
@@ -230,13 +195,54 @@ fn hint(template: &str) -> Option<String> {
     takes.then(|| "arguments".to_owned())
 }
 
+/// Whether an agent may do more than another one, by itself or through those it starts.
+fn may_more(own: &Agent, than: &Agent, scope: &TurnContext) -> bool {
+    let subagents = scope.project.agents.all().filter(|agent| agent.is_subagent());
+    let subagents = subagents.map(|agent| (agent.name.as_str(), &agent.rules));
+    let reach = reach(&than.rules, subagents, &scope.environment);
+    laxer(&own.rules, &reach.iter().collect::<Vec<_>>(), Action::Allow).is_some()
+}
+
+/// What a command stands for: its text with the output of what it runs, the files it names, and what is to be
+/// attached of these.
+async fn filled(
+    command: &settings::CommandEntry,
+    expanded: &ExpandedTemplate,
+    agent: Option<&Agent>,
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+) -> (Vec<String>, Vec<Content>) {
+    let mut outputs = Vec::new();
+    for insert in &expanded.inserts {
+        outputs.push(match agent {
+            _ if command.untrusted => Err("this project is not trusted".to_owned()),
+            Some(agent) => insert::run(draft, scope, agent, &insert.command).await,
+            None => Err("there is nobody to run it for".to_owned()),
+        });
+    }
+    let mut texts = vec![expanded.filled(&outputs)];
+    let mut attachments = Vec::new();
+    for (path, lines) in mention::files(&expanded.text, scope).into_iter().take(MOST) {
+        let Some(agent) = agent else { break };
+        let text = match insert::read(draft, scope, agent, &path, lines).await {
+            Ok(output) => {
+                attachments.extend(output.attachments.into_iter().map(Content::File));
+                output.text
+            }
+            Err(why) => format!("(it was not read: {why})"),
+        };
+        texts.push(format!("What the read tool says about {path}:\n{text}"));
+    }
+    (texts, attachments)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_known_words_are_commands() {
-        let commands = Commands::new(&Settings::default(), &Arc::default());
+        let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
         assert!(commands.expand("/review the last commit").unwrap().1.text.contains("the last commit"));
         for text in ["/usr/bin/foo crashes, why?", "/nothing", "say /init", "/"] {
             assert_eq!(commands.expand(text), None, "{text}");
@@ -245,13 +251,17 @@ mod tests {
 
     #[test]
     fn a_command_of_the_users_own_hides_an_order() {
-        let commands = Commands::new(&Settings::default(), &Arc::default());
-        assert_eq!(commands.order(" /diff all\n"), Some(Order { word: Word::Diff, rest: "all".into() }));
+        let commands = Commands::new(&Settings::default(), &Arc::default(), &Rules::default());
+        assert_eq!(
+            commands.order(" /diff all\n"),
+            Some(BuiltinCommand { word: BuiltinName::Diff, rest: "all".into() })
+        );
         for text in ["/different", "say /diff", "diff", "/review"] {
             assert_eq!(commands.order(text), None, "{text}");
         }
-        let own = settings::Command { name: "diff".into(), template: "mine".into(), ..Default::default() };
-        let commands = Commands::new(&Settings { commands: vec![own], ..Settings::default() }, &Arc::default());
+        let own = settings::CommandEntry { name: "diff".into(), template: "mine".into(), ..Default::default() };
+        let commands =
+            Commands::new(&Settings { commands: vec![own], ..Settings::default() }, &Arc::default(), &Rules::default());
         assert_eq!(commands.order("/diff"), None);
         assert_eq!(commands.list().iter().filter(|command| command.name == "diff").count(), 1);
     }

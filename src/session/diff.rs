@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::message::{FileChange, FileKind, FileState};
 use crate::snapshot::Tracker;
-use crate::store::Changed;
+use crate::store::DiffStats;
 use crate::text;
 use crate::worktree::Worktree;
 
@@ -75,17 +75,17 @@ fn mode(change: &FileChange, path: &str) -> String {
 }
 
 /// The same in numbers; none where nothing changed.
-pub fn count(diffs: &[Diff]) -> Option<Changed> {
+pub fn count(diffs: &[Diff]) -> Option<DiffStats> {
     let files: BTreeSet<&str> = diffs.iter().map(|diff| diff.path.as_str()).collect();
     let sum = |lines: fn(&Diff) -> usize| diffs.iter().map(lines).sum();
     let (additions, deletions) = (sum(|diff| diff.additions), sum(|diff| diff.deletions));
-    (!files.is_empty()).then_some(Changed { files: files.len(), additions, deletions })
+    (!files.is_empty()).then_some(DiffStats { files: files.len(), additions, deletions })
 }
 
 /// How many files, and lines: `2 files, +3 −1`.
 pub fn sum(diffs: &[Diff]) -> String {
-    let Changed { files, additions, deletions } =
-        count(diffs).unwrap_or(Changed { files: 0, additions: 0, deletions: 0 });
+    let DiffStats { files, additions, deletions } =
+        count(diffs).unwrap_or(DiffStats { files: 0, additions: 0, deletions: 0 });
     format!("{}, +{additions} −{deletions}", text::count(files, "file"))
 }
 

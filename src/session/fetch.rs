@@ -6,10 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::remote::{self, Answer, Remote};
+use crate::config::reference::RepositoryClone;
+use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::environment::{Environment, private_dir};
 use crate::instruction;
 use crate::model::http::Client;
+use crate::process;
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,15 +33,15 @@ pub(super) async fn defaults(client: Arc<Client>, environment: Environment) -> V
     notices
 }
 
-async fn default(client: &Client, remote: &Remote) -> Result<(), String> {
-    let first = Answer::read(&get(client, &remote.address, &[]).await?)?;
+async fn default(client: &Client, remote: &RemoteDefaults) -> Result<(), String> {
+    let first = DefaultsAnswer::read(&get(client, &remote.address, &[]).await?)?;
     let further = match &first.further {
         Some((url, headers)) => {
             let headers: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), remote.filled(value))).collect();
             if !remote::is_private(url) {
                 return Err(format!("it refers to {url}, which is not an https address"));
             }
-            Some(Answer::read(&get(client, url, &headers).await?)?)
+            Some(DefaultsAnswer::read(&get(client, url, &headers).await?)?)
         }
         None => None,
     };
@@ -58,6 +60,67 @@ pub(super) async fn page(client: Arc<Client>, environment: Environment, address:
     let why = fetched.err()?;
     let kept = if file.exists() { "what was fetched before is used" } else { "they are missing" };
     Some(format!("The instructions at {address} could not be fetched, so {kept}: {why}"))
+}
+
+/// How long cloning a repository may take, and after how long a clone is brought up to date.
+const CLONING: Duration = Duration::from_secs(120);
+const FRESH: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Clones a repository that the settings refer to, or brings its clone up to date: the latest commit of a
+/// branch and nothing else. Gives what the user should know, if anything.
+pub(super) async fn repository(clone: &RepositoryClone, environment: &Environment) -> Option<String> {
+    let marker = clone.dir.join(".git").join("FETCH_HEAD");
+    let there = clone.dir.join(".git").is_dir();
+    let age = std::fs::metadata(&marker).or_else(|_| std::fs::metadata(clone.dir.join(".git/HEAD")));
+    let age = age.and_then(|meta| meta.modified()).ok().and_then(|at| at.elapsed().ok());
+    if there && age.is_some_and(|age| age < FRESH) {
+        return None;
+    }
+    let branch = clone.branch.as_deref().unwrap_or("HEAD");
+    let done = match there {
+        true => match git(&["fetch", "-q", "--depth=1", "origin", branch], &clone.dir, environment).await {
+            Ok(()) => git(&["reset", "-q", "--hard", "FETCH_HEAD"], &clone.dir, environment).await,
+            Err(why) => Err(why),
+        },
+        false => cloned(clone, environment).await,
+    };
+    let why = done.err()?;
+    let kept = if there { "what was cloned before is used" } else { "it is missing" };
+    Some(format!("The repository {} could not be cloned, so {kept}: {why}", clone.address))
+}
+
+/// Clones beside the place and moves it there, so that nobody finds half of one.
+async fn cloned(clone: &RepositoryClone, environment: &Environment) -> Result<(), String> {
+    let parent = clone.dir.parent().unwrap_or(Path::new("/")).to_path_buf();
+    let made = || -> io::Result<tempfile::TempDir> {
+        private_dir(&parent)?;
+        tempfile::tempdir_in(&parent)
+    };
+    let place = made().map_err(|e| e.to_string())?;
+    let to = place.path().join("clone").display().to_string();
+    let mut args = vec!["clone", "-q", "--depth=1", "--single-branch", "--no-recurse-submodules", "--template="];
+    args.extend(clone.branch.iter().flat_map(|branch| ["--branch", branch.as_str()]));
+    args.extend(["--", clone.address.as_str(), to.as_str()]);
+    git(&args, &parent, environment).await?;
+    match std::fs::rename(&to, &clone.dir) {
+        Err(_) if clone.dir.is_dir() => Ok(()), // another session was faster
+        renamed => renamed.map_err(|e| e.to_string()),
+    }
+}
+
+/// Runs git without hooks, filters of the repository's choice, or questions at a terminal.
+async fn git(args: &[&str], cwd: &Path, environment: &Environment) -> Result<(), String> {
+    let safe = ["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.ext.allow=never"];
+    let args: Vec<&str> = safe.into_iter().chain(args.iter().copied()).collect();
+    let env = [("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")];
+    match process::run("git", &args, cwd, &env, environment, CLONING).await {
+        Ok(ran) if ran.status.success() => Ok(()),
+        Ok(ran) => {
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            Err(said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("git failed").trim().to_owned())
+        }
+        Err(e) => Err(e.to_string()),
+    }
 }
 
 /// Reading certificates takes milliseconds that nobody should wait for.
@@ -91,4 +154,44 @@ async fn keep(file: std::path::PathBuf, text: String) -> Result<(), String> {
     };
     let written = tokio::task::spawn_blocking(write).await;
     written.map_err(io::Error::other).and_then(|written| written).map_err(|e| format!("it cannot be kept: {e}"))
+}
+
+#[cfg(test)]
+#[cfg(unix)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_repository_is_cloned_once_and_what_cannot_be_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().display().to_string();
+        let path = std::env::join_paths(["/usr/local/bin", "/usr/bin", "/bin"]).unwrap().into_string().unwrap();
+        let vars = BTreeMap::from([
+            ("HOME".to_owned(), home),
+            ("PATH".to_owned(), path),
+            ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
+        ]);
+        let environment = Environment::from_vars(vars);
+        let origin = dir.path().join("origin");
+        std::fs::create_dir(&origin).unwrap();
+        git(&["init", "-q", "-b", "next"], &origin, &environment).await.unwrap();
+        std::fs::write(origin.join("hello.txt"), "Hello.").unwrap();
+        git(&["add", "-A"], &origin, &environment).await.unwrap();
+        let who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "commit", "-qm", "first"];
+        git(&who, &origin, &environment).await.unwrap();
+        let address = format!("file://{}", origin.display());
+        let mut clone = RepositoryClone {
+            address,
+            branch: Some("next".into()),
+            dir: dir.path().join("cache").join("references").join("origin"),
+        };
+        assert_eq!(repository(&clone, &environment).await, None);
+        assert_eq!(std::fs::read_to_string(clone.dir.join("hello.txt")).unwrap(), "Hello.");
+        assert_eq!(repository(&clone, &environment).await, None, "it is there");
+        (clone.branch, clone.dir) = (Some("nowhere".into()), dir.path().join("cache/references/other"));
+        let said = repository(&clone, &environment).await.unwrap();
+        assert!(said.contains("so it is missing") && !clone.dir.exists(), "{said}");
+    }
 }

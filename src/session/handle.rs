@@ -3,17 +3,19 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::base::Base;
-use super::order::Order;
+use super::builtin::BuiltinCommand;
+use super::choices::ChoiceChange;
+use super::project::ProjectConfig;
 use crate::channel::Receiver;
-use crate::event::{Event, Outlet, Up};
+use crate::event::{Event, Outlet, TurnMessage};
 use crate::id::SessionId;
+use crate::lock::locked;
 use crate::message::{Content, ModelRef};
 use crate::turn::{Choice, Outcome};
 
@@ -23,12 +25,10 @@ pub(super) const WAITING: usize = 64;
 /// A session, from outside.
 #[derive(Clone)]
 pub struct Handle {
-    /// The session.
     pub id: SessionId,
     /// The directory it works in.
     pub cwd: PathBuf,
-    /// What its files say.
-    pub(super) base: watch::Receiver<Arc<Base>>,
+    pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
     /// What the user is to hear at the first turn.
     pub(super) notices: Arc<[Event]>,
     /// Whether the first turn has begun.
@@ -36,8 +36,8 @@ pub struct Handle {
     /// Numbers the prompts, from 1.
     pub(super) prompts: Arc<AtomicU64>,
     /// Beside the mailbox, so that a full one keeps no cancel waiting.
-    pub(super) cancels: mpsc::UnboundedSender<Cancel>,
-    pub(super) mailbox: mpsc::Sender<Mail>,
+    pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
+    pub(super) mailbox: mpsc::Sender<MailboxMessage>,
     pub(super) choice: watch::Receiver<Choice>,
     // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
     pub(super) said: Arc<Mutex<Option<ModelRef>>>,
@@ -48,34 +48,28 @@ pub struct Handle {
 }
 
 /// What a session can be asked to do.
-pub enum Mail {
-    /// Run a turn.
+pub enum MailboxMessage {
     Prompt(Prompt),
-    /// Speak as another agent from the next step on.
-    Agent(String, oneshot::Sender<()>),
-    /// Ask another model from the next step on.
-    Model(ModelRef, oneshot::Sender<()>),
+    /// Go on with another agent, model or way of steering. Answered when that is in the store's queue.
+    Choose(ChoiceChange, oneshot::Sender<()>),
     /// Be called this from now on.
     Title(String, oneshot::Sender<()>),
-    /// Whether words that come while a turn runs are heard in it.
-    Steer(bool, oneshot::Sender<()>),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
 
 /// Completes when something the user chose is in the store's queue; fails where the session ended first.
-pub type Written = oneshot::Receiver<()>;
+pub type SavedReceiver = oneshot::Receiver<()>;
 
 /// Which prompts are cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cancel {
+pub enum CancelScope {
     /// All that were sent up to this one, running or waiting.
     UpTo(u64),
-    /// This one.
     Only(u64),
 }
 
-impl Cancel {
+impl CancelScope {
     /// Whether it is about a prompt.
     pub fn covers(self, number: u64) -> bool {
         match self {
@@ -87,28 +81,27 @@ impl Cancel {
 
 /// What a prompt asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Work {
+pub enum PromptInput {
     /// A turn of the model, about what the user said.
-    Say(Vec<Content>),
+    Message(Vec<Content>),
     /// Something the session does by itself.
-    Do(Order),
+    Builtin(BuiltinCommand),
 }
 
 /// A prompt on its way.
 pub struct Prompt {
     /// Its place among the session's prompts.
     pub number: u64,
-    /// What is asked for.
-    pub work: Work,
+    pub work: PromptInput,
     /// Where the turn's news go.
     pub outlet: Outlet,
     /// How it ended.
-    pub outcome: oneshot::Sender<Ended>,
+    pub outcome: oneshot::Sender<TurnEnd>,
 }
 
 /// The end of a turn.
 #[derive(Debug)]
-pub struct Ended {
+pub struct TurnEnd {
     /// How it ended.
     pub outcome: Outcome,
     /// The result in the shape that was asked for.
@@ -118,7 +111,7 @@ pub struct Ended {
     pub told: oneshot::Sender<()>,
 }
 
-impl Ended {
+impl TurnEnd {
     /// An end, and what completes when it was told.
     pub(super) fn new(outcome: Outcome) -> (Self, oneshot::Receiver<()>) {
         let (told, heard) = oneshot::channel();
@@ -127,18 +120,17 @@ impl Ended {
 }
 
 /// A turn that was asked for.
-pub struct Turn {
+pub struct PendingTurn {
     /// Its prompt's place among the session's prompts.
     pub number: u64,
-    /// What happens in it.
-    pub events: Receiver<Up>,
+    pub events: Receiver<TurnMessage>,
     /// How it ends. A session that ends first drops it: the turn is cancelled then.
-    pub outcome: oneshot::Receiver<Ended>,
+    pub outcome: oneshot::Receiver<TurnEnd>,
 }
 
 /// The session takes no more mail: it is closed, or far too much is waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Busy {
+pub enum MailboxError {
     /// It was closed.
     #[error("the session is closed")]
     Closed,
@@ -154,54 +146,54 @@ impl Handle {
     /// Queues a prompt. Prompts are answered one after the other, in order.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub fn prompt(&self, work: Work) -> Result<Turn, Busy> {
+    /// [`MailboxError`].
+    pub fn prompt(&self, work: PromptInput) -> Result<PendingTurn, MailboxError> {
         let (outlet, events) = Outlet::new();
         let (outcome, ended) = oneshot::channel();
         let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        self.send(Mail::Prompt(Prompt { number, work, outlet, outcome }))?;
-        Ok(Turn { number, events, outcome: ended })
+        self.send(MailboxMessage::Prompt(Prompt { number, work, outlet, outcome }))?;
+        Ok(PendingTurn { number, events, outcome: ended })
     }
 
     /// Stops the running turn, and forgets the prompts that wait.
     pub fn cancel(&self) {
         // A session that is closed has nothing to cancel.
-        self.cancels.send(Cancel::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
+        self.cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
     }
 
     /// Stops or forgets one prompt.
     pub fn cancel_one(&self, number: u64) {
         // A session that is closed has nothing to cancel.
-        self.cancels.send(Cancel::Only(number)).ok();
+        self.cancels.send(CancelScope::Only(number)).ok();
     }
 
     /// Chooses the agent for the steps to come. The caller has checked that it exists.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub fn choose_agent(&self, name: &str) -> Result<Written, Busy> {
+    /// [`MailboxError`].
+    pub fn choose_agent(&self, name: &str) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(Mail::Agent(name.into(), written)).map(|()| done)
+        self.send(MailboxMessage::Choose(ChoiceChange::Agent(name.into()), written)).map(|()| done)
     }
 
     /// Chooses the model for the steps to come. The caller has checked that it exists.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub fn choose_model(&self, model: ModelRef) -> Result<Written, Busy> {
+    /// [`MailboxError`].
+    pub fn choose_model(&self, model: ModelRef) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(Mail::Model(model.clone(), written))?;
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(model);
+        self.send(MailboxMessage::Choose(ChoiceChange::Model(model.clone()), written))?;
+        *locked(&self.said) = Some(model);
         Ok(done)
     }
 
     /// Gives the session the title its user wants.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub fn rename(&self, title: &str) -> Result<Written, Busy> {
+    /// [`MailboxError`].
+    pub fn rename(&self, title: &str) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(Mail::Title(title.into(), written)).map(|()| done)
+        self.send(MailboxMessage::Title(title.into(), written)).map(|()| done)
     }
 
     /// What comes between turns from now on: titles, notices.
@@ -217,16 +209,16 @@ impl Handle {
     /// Chooses whether words that come while a turn runs are heard in it, or answered after it.
     ///
     /// # Errors
-    /// [`Busy`].
-    pub fn choose_steer(&self, steer: bool) -> Result<Written, Busy> {
+    /// [`MailboxError`].
+    pub fn choose_steer(&self, steer: bool) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
-        self.send(Mail::Steer(steer, written)).map(|()| done)
+        self.send(MailboxMessage::Choose(ChoiceChange::Steer(steer), written)).map(|()| done)
     }
 
     /// Cancels what runs, lets go of the store, ends the session's task.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
-        if self.mailbox.send(Mail::Close(done)).await.is_ok() {
+        if self.mailbox.send(MailboxMessage::Close(done)).await.is_ok() {
             // An actor that ends without an answer has closed as well.
             closed.await.ok();
         }
@@ -239,24 +231,24 @@ impl Handle {
 
     /// What its files say now: who can speak, who can be asked, which commands there are. It is
     /// replaced when a turn begins and a file has changed.
-    pub fn base(&self) -> Arc<Base> {
-        self.base.borrow().clone()
+    pub fn project(&self) -> Arc<ProjectConfig> {
+        self.project.borrow().clone()
     }
 
     /// What is chosen now. An agent whose mail is still on its way is not in it.
     pub fn choice(&self) -> Choice {
         let mut choice = self.choice.borrow().clone();
-        if let Some(model) = self.said.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        if let Some(model) = locked(&self.said).clone() {
             choice.model = Some(model);
         }
         choice
     }
 
-    fn send(&self, mail: Mail) -> Result<(), Busy> {
+    fn send(&self, mail: MailboxMessage) -> Result<(), MailboxError> {
         self.mailbox.try_send(mail).map_err(|e| match e {
-            mpsc::error::TrySendError::Full(_) => Busy::Full,
-            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => Busy::Taken,
-            mpsc::error::TrySendError::Closed(_) => Busy::Closed,
+            mpsc::error::TrySendError::Full(_) => MailboxError::Full,
+            mpsc::error::TrySendError::Closed(_) if self.taken.is_cancelled() => MailboxError::Taken,
+            mpsc::error::TrySendError::Closed(_) => MailboxError::Closed,
         })
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::id::MessageId;
-use crate::message::{CallState, Content, FileChange, Message, Part};
+use crate::message::{CallState, Content, FailureCause, FileChange, Message, Part};
 use crate::snapshot::Tracker;
 use crate::store::Record;
 use crate::tool::disk;
-use crate::turn::{History, request, witness};
+use crate::turn::{History, change_recorder};
 
 /// Finds out what steps that were cut off did to their files, and clears away what they left
 /// unfinished. Gives back the parts that changed.
@@ -100,7 +100,7 @@ fn became(planned: Vec<FileChange>, tracker: &Tracker) -> Vec<FileChange> {
 pub(super) fn commands(messages: &[Message]) -> Vec<String> {
     let calls = messages.iter().flat_map(Message::calls);
     let unknown = calls.filter(|call| match &call.state {
-        CallState::Failed { error, .. } => error == request::INTERRUPTED && witness::sweeps(call.kind, &call.tool),
+        CallState::Failed { cause: FailureCause::ProcessEnded, .. } => change_recorder::sweeps(call.kind, &call.tool),
         _ => false,
     });
     unknown.map(|call| call.title.clone()).collect()

@@ -1,25 +1,33 @@
-//! `@name` in what the user typed: the subagent of that name is to be used. Everything else that
-//! begins with `@`, a path or a word, is ordinary text.
+//! What a prompt refers to: `@name` is the subagent of that name, which is to be used; `@path` and the links
+//! an editor sends are files and directories, which are read like the model would read them.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use reqwest::Url;
 
 use crate::agent::Agents;
-use crate::message::{Content, Text};
+use crate::message::{Content, File, Text, attached};
 use crate::prompts;
 use crate::text::mark::tagged;
+use crate::text::mention::{LineRange, Mention, lines_of, mentions, with_lines};
+use crate::turn::TurnContext;
+use crate::turn::insert::{self, PromptDraft};
+use crate::worktree::normal;
+
+/// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
+/// others itself if it needs them.
+const MOST_FILES: usize = 20;
+const MOST_TEXT: usize = 200_000;
 
 /// Adds the subagents that a prompt names, and a note for the model that tells it to use them.
 pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
     let known = |name: &str| agents.get(name).is_some_and(|agent| agent.is_subagent());
     let mut names: Vec<String> = Vec::new();
-    for part in &content {
-        // An attached file is not what the user typed.
-        if let Content::Text(text) = part
-            && !text.synthetic
-            && !text.text.starts_with("<attached ")
-        {
-            for name in mentions(&text.text, known) {
-                if !names.iter().any(|other| other == name) {
-                    names.push(name.to_owned());
-                }
+    for text in content.iter().filter_map(typed) {
+        for name in mentions(text).into_iter().filter_map(|mention| named_by(mention, known)) {
+            if !names.iter().any(|other| other == name) {
+                names.push(name.to_owned());
             }
         }
     }
@@ -28,33 +36,146 @@ pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
     }
     let text = prompts::reminder("mention").replace("{agents}", &names.join(", "));
     content.extend(names.into_iter().map(|name| Content::Agent { name }));
-    content.push(Content::Text(Text { text: tagged(&text), synthetic: true, ..Text::default() }));
+    content.push(said(tagged(&text)));
     content
 }
 
-/// The names after `@` that are known. `@` counts at the start of a word, and punctuation at the end
-/// of a name does not.
-fn mentions(text: &str, known: impl Fn(&str) -> bool) -> Vec<&str> {
-    let mut found = Vec::new();
-    for (at, _) in text.match_indices('@') {
-        let before = text[..at].chars().next_back();
-        if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '`' | '@' | '/' | '.')) {
-            continue;
-        }
-        let rest = &text[at + 1..];
-        let end = rest.find(|c: char| c.is_whitespace() || matches!(c, '`' | ',' | '@')).unwrap_or(rest.len());
-        let mut name = &rest[..end];
-        while !name.is_empty() && !known(name) {
-            match name.chars().next_back() {
-                Some(c) if !c.is_alphanumeric() => name = &name[..name.len() - c.len_utf8()],
-                _ => name = "",
+/// Puts what a prompt's files and directories hold behind the piece that refers to them, each once.
+pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+    let mut reader = Reader { seen: HashSet::new(), text: 0, left_out: Vec::new() };
+    let mut out = Vec::with_capacity(content.len());
+    // A subagent that does the work reads for itself.
+    if content.iter().any(|piece| matches!(piece, Content::Subtask { .. })) {
+        return content;
+    }
+    let start = content.first().cloned();
+    for piece in content {
+        let references = match &piece {
+            // Of a link outside the project, which the editor may have put there by itself, the model learns
+            // the address; whoever wants to read it asks.
+            Content::File(file) if file.data.is_none() => {
+                let inside = |found: &Reference| scope.project.worktree.contains(&normal(&found.path));
+                linked(file, &scope.project.cwd).filter(inside).into_iter().collect()
             }
-        }
-        if !name.is_empty() {
-            found.push(name);
+            piece => typed(piece).map(|text| mentioned(text, scope)).unwrap_or_default(),
+        };
+        out.push(piece);
+        for reference in references {
+            draft.begin(scope, start.as_slice());
+            out.extend(reader.read(reference, draft, scope).await);
         }
     }
-    found
+    if !reader.left_out.is_empty() {
+        let names = reader.left_out.join(", ");
+        out.push(said(tagged(&format!("Not read for lack of room, read them if you need them: {names}"))));
+    }
+    out
+}
+
+struct Reader {
+    seen: HashSet<Reference>,
+    text: usize,
+    left_out: Vec<String>,
+}
+
+impl Reader {
+    async fn read(&mut self, reference: Reference, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+        let path = reference.path.display().to_string();
+        let lines = reference.lines;
+        if scope.cancelled.is_cancelled() || self.seen.contains(&reference) {
+            return Vec::new();
+        }
+        if self.seen.len() >= MOST_FILES || self.text >= MOST_TEXT {
+            self.left_out.push(path);
+            return Vec::new();
+        }
+        self.seen.insert(reference);
+        let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+        let Some(agent) = agent else { return Vec::new() };
+        match insert::read(draft, scope, &agent, &path, lines).await {
+            Ok(output) => {
+                self.text += output.text.len();
+                let text = said(format!("What the read tool says about {path}:\n{}", output.text));
+                std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
+            }
+            Err(why) => vec![said(format!("{path} was not read: {why}."))],
+        }
+    }
+}
+
+/// A file or a directory, as an absolute path, and the lines of it that are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Reference {
+    path: PathBuf,
+    lines: Option<LineRange>,
+}
+
+/// What the user typed: an attached file is not, nor what nobody sees or the model does not get.
+fn typed(content: &Content) -> Option<&str> {
+    match content {
+        Content::Text(text) if !text.synthetic && !text.ignored && attached(&text.text).is_none() => Some(&text.text),
+        _ => None,
+    }
+}
+
+/// A text that the user does not see.
+fn said(text: String) -> Content {
+    Content::Text(Text { text, synthetic: true, ..Text::default() })
+}
+
+fn named_by(mention: Mention<'_>, known: impl Fn(&str) -> bool) -> Option<&str> {
+    mention.spellings().find(|name| known(name))
+}
+
+/// What a text mentions that exists: seen from the session's directory, the project's root or home.
+fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
+    let home = scope.environment.home.as_deref();
+    let place = |word: &str| match (word.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => Some(home.join(rest)).filter(|path| path.exists()),
+        _ => {
+            let folders = [&*scope.project.cwd, &scope.project.worktree.root];
+            folders.into_iter().map(|folder| folder.join(word)).find(|path| path.exists())
+        }
+    };
+    let existing = |word: &str| {
+        // Three full stops are no directory.
+        let named = word.contains(char::is_alphanumeric);
+        let whole = || place(word).map(|path| Reference { path, lines: None });
+        let part = || {
+            let (word, lines) = with_lines(word);
+            place(word).map(|path| Reference { path, lines })
+        };
+        named.then(|| whole().or_else(part)).flatten()
+    };
+    mentions(text).into_iter().filter_map(|mention| mention.spellings().find_map(existing)).collect()
+}
+
+/// The files and directories that a command's text mentions, as [`insert::read`] takes them.
+pub(super) fn files(text: &str, scope: &TurnContext) -> Vec<(String, Option<LineRange>)> {
+    mentioned(text, scope).into_iter().map(|found| (found.path.display().to_string(), found.lines)).collect()
+}
+
+/// What a link of the editor leads to on this machine: a `file:` address, the path in an editor's own address
+/// (`zed:///agent/file?path=…`), or a plain path; with lines as `#L10:20`, `#L10-L20` or `?start=10&end=20`.
+fn linked(file: &File, cwd: &Path) -> Option<Reference> {
+    let uri = file.uri.as_deref()?;
+    let Ok(url) = Url::parse(uri) else {
+        let (path, lines) = with_lines(uri);
+        return Some(Reference { path: cwd.join(path), lines });
+    };
+    let asked = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let path = match url.scheme() {
+        "file" => url.to_file_path().ok()?,
+        "http" | "https" | "data" => return None,
+        _ => asked("path").map(PathBuf::from).filter(|path| path.is_absolute())?,
+    };
+    let fragment = url.fragment().and_then(|fragment| lines_of(fragment.strip_prefix('L')?, true));
+    let query = || {
+        let first = asked("start")?;
+        let last = asked("end").unwrap_or_else(|| first.clone());
+        lines_of(&format!("{first}-{last}"), false)
+    };
+    Some(Reference { path, lines: fragment.or_else(query) })
 }
 
 #[cfg(test)]
@@ -75,7 +196,31 @@ mod tests {
             ("„@explore“", &["explore"]),
         ];
         for (text, expected) in table {
-            assert_eq!(mentions(text, known), *expected, "{text}");
+            let names: Vec<&str> = mentions(text).into_iter().filter_map(|mention| named_by(mention, known)).collect();
+            assert_eq!(names, *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn links_lead_to_files_and_lines() {
+        let lines = |first, last| Some(LineRange { first, last });
+        let table = [
+            ("file:///p/a.rs", Some(("/p/a.rs", None))),
+            ("file:///p/a%20b.rs#L10:20", Some(("/p/a b.rs", lines(10, 20)))),
+            ("file:///p/a.rs#L10-L20", Some(("/p/a.rs", lines(10, 20)))),
+            ("file:///p/a.rs?start=3&end=4", Some(("/p/a.rs", lines(3, 4)))),
+            ("file:///p/a.rs#heading", Some(("/p/a.rs", None))),
+            ("zed:///agent/file?path=%2Fp%2Fa.rs#L3", Some(("/p/a.rs", lines(3, 3)))),
+            ("zed:///agent/thread/1", None),
+            ("src/a.rs:3", Some(("/p/src/a.rs", lines(3, 3)))),
+            ("/q/a.rs", Some(("/q/a.rs", None))),
+            ("https://example.org/a.rs", None),
+        ];
+        for (uri, expected) in table {
+            let file = File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None };
+            let found = linked(&file, Path::new("/p"));
+            let expected = expected.map(|(path, lines)| Reference { path: path.into(), lines });
+            assert_eq!(found, expected, "{uri}");
         }
     }
 }

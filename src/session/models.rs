@@ -1,10 +1,11 @@
 //! Who can be asked in a session: the settings, the kept keys, the environment and the servers on
 //! this machine brought together.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::config::settings::{Provider, Settings};
+use crate::config::settings::{ProviderEntry, Settings};
 use crate::environment::Environment;
+use crate::lock::locked;
 use crate::model::Error;
 use crate::model::auth::Auth;
 use crate::model::catalog::{self, Catalog, Refreshed};
@@ -13,8 +14,11 @@ use crate::model::local;
 use crate::model::offline::Offline;
 use crate::model::registry::{self, Registry};
 
+/// Where a session's registry of models can be replaced.
+pub(super) type RegistrySender = tokio::sync::watch::Sender<Arc<Registry>>;
+
 /// What registries are made of, besides a session's settings.
-pub struct Sources {
+pub struct ModelSources {
     environment: Environment,
     client: Arc<Client>,
     // Read when the first session is opened, kept until there is a newer one. A leaf lock: held
@@ -22,14 +26,13 @@ pub struct Sources {
     catalog: Mutex<Option<Arc<Catalog>>>,
 }
 
-impl Sources {
+impl ModelSources {
     /// Nothing is read yet.
     pub fn new(environment: &Environment) -> Self {
         let client = Arc::new(Client::new(environment));
         Self { environment: environment.clone(), client, catalog: Mutex::default() }
     }
 
-    /// The way out.
     pub fn client(&self) -> Arc<Client> {
         self.client.clone()
     }
@@ -58,7 +61,7 @@ impl Sources {
     pub async fn refresh(&self) -> Result<Refreshed, Error> {
         let refreshed = catalog::refresh(&self.client, &self.environment).await?;
         if refreshed != Refreshed::Same {
-            *self.catalog.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *locked(&self.catalog) = None;
         }
         Ok(refreshed)
     }
@@ -83,9 +86,9 @@ impl Sources {
         }
     }
 
-    fn with(&self, settings: &Settings, local: Vec<Provider>, everything: bool) -> Registry {
+    fn with(&self, settings: &Settings, local: Vec<ProviderEntry>, everything: bool) -> Registry {
         let catalog = {
-            let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut catalog = locked(&self.catalog);
             catalog.get_or_insert_with(|| Arc::new(Catalog::load(&self.environment))).clone()
         };
         Registry::new(registry::Sources {

@@ -20,7 +20,6 @@ pub struct Prune {
 /// What went.
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// The sessions.
     pub gone: Vec<Record>,
     /// Those that should have gone and did not, and why.
     pub kept: Vec<(SessionId, Error)>,

@@ -10,25 +10,24 @@ use crate::environment::{Environment, private_dir};
 use crate::message::ModelRef;
 use crate::model::registry::Registry;
 
-/// How many are remembered.
 const MOST: usize = 5;
 
 /// The file of one project.
 #[derive(Debug, Clone)]
-pub struct Recent {
+pub struct RecentModels {
     path: PathBuf,
     project: String,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Content {
+struct RecentFile {
     /// For people, and because two projects may have one digest.
     project: String,
     models: Vec<ModelRef>,
 }
 
-impl Recent {
+impl RecentModels {
     /// That of the project with this root.
     pub fn of(environment: &Environment, root: &Path) -> Self {
         let project = root.display().to_string();
@@ -39,7 +38,7 @@ impl Recent {
 
     /// What was chosen. Nothing where nothing can be read.
     pub fn read(&self) -> Vec<ModelRef> {
-        let content: Content =
+        let content: RecentFile =
             std::fs::read(&self.path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         if content.project == self.project { content.models } else { Vec::new() }
     }
@@ -60,7 +59,7 @@ impl Recent {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(&serde_json::to_vec(&Content { project: self.project.clone(), models })?)?;
+        file.write_all(&serde_json::to_vec(&RecentFile { project: self.project.clone(), models })?)?;
         file.persist(&self.path).map(drop).map_err(|e| e.error)
     }
 }
@@ -73,7 +72,8 @@ mod tests {
     fn the_newest_comes_first_and_each_project_has_its_own() {
         let home = tempfile::tempdir().unwrap();
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
-        let (one, other) = (Recent::of(&environment, Path::new("/a")), Recent::of(&environment, Path::new("/b")));
+        let (one, other) =
+            (RecentModels::of(&environment, Path::new("/a")), RecentModels::of(&environment, Path::new("/b")));
         let model = |text: &str, effort: Option<&str>| ModelRef {
             effort: effort.map(str::to_owned),
             ..ModelRef::parse(text).unwrap()

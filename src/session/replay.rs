@@ -11,13 +11,12 @@ use tokio::sync::oneshot;
 
 use self::children::Children;
 use crate::agent::registry::Agents;
-use crate::event::{self, CallUpdate, Event, Exit, Facts, Progress, UserPiece};
+use crate::event::{self, CallUpdate, Event, UserPiece};
 use crate::id::{PartId, SessionId};
-use crate::message::{Call, CallState, Compaction, Content, Message, Part, Todo};
+use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, Message, Part};
 use crate::model::Model;
-use crate::store::Store;
-use crate::tool::task;
-use crate::turn::{History, size};
+use crate::store::{Record, Store};
+use crate::turn::{History, call, size};
 
 /// How many results are read from the file at once.
 const BATCH: usize = 32;
@@ -26,16 +25,15 @@ const BATCH: usize = 32;
 /// to work.
 fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = Vec<Event>> + Send + 'a>> {
     Box::pin(async move {
-        let Some(metadata) = metadata(call) else { return Vec::new() };
-        let ids = metadata.get(Facts::ASKED).and_then(Value::as_array);
-        let child = metadata.get("sessionId").and_then(Value::as_str).map(SessionId::new);
-        let Some((ids, child)) = ids.zip(child).filter(|(_, child)| child.is_well_formed()) else { return Vec::new() };
+        let Some(facts) = call.state.facts().filter(|facts| !facts.asked.is_empty()) else { return Vec::new() };
+        let child = facts.child.as_ref().map(|child| child.session.clone());
+        let Some(child) = child.filter(SessionId::is_well_formed) else { return Vec::new() };
         // What is gone is not shown.
         let Ok(stored) = store.peek(&child).await else { return Vec::new() };
         let agent = stored.record.agent.unwrap_or_default();
         let mut events = Vec::new();
         for call in stored.messages.iter().flat_map(Message::calls) {
-            if ids.iter().any(|id| id.as_str() == Some(call.call.as_str())) {
+            if facts.asked.contains(&call.call) {
                 events.push(Event::Call(Box::new(finished(call))));
             }
             events.extend(beside(store, call).await);
@@ -49,22 +47,13 @@ fn beside<'a>(store: &'a Store, call: &'a Call) -> Pin<Box<dyn Future<Output = V
     })
 }
 
-/// What is known of a call that has ended.
-fn metadata(call: &Call) -> Option<&Map<String, Value>> {
-    match &call.state {
-        CallState::Completed(done) => Some(&done.metadata),
-        CallState::Failed { metadata, .. } => Some(metadata),
-        CallState::Pending | CallState::Running { .. } => None,
-    }
+/// Where the work of a call was done, as the editor sees it.
+fn link(facts: &CallFacts) -> Option<Map<String, Value>> {
+    facts.child.as_ref().map(ChildSession::to_json)
 }
 
-/// What of it says where the work was done.
-fn link(metadata: &Map<String, Value>) -> Map<String, Value> {
-    let keys = [task::PARENT, task::CHILD, task::MODEL].into_iter();
-    keys.filter_map(|key| Some((key.to_owned(), metadata.get(key)?.clone()))).collect()
-}
-
-/// The events of a history on their way, oldest first; at the end the plan and how full the context is.
+/// The events of a history on their way, oldest first; at the end the title, the plan and how full the context
+/// is.
 /// They are made one message after the other, because all of them would be the history once more. The
 /// history goes to its session when this is dropped.
 pub struct Replay {
@@ -81,6 +70,8 @@ pub struct Replay {
     results: HashMap<PartId, Part>,
     /// Subagents' sessions, where the editor shows those.
     children: Option<Children>,
+    /// The session's title.
+    info: Option<Event>,
     back: Option<oneshot::Sender<History>>,
 }
 
@@ -98,14 +89,15 @@ impl Replay {
     /// are told of.
     pub fn new(
         mut history: History,
-        (store, session): (Store, SessionId),
+        (store, record): (Store, &Record),
         end: usize,
-        todos: &[Todo],
         (window, agents): (Option<u64>, Option<Arc<Agents>>),
     ) -> (Self, oneshot::Receiver<History>) {
-        let mut last = Vec::new();
-        if !todos.is_empty() {
-            last.push(Event::Plan(todos.to_vec()));
+        let info = record.title.clone();
+        let info = info.map(|title| Event::Info { title: Some(title), updated: record.updated });
+        let mut last: Vec<Event> = info.clone().into_iter().collect();
+        if !record.todos.is_empty() {
+            last.push(Event::Plan(record.todos.clone()));
         }
         // What is hidden was paid for all the same; it fills no window.
         let cost = history.cost();
@@ -117,17 +109,20 @@ impl Replay {
         let (back, received) = oneshot::channel();
         let (waiting, results) = (VecDeque::new(), HashMap::new());
         let children = agents.map(|agents| Children::new(agents, store.clone()));
-        (Self { history, store, session, at: 0, end, waiting, last, results, children, back: Some(back) }, received)
+        let session = record.id.clone();
+        let back = Some(back);
+        (Self { history, store, session, at: 0, end, waiting, last, results, children, info, back }, received)
     }
 
-    /// The subagents' sessions that the history knows of, for an editor that is told nothing else of it.
+    /// The title, and the subagents' sessions that the history knows of: for an editor that is told nothing else
+    /// of it.
     pub fn associations(&self) -> Vec<Event> {
         let seen = &self.history.messages[..self.end.min(self.history.messages.len())];
         let children = self.children.as_ref();
-        children.map(|children| children.associations(&self.session, seen)).unwrap_or_default()
+        let children = children.map(|children| children.associations(&self.session, seen)).unwrap_or_default();
+        self.info.iter().cloned().chain(children).collect()
     }
 
-    /// The next event.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -233,33 +228,16 @@ fn event(message: &Message, part: &Part) -> Option<Event> {
 
 /// A call as it ended, in one piece.
 fn finished(call: &Call) -> CallUpdate {
-    let mut update = CallUpdate {
+    let update = CallUpdate {
         tool: Some(call.tool.clone()),
         title: Some(call.title.clone()),
         kind: Some(call.kind),
         input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
-        ..CallUpdate::of(&call.call)
+        ..call::ending(call)
     };
     match &call.state {
-        CallState::Pending => update.progress = Some(Progress::Pending),
-        CallState::Running { .. } => update.progress = Some(Progress::Running),
-        CallState::Completed(done) => {
-            update.progress = Some(Progress::Completed);
-            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
-            update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
-            update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
-            update.metadata = (!done.metadata.is_empty()).then(|| done.metadata.clone());
-            update.exit = done.metadata.get("exit").map(|code| Exit {
-                code: code.as_i64().and_then(|code| i32::try_from(code).ok()),
-                signal: done.metadata.get("signal").and_then(Value::as_str).map(str::to_owned),
-            });
-        }
-        CallState::Failed { error, metadata } => {
-            update.progress = Some(Progress::Failed);
-            update.output = Some(error.clone());
-            update.metadata = Some(link(metadata)).filter(|link| !link.is_empty());
-        }
+        CallState::Failed { facts, .. } => CallUpdate { metadata: link(facts), ..update },
+        _ => update,
     }
-    update
 }

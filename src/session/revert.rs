@@ -21,15 +21,17 @@ use tokio::task::spawn_blocking;
 use super::{changes, interrupted};
 use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 use crate::snapshot::Tracker;
-use crate::store::{Record, Undone, visible};
+use crate::store::{Record, UndoEntry, visible};
 use crate::text;
-use crate::tool::{self, disk, seen::Print};
+use crate::tool::seen::Fingerprint;
+use crate::tool::todowrite::TodowriteTool;
+use crate::tool::{self, Tool as _, disk};
 use crate::turn::record::Recorder;
-use crate::turn::{History, cost, release, remind, sum};
+use crate::turn::{History, cost, release, sum};
 use crate::worktree::Worktree;
 
 /// How the ways on are called where the report is read.
-pub struct Phrases {
+pub struct RevertHints {
     /// What to do about files that were left alone, one sentence.
     pub force: String,
     /// How to redo, one sentence.
@@ -38,7 +40,7 @@ pub struct Phrases {
 
 /// How far to go back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Point {
+pub enum RevertPoint {
     /// To before the last prompt.
     LastTurn,
     /// To before a message, or the one a part belongs to. The first answer to a prompt stands for the
@@ -48,7 +50,7 @@ pub enum Point {
 
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Nothing {
+pub enum RevertError {
     /// No turn is left.
     #[error("There is nothing to undo.")]
     ToUndo,
@@ -66,26 +68,22 @@ pub enum Nothing {
     Unsaved(String),
 }
 
-/// What is worked with.
-pub struct Hands {
-    /// What files held.
+pub struct RestoreContext {
     pub tracker: Arc<Tracker>,
-    /// The project.
     pub worktree: Arc<Worktree>,
     /// The way to the editor's buffers, where there is an editor.
-    pub editor: Option<tool::Context>,
+    pub editor: Option<tool::ToolContext>,
 }
 
 /// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RevertReport {
     /// The words the turn began with.
     pub words: String,
     /// How many messages are hidden, or back.
     pub messages: usize,
     /// Files that were set back, or again.
     pub set: Vec<String>,
-    /// Files that were removed.
     pub removed: Vec<String>,
     /// Files that were left alone, and why.
     pub left: Vec<(String, String)>,
@@ -112,19 +110,20 @@ pub async fn settle(history: &mut History, record: &mut Record, keep: &Recorder)
 /// Undoes. Where files of the last undo were left alone, `force` sets those back instead.
 ///
 /// # Errors
-/// [`Nothing`].
+/// [`RevertError`].
 pub async fn undo(
     messages: &[Message],
     record: &mut Record,
     keep: &Recorder,
-    hands: &Hands,
-    point: &Point,
+    cx: &RestoreContext,
+    point: &RevertPoint,
     force: bool,
-) -> Result<Report, Nothing> {
+) -> Result<RevertReport, RevertError> {
     let before = record.clone();
     let unfinished = record.undone.last().is_some_and(|last| !last.done);
-    let more = force && *point == Point::LastTurn && record.undone.last().is_some_and(|last| !last.left.is_empty());
-    let mut report = Report::default();
+    let more =
+        force && *point == RevertPoint::LastTurn && record.undone.last().is_some_and(|last| !last.left.is_empty());
+    let mut report = RevertReport::default();
     let mut entry = match record.undone.pop_if(|_| unfinished || more) {
         Some(last) => last,
         None => {
@@ -133,7 +132,7 @@ pub async fn undo(
             let hidden = messages.get(start..end).unwrap_or_default();
             report.between = between(hidden);
             let left = changes::last_runs(hidden).into_iter().map(reversed).collect();
-            Undone { from: messages[start].id.clone(), files: Vec::new(), left, done: true }
+            UndoEntry { from: messages[start].id.clone(), files: Vec::new(), left, done: true }
         }
     };
     let mut wanted = std::mem::take(&mut entry.left);
@@ -141,7 +140,7 @@ pub async fn undo(
         cleared(&entry).await;
         wanted.append(&mut entry.files);
     }
-    let mut planned = plan(wanted, hands, force).await;
+    let mut planned = plan(wanted, cx, force).await;
     if unfinished {
         // Done by the one that was interrupted, and part of what can be redone.
         entry.files.append(&mut planned.already);
@@ -153,12 +152,12 @@ pub async fn undo(
     record.undone.push(entry);
     if let Err(e) = written(record, keep).await {
         *record = before;
-        return Err(Nothing::Unsaved(e));
+        return Err(RevertError::Unsaved(e));
     }
     for change in planned.ready {
-        match put(&change, hands).await {
+        match put(&change, cx).await {
             Ok(()) => {
-                report.note(&change, hands);
+                report.note(&change, cx);
                 undone.push(change);
             }
             Err(e) => planned.left.push((change, e)),
@@ -169,64 +168,64 @@ pub async fn undo(
         entry.left = planned.left.iter().map(|(change, _)| change.clone()).collect();
         entry.done = true;
     }
-    report.left = planned.left.into_iter().map(|(change, why)| (hands.name(&change), why)).collect();
+    report.left = planned.left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
     let earlier = record.undone.split_last().map_or(&[][..], |(_, earlier)| earlier);
     let hidden = visible(messages, &record.undone)..visible(messages, earlier);
     report.describe(messages.get(hidden).unwrap_or_default());
-    finish(messages, record, keep, hands).await;
+    finish(messages, record, keep, cx).await;
     Ok(report)
 }
 
 /// Brings back what was undone last.
 ///
 /// # Errors
-/// [`Nothing`].
+/// [`RevertError`].
 pub async fn redo(
     messages: &[Message],
     record: &mut Record,
     keep: &Recorder,
-    hands: &Hands,
-) -> Result<Report, Nothing> {
+    cx: &RestoreContext,
+) -> Result<RevertReport, RevertError> {
     let (before, start) = (record.clone(), visible(messages, &record.undone));
-    let Some(entry) = record.undone.last_mut() else { return Err(Nothing::ToRedo) };
+    let Some(entry) = record.undone.last_mut() else { return Err(RevertError::ToRedo) };
     if !entry.done {
         cleared(entry).await;
     }
     // Until it is done, what is on the disk is somewhere between.
     entry.done = false;
     let back: Vec<FileChange> = entry.files.iter().cloned().map(reversed).collect();
-    let planned = plan(back, hands, false).await;
+    let planned = plan(back, cx, false).await;
     if let Err(e) = written(record, keep).await {
         *record = before;
-        return Err(Nothing::Unsaved(e));
+        return Err(RevertError::Unsaved(e));
     }
-    let mut report = Report::default();
+    let mut report = RevertReport::default();
     let mut left = planned.left;
     for change in planned.ready {
-        match put(&change, hands).await {
-            Ok(()) => report.note(&change, hands),
+        match put(&change, cx).await {
+            Ok(()) => report.note(&change, cx),
             Err(e) => left.push((change, e)),
         }
     }
     record.undone.pop();
     let end = visible(messages, &record.undone);
-    report.left = left.into_iter().map(|(change, why)| (hands.name(&change), why)).collect();
+    report.left = left.into_iter().map(|(change, why)| (cx.name(&change), why)).collect();
     report.describe(messages.get(start..end).unwrap_or_default());
-    finish(messages, record, keep, hands).await;
+    finish(messages, record, keep, cx).await;
     Ok(report)
 }
 
 /// Where a point is among the first `end` messages.
-fn start(messages: &[Message], end: usize, point: &Point) -> Result<usize, Nothing> {
+pub(super) fn start(messages: &[Message], end: usize, point: &RevertPoint) -> Result<usize, RevertError> {
     let prompt = |before: usize| messages.iter().take(before).rposition(spoken);
     let id = match point {
-        Point::LastTurn => return prompt(end).ok_or(Nothing::ToUndo),
-        Point::Before(id) => id,
+        RevertPoint::LastTurn => return prompt(end).ok_or(RevertError::ToUndo),
+        RevertPoint::Before(id) => id,
     };
     let named = |m: &Message| m.id.as_str() == id || m.parts.iter().any(|part| part.id.as_str() == id);
-    let at = messages.iter().position(named).ok_or_else(|| Nothing::Unknown(id.clone()))?;
+    let at = messages.iter().position(named).ok_or_else(|| RevertError::Unknown(id.clone()))?;
     if at >= end {
-        return Err(Nothing::Hidden(id.clone()));
+        return Err(RevertError::Hidden(id.clone()));
     }
     // A prompt without its answer is no place to go on from.
     let prompt = prompt(at + 1).unwrap_or(0);
@@ -255,7 +254,7 @@ fn between(messages: &[Message]) -> Vec<String> {
 }
 
 /// Clears away what an undo or a redo that was killed has left beside its files.
-async fn cleared(entry: &Undone) {
+async fn cleared(entry: &UndoEntry) {
     let files = entry.files.clone();
     let work = move || interrupted::sweep(&files);
     if let Err(e) = spawn_blocking(work).await {
@@ -269,14 +268,14 @@ async fn written(record: &Record, keep: &Recorder) -> Result<(), String> {
 }
 
 /// The plan and what the model has seen are what they were at the end of what is visible.
-async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, hands: &Hands) {
+async fn finish(messages: &[Message], record: &mut Record, keep: &Recorder, cx: &RestoreContext) {
     let end = visible(messages, &record.undone);
     record.todos = todos(messages.get(..end).unwrap_or_default()).unwrap_or_default();
-    if let Some(editor) = &hands.editor {
-        editor.todos.set(record.todos.clone());
+    if let Some(editor) = &cx.editor {
+        editor.session.todos.set(record.todos.clone());
         for call in messages.get(end..).unwrap_or_default().iter().flat_map(Message::calls) {
             for location in &call.locations {
-                editor.seen.forget(&location.path);
+                editor.session.seen.forget(&location.path);
             }
         }
     }
@@ -291,16 +290,16 @@ pub(super) fn todos(messages: &[Message]) -> Option<Vec<Todo>> {
     let calls = messages.iter().rev().flat_map(|m| m.calls().collect::<Vec<_>>().into_iter().rev());
     let made = |state: &CallState| match state {
         CallState::Completed(_) | CallState::Running { .. } => true,
-        CallState::Failed { metadata, .. } => metadata.contains_key(remind::INTERRUPTED),
+        CallState::Failed { cause, .. } => cause.is_interruption(),
         CallState::Pending => false,
     };
-    let mut plans = calls.filter(|call| call.tool == "todowrite" && made(&call.state));
+    let mut plans = calls.filter(|call| call.tool == TodowriteTool::NAME && made(&call.state));
     plans.next().and_then(|call| serde_json::from_value(call.input.get("todos")?.clone()).ok())
 }
 
 /// What can be done, and what cannot.
 #[derive(Default)]
-struct Plan {
+struct RevertPlan {
     ready: Vec<FileChange>,
     already: Vec<FileChange>,
     left: Vec<(FileChange, String)>,
@@ -308,74 +307,74 @@ struct Plan {
 
 /// Looks at every file. A change is ready where the file is what it begins with; by `force` whatever
 /// the file is, which is kept then.
-async fn plan(wanted: Vec<FileChange>, hands: &Hands, force: bool) -> Plan {
-    let mut plan = Plan::default();
+async fn plan(wanted: Vec<FileChange>, cx: &RestoreContext, force: bool) -> RevertPlan {
+    let mut plan = RevertPlan::default();
     for change in wanted {
         let path = PathBuf::from(&change.path);
-        let unsaved = hands.unsaved(&path).await;
-        let tracker = hands.tracker.clone();
+        let unsaved = cx.unsaved(&path).await;
+        let tracker = cx.tracker.clone();
         let judged = spawn_blocking(move || judge(&tracker, change, unsaved.as_deref(), force)).await;
         match judged {
-            Ok((change, Verdict::Ready)) => plan.ready.push(change),
-            Ok((change, Verdict::Already)) => plan.already.push(change),
-            Ok((change, Verdict::Left(why))) => plan.left.push((change, why)),
+            Ok((change, FileVerdict::Ready)) => plan.ready.push(change),
+            Ok((change, FileVerdict::Already)) => plan.already.push(change),
+            Ok((change, FileVerdict::Left(why))) => plan.left.push((change, why)),
             Err(e) => tracing::error!("a file could not be looked at: {e}"),
         }
     }
     plan
 }
 
-enum Verdict {
+enum FileVerdict {
     Ready,
     Already,
     Left(String),
 }
 
-fn judge(tracker: &Tracker, mut change: FileChange, unsaved: Option<&str>, force: bool) -> (FileChange, Verdict) {
+fn judge(tracker: &Tracker, mut change: FileChange, unsaved: Option<&str>, force: bool) -> (FileChange, FileVerdict) {
     let verdict = look(tracker, &mut change, unsaved, force);
     (change, verdict)
 }
 
-fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, force: bool) -> Verdict {
+fn look(tracker: &Tracker, change: &mut FileChange, unsaved: Option<&str>, force: bool) -> FileVerdict {
     let path = PathBuf::from(&change.path);
     let is = |state: Option<&FileState>| tracker.is(&path, state);
     let as_was = match (is(change.new.as_ref()), is(change.old.as_ref())) {
-        (Ok(true), _) if unsaved.is_none() => return Verdict::Already,
+        (Ok(true), _) if unsaved.is_none() => return FileVerdict::Already,
         (Ok(_), Ok(as_was)) => as_was,
-        (Err(e), _) | (_, Err(e)) => return Verdict::Left(format!("it cannot be looked at ({e})")),
+        (Err(e), _) | (_, Err(e)) => return FileVerdict::Left(format!("it cannot be looked at ({e})")),
     };
     let kept = change.new.as_ref().map_or(Ok(()), |new| tracker.content(new).map(drop));
     if let Err(e) = kept {
-        return Verdict::Left(e.to_string());
+        return FileVerdict::Left(e.to_string());
     }
     if as_was && unsaved.is_none() {
-        return Verdict::Ready;
+        return FileVerdict::Ready;
     }
     if !force {
         let why = if unsaved.is_some() { "it has unsaved changes in the editor" } else { "it has changed since" };
-        return Verdict::Left(why.into());
+        return FileVerdict::Left(why.into());
     }
     let now = match unsaved {
         Some(text) => tracker.keep(text.as_bytes()).map(Some),
         None => tracker.look(&path),
     };
     match now {
-        Ok(Some(state)) if state.large => Verdict::Left("it is too large now to be kept".into()),
+        Ok(Some(state)) if state.large => FileVerdict::Left("it is too large now to be kept".into()),
         Ok(now) => {
             change.old = now;
-            Verdict::Ready
+            FileVerdict::Ready
         }
-        Err(e) => Verdict::Left(format!("what it is now cannot be kept ({e})")),
+        Err(e) => FileVerdict::Left(format!("what it is now cannot be kept ({e})")),
     }
 }
 
 /// Makes a file what a change makes of it.
-async fn put(change: &FileChange, hands: &Hands) -> Result<(), String> {
+async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
     let path = PathBuf::from(&change.path);
-    let (tracker, new) = (hands.tracker.clone(), change.new.clone());
+    let (tracker, new) = (cx.tracker.clone(), change.new.clone());
     let content = move || new.as_ref().map(|new| tracker.content(new)).transpose();
     let bytes = spawn_blocking(content).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
-    if let (Some(bytes), Some(new), Some(editor)) = (&bytes, &change.new, &hands.editor)
+    if let (Some(bytes), Some(new), Some(editor)) = (&bytes, &change.new, &cx.editor)
         && new.kind != FileKind::Link
         && change.old.as_ref().is_none_or(|old| old.kind != FileKind::Link)
         && let Ok(text) = std::str::from_utf8(bytes)
@@ -385,7 +384,7 @@ async fn put(change: &FileChange, hands: &Hands) -> Result<(), String> {
         // Whatever the editor says, what counts is what is on the disk then; see below.
         editor.write_buffer(&path, text).await;
     }
-    let (root, change) = (hands.worktree.root.clone(), change.clone());
+    let (root, change) = (cx.worktree.root.clone(), change.clone());
     let work = move || set(&path, change.new.as_ref(), bytes.as_deref(), &root);
     spawn_blocking(work).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
 }
@@ -440,13 +439,13 @@ fn set(path: &Path, new: Option<&FileState>, bytes: Option<&[u8]>, root: &Path) 
     Ok(())
 }
 
-impl Hands {
+impl RestoreContext {
     /// What the editor has not saved of a file.
     async fn unsaved(&self, path: &Path) -> Option<String> {
-        let editor = self.editor.as_ref().filter(|editor| editor.files.read)?;
+        let editor = self.editor.as_ref().filter(|editor| editor.client.files.read)?;
         let saved = fs::read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok())?;
         let buffer = editor.buffer(path).await?;
-        (Print::of(&buffer) != Print::of(&saved)).then_some(buffer)
+        (Fingerprint::of(&buffer) != Fingerprint::of(&saved)).then_some(buffer)
     }
 
     fn name(&self, change: &FileChange) -> String {
@@ -454,12 +453,12 @@ impl Hands {
     }
 }
 
-impl Report {
-    fn note(&mut self, change: &FileChange, hands: &Hands) {
-        if let Some(editor) = &hands.editor {
-            editor.seen.forget(change.path.as_ref());
+impl RevertReport {
+    fn note(&mut self, change: &FileChange, cx: &RestoreContext) {
+        if let Some(editor) = &cx.editor {
+            editor.session.seen.forget(change.path.as_ref());
         }
-        if change.new.is_some() { &mut self.set } else { &mut self.removed }.push(hands.name(change));
+        if change.new.is_some() { &mut self.set } else { &mut self.removed }.push(cx.name(change));
     }
 
     fn describe(&mut self, messages: &[Message]) {
@@ -469,7 +468,7 @@ impl Report {
     }
 
     /// What was undone, in words for the conversation.
-    pub fn undone(&self, worktree: &Worktree, phrases: &Phrases) -> String {
+    pub fn undone(&self, worktree: &Worktree, phrases: &RevertHints) -> String {
         let mut said = match self.words.as_str() {
             "" => "Undone.".to_owned(),
             words => format!("Undone: \"{words}\""),

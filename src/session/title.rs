@@ -1,5 +1,5 @@
-//! What a session is called. At once: a few words of its first prompt. A little later, where there is
-//! a small model to ask: what the title agent makes of it. What the user calls it stays.
+//! What a session is called. At once: a few words of its first prompt. A little later: what the title agent
+//! makes of it. What the user calls it stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
+use super::first_words::first_words;
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{Draft, Input, Message as Said, Params};
-use crate::model::{Delta, Request, offline};
-use crate::turn::{History, Scope};
+use crate::model::request::{BodyCache, Input, Message as ModelMessage, Params};
+use crate::model::{Delta, Request};
+use crate::turn::{History, TurnContext};
 
 /// How long a title may take. Nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,22 +30,59 @@ pub fn title(history: &History) -> Option<String> {
 
 /// A title out of the words of a prompt; none where it has none.
 pub(super) fn words(prompt: &Message) -> Option<String> {
-    let title = offline::title(&prompt.visible_text());
+    let title = first_words(&prompt.visible_text());
     (!title.is_empty()).then_some(title)
 }
 
-/// Asks the title agent, beside everything else. None where there is no small model to ask: the
-/// session's own is not asked, because a server on this machine would let the next prompt wait.
-/// A failure is in the log and nowhere else.
-pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<String>>> {
-    let agent = scope.agents.get("title")?;
+/// What the title agent does for one session.
+#[derive(Default)]
+pub(super) struct Titling {
+    task: Option<JoinHandle<Option<String>>>,
+    asked: bool,
+    /// Its answer, as long as nobody has taken it.
+    pub(super) answered: Option<String>,
+}
+
+impl Titling {
+    /// Asks it, once.
+    pub(super) fn ask(&mut self, scope: &TurnContext, history: &History) {
+        if !self.asked {
+            self.task = ask(scope, history);
+            self.asked = self.task.is_some();
+        }
+    }
+
+    /// Waits for its answer; for ever where nothing was asked.
+    pub(super) async fn answer(&mut self) -> Option<String> {
+        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let title = task.await.unwrap_or_default();
+        self.task = None;
+        title
+    }
+
+    /// Nobody wants its answer any more.
+    pub(super) fn stop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+/// Asks the title agent, beside everything else: its own model, a small one, else the session's. None where
+/// the settings have disabled it, or nobody but the offline model is there. A failure is in the log and
+/// nowhere else.
+fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<String>>> {
+    let agent = scope.project.agents.get("title")?;
+    if scope.environment.setting("DISABLE_TITLES").is_some_and(|v| !matches!(v, "0" | "false")) {
+        return None;
+    }
     let current = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()))?;
-    let chosen = agent.model.clone().or_else(|| scope.settings.small_model.clone());
-    let wanted = chosen.or_else(|| scope.models.small(&current))?;
+    let chosen = agent.model.clone().or_else(|| scope.project.settings.small_model.clone());
+    let wanted = chosen.or_else(|| scope.project.models.small(&current)).unwrap_or(current);
     if wanted.provider == Registry::OFFLINE {
         return None;
     }
-    let (model, provider) = match scope.models.find(&wanted) {
+    let (model, provider) = match scope.project.models.find(&wanted) {
         Ok(found) => found,
         Err(e) => {
             tracing::info!("no model for titles: {e}");
@@ -54,7 +92,7 @@ pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<
     let first = history.messages.iter().find(|m| m.user().is_some())?;
     let request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
-        messages: vec![Said::User(vec![Input::Text(material(first)?)])],
+        messages: vec![ModelMessage::User(vec![Input::Text(material(first)?)])],
         tools: Vec::new(),
         must_call: false,
         params: Params {
@@ -64,7 +102,7 @@ pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<
             options: agent.options.clone(),
         },
         session: format!("{}-title", scope.session),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
         model,
     };
     Some(tokio::spawn(async move {
@@ -92,14 +130,6 @@ pub(super) fn ask(scope: &Scope, history: &History) -> Option<JoinHandle<Option<
             }
         }
     }))
-}
-
-/// Waits for a title that was asked for; for ever where none was.
-pub(super) async fn landed(naming: &mut Option<JoinHandle<Option<String>>>) -> Option<String> {
-    let Some(task) = naming else { return std::future::pending().await };
-    let title = task.await.unwrap_or_default();
-    *naming = None;
-    title
 }
 
 /// The first prompt, as material.

@@ -5,13 +5,12 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::config::trust::{Decision, Review, Store};
-use crate::event::{CallUpdate, Choose, Event, Kind, Progress, Up};
-use crate::turn::Scope;
+use crate::event::{CallUpdate, Confirmation, Event, Kind, Progress, TurnMessage};
+use crate::turn::TurnContext;
 
 const TITLE: &str = "Trust this project?";
 
-/// What came of it.
-pub(super) enum Said {
+pub(super) enum TrustOutcome {
     /// These things are to be in force.
     Trusted,
     /// They stay off; the user should hear this.
@@ -19,48 +18,48 @@ pub(super) enum Said {
 }
 
 /// Asks if it has not been asked, and keeps the answer.
-pub(super) async fn trust(review: &Review, scope: &Scope) -> Said {
+pub(super) async fn trust(review: &Review, scope: &TurnContext) -> TrustOutcome {
     if review.decision != Decision::Unasked {
-        return Said::Withheld(review.notice());
+        return TrustOutcome::Withheld(review.notice());
     }
     let yes = match ask(review, scope).await {
         Some(yes) => yes,
-        None => return Said::Withheld(review.notice()),
+        None => return TrustOutcome::Withheld(review.notice()),
     };
-    let (environment, root, kept) = (scope.environment.clone(), scope.worktree.root.clone(), review.clone());
+    let (environment, root, kept) = (scope.environment.clone(), scope.project.worktree.root.clone(), review.clone());
     let written = tokio::task::spawn_blocking(move || {
         Store::open(&environment).decide(&root, &kept, yes, environment.now()).map_err(|e| e.to_string())
     });
     match (written.await.unwrap_or_else(|e| Err(e.to_string())), yes) {
-        (Ok(()), true) => Said::Trusted,
-        (Ok(()), false) => Said::Withheld(review.notice()),
-        (Err(e), true) => Said::Withheld(Some(format!(
+        (Ok(()), true) => TrustOutcome::Trusted,
+        (Ok(()), false) => TrustOutcome::Withheld(review.notice()),
+        (Err(e), true) => TrustOutcome::Withheld(Some(format!(
             "Your answer cannot be kept ({e}), so the project is not trusted: its settings stay off."
         ))),
         (Err(e), false) => {
             tracing::warn!("the answer about a project cannot be kept: {e}");
-            Said::Withheld(review.notice())
+            TrustOutcome::Withheld(review.notice())
         }
     }
 }
 
 /// Shows the question as a call of its own, for the editors that show questions with calls only.
-async fn ask(review: &Review, scope: &Scope) -> Option<bool> {
+async fn ask(review: &Review, scope: &TurnContext) -> Option<bool> {
     let call = scope.call_id();
     let text = format!(
         "The files of {} would do this:\n\n{}\nWithout your trust they do not, and everything else works. The answer is kept for exactly this list and for what is in the files it runs by name, not for what these load in turn; `adjutant trust --revoke` takes it back.",
-        scope.worktree.root.display(),
+        scope.project.worktree.root.display(),
         review.list(),
     );
     let tell = |update: CallUpdate| scope.outlet.event(Event::Call(Box::new(update)));
     let items: Vec<String> = review.items.iter().map(ToString::to_string).collect();
-    let facts = json!({ "project": scope.worktree.root, "wants": items });
+    let facts = json!({ "project": scope.project.worktree.root, "wants": items });
     let (title, kind, input) = (Some(TITLE.into()), Some(Kind::Other), Some(facts.clone()));
     tell(CallUpdate { title, kind, input, ..CallUpdate::of(&call) }).await;
     let (reply, answer) = oneshot::channel();
     let (call_id, title) = (call.clone(), TITLE.to_owned());
-    let question = Choose { call: call_id, title, facts, text, yes: "Trust", no: "Not now", reply };
-    if !scope.outlet.send(Up::Choose(Box::new(question))).await {
+    let question = Confirmation { call: call_id, title, facts, text, yes: "Trust", no: "Not now", reply };
+    if !scope.outlet.send(TurnMessage::Confirm(Box::new(question))).await {
         return None;
     }
     let answer = tokio::select! {

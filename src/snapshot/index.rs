@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use serde::{Deserialize, Serialize};
 
 use super::objects::Objects;
-use super::{LARGEST, MOST_BYTES, MOST_FILES, Off, objects, stopped};
+use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, objects, stopped};
 use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};
 
@@ -38,7 +38,7 @@ const FORMAT: u32 = 1;
 
 /// What the system says about a file without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Print {
+struct FileStamp {
     size: u64,
     modified: i128,
     changed: i128,
@@ -46,7 +46,7 @@ struct Print {
     mode: u32,
 }
 
-impl Print {
+impl FileStamp {
     fn of(data: &Stat) -> Self {
         // The types of these members differ between systems.
         #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
@@ -65,9 +65,9 @@ impl Print {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Entry {
+struct FileEntry {
     #[serde(rename = "p")]
-    print: Option<Print>,
+    print: Option<FileStamp>,
     #[serde(rename = "s")]
     state: Option<FileState>,
     #[serde(rename = "t")]
@@ -75,10 +75,10 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Dir {
+struct DirEntry {
     print: Option<(i128, i128, u64)>,
     settled: bool,
-    files: BTreeMap<String, Entry>,
+    files: BTreeMap<String, FileEntry>,
     dirs: Vec<String>,
 }
 
@@ -89,22 +89,22 @@ pub(super) struct Index {
     /// When it was brought up to date last, by the clock of the file system.
     at: i128,
     /// What is ignored everywhere; when that changes, everything is listed again.
-    excluded: Option<Print>,
+    excluded: Option<FileStamp>,
     /// By path below the root, `""` for the root itself.
-    dirs: HashMap<String, Dir>,
+    dirs: HashMap<String, DirEntry>,
     /// Where all our own things lie, which may be inside the project.
     #[serde(skip)]
     data: PathBuf,
     /// What is not listed any more, and not yet told.
     #[serde(skip)]
-    gone: Vec<(String, Entry)>,
+    gone: Vec<(String, FileEntry)>,
 }
 
 /// A file that has to be read.
-struct Task {
+struct ReadTask {
     dir: String,
     name: String,
-    print: Print,
+    print: FileStamp,
     /// It was not there before.
     fresh: bool,
 }
@@ -158,8 +158,13 @@ impl Index {
 
     /// Brings it up to date, and says what has changed. The first time everything is read, and
     /// nothing has changed.
-    pub(super) fn refresh(&mut self, own: &Path, objects: &Objects, stop: &AtomicBool) -> Result<Vec<FileChange>, Off> {
-        let failed = |e: io::Error| Off::Failed(format!("{}: {e}", own.display()));
+    pub(super) fn refresh(
+        &mut self,
+        own: &Path,
+        objects: &Objects,
+        stop: &AtomicBool,
+    ) -> Result<Vec<FileChange>, Untracked> {
+        let failed = |e: io::Error| Untracked::Failed(format!("{}: {e}", own.display()));
         let at = tick(own).map_err(failed)?;
         let excluded = stat(&excluding(&self.root));
         let first = self.is_new();
@@ -179,7 +184,7 @@ impl Index {
         }
         bytes += tasks.iter().filter(|task| task.fresh).map(|task| kept(task.print.size)).sum::<u64>();
         if bytes > MOST_BYTES {
-            return Err(Off::ManyBytes(self.root.clone()));
+            return Err(Untracked::ManyBytes(self.root.clone()));
         }
         // From here on it may be broken off: what is not told yet is told the next time.
         let states = self.read_all(&tasks, objects, stop)?;
@@ -215,7 +220,7 @@ impl Index {
     }
 
     /// Looks at every directory and every file, without opening files, and says which have to be read.
-    fn walk(&mut self, everything: bool, at: i128, stop: &AtomicBool) -> Result<Vec<Task>, Off> {
+    fn walk(&mut self, everything: bool, at: i128, stop: &AtomicBool) -> Result<Vec<ReadTask>, Untracked> {
         let mut tasks = Vec::new();
         let mut listing = if everything { Some(self.list("", None, stop)?) } else { None };
         let mut same = if everything { HashMap::new() } else { self.same() };
@@ -238,7 +243,7 @@ impl Index {
                 self.forget(&rel);
                 continue;
             };
-            let print = Print::of(&data);
+            let print = FileStamp::of(&data);
             let now = (print.modified, print.changed, print.inode);
             let mut dir = self.dirs.remove(&rel).unwrap_or_default();
             let changed = dir.print != Some(now) || !dir.settled;
@@ -252,7 +257,7 @@ impl Index {
                 let (files, dirs) = listing.as_mut().and_then(|listing| listing.remove(&rel)).unwrap_or_default();
                 let mut old = std::mem::take(&mut dir.files);
                 for name in files {
-                    let entry = old.remove(&name).unwrap_or(Entry { print: None, state: None, settled: false });
+                    let entry = old.remove(&name).unwrap_or(FileEntry { print: None, state: None, settled: false });
                     dir.files.insert(name, entry);
                 }
                 self.gone.extend(old.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)));
@@ -270,17 +275,17 @@ impl Index {
                     dir.settled = false;
                     continue;
                 };
-                let print = Print::of(&data);
+                let print = FileStamp::of(&data);
                 if entry.print == Some(print) && entry.settled {
                     continue;
                 }
-                tasks.push(Task { dir: rel.clone(), name: name.clone(), print, fresh: entry.print.is_none() });
+                tasks.push(ReadTask { dir: rel.clone(), name: name.clone(), print, fresh: entry.print.is_none() });
             }
             seen += dir.files.len();
             waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
             self.dirs.insert(rel, dir);
             if seen > MOST_FILES {
-                return Err(Off::ManyFiles(self.root.clone()));
+                return Err(Untracked::ManyFiles(self.root.clone()));
             }
         }
         Ok(tasks)
@@ -288,9 +293,9 @@ impl Index {
 
     /// The directories that hold the same names as before, with the files in them that have to be read.
     /// Nearly all of the work is waiting for the system, so it is done on several threads.
-    fn same(&self) -> HashMap<String, Vec<Task>> {
-        let dirs: Vec<(&String, &Dir)> = self.dirs.iter().collect();
-        let look = |piece: &[(&String, &Dir)]| -> Vec<(String, Vec<Task>)> {
+    fn same(&self) -> HashMap<String, Vec<ReadTask>> {
+        let dirs: Vec<(&String, &DirEntry)> = self.dirs.iter().collect();
+        let look = |piece: &[(&String, &DirEntry)]| -> Vec<(String, Vec<ReadTask>)> {
             piece.iter().filter_map(|(rel, dir)| Some(((*rel).clone(), self.look(rel, dir)?))).collect()
         };
         let threads = threads();
@@ -307,18 +312,18 @@ impl Index {
     }
 
     /// The files of a directory that have to be read; none where the directory itself has changed.
-    fn look(&self, rel: &str, dir: &Dir) -> Option<Vec<Task>> {
+    fn look(&self, rel: &str, dir: &DirEntry) -> Option<Vec<ReadTask>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = rustix::fs::open(self.root.join(rel), flags, Mode::empty()).ok()?;
-        let print = Print::of(&rustix::fs::fstat(&open).ok()?);
+        let print = FileStamp::of(&rustix::fs::fstat(&open).ok()?);
         if !dir.settled || dir.print != Some((print.modified, print.changed, print.inode)) {
             return None;
         }
         let mut tasks = Vec::new();
         for (name, entry) in &dir.files {
-            let print = Print::of(&rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?);
+            let print = FileStamp::of(&rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?);
             if entry.print != Some(print) || !entry.settled {
-                tasks.push(Task { dir: rel.to_owned(), name: name.clone(), print, fresh: entry.print.is_none() });
+                tasks.push(ReadTask { dir: rel.to_owned(), name: name.clone(), print, fresh: entry.print.is_none() });
             }
         }
         Some(tasks)
@@ -337,7 +342,7 @@ impl Index {
     }
 
     /// What is in a directory and, to a depth, below it, and is not ignored.
-    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<Listing, Off> {
+    fn list(&self, rel: &str, depth: Option<usize>, stop: &AtomicBool) -> Result<Listing, Untracked> {
         const REPOSITORIES: &[&str] = &[".git", ".hg", ".svn", ".jj"];
         let top = self.root.join(rel);
         // Where nobody said what is to be ignored, this is.
@@ -382,7 +387,7 @@ impl Index {
                 stopped(stop)?;
             }
             if count > 2 * MOST_FILES {
-                return Err(Off::ManyFiles(self.root.clone()));
+                return Err(Untracked::ManyFiles(self.root.clone()));
             }
         }
         Ok(listing)
@@ -395,13 +400,18 @@ impl Index {
     }
 
     /// Reads files, on several threads where there are many.
-    fn read_all(&self, tasks: &[Task], objects: &Objects, stop: &AtomicBool) -> Result<Vec<Option<FileState>>, Off> {
-        let one = |task: &Task| -> Result<Option<FileState>, Off> {
+    fn read_all(
+        &self,
+        tasks: &[ReadTask],
+        objects: &Objects,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Option<FileState>>, Untracked> {
+        let one = |task: &ReadTask| -> Result<Option<FileState>, Untracked> {
             stopped(stop)?;
             let path = self.absolute(&task.dir, &task.name);
             // What cannot be read now has a state nobody knows.
             read(&path, LARGEST, Some(objects)).or_else(|e| match e.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => Err(Off::Failed(e.to_string())),
+                io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => Err(Untracked::Failed(e.to_string())),
                 _ => Ok(Some(large(&task.print, FileKind::Plain))),
             })
         };
@@ -413,13 +423,13 @@ impl Index {
         let read = std::thread::scope(|scope| {
             let running: Vec<_> = pieces
                 .into_iter()
-                .map(|piece| scope.spawn(move || piece.iter().map(one).collect::<Result<Vec<_>, Off>>()))
+                .map(|piece| scope.spawn(move || piece.iter().map(one).collect::<Result<Vec<_>, Untracked>>()))
                 .collect();
             running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
         });
         let mut states = Vec::with_capacity(tasks.len());
         for piece in read {
-            states.extend(piece.map_err(|_| Off::Failed("a thread ended unexpectedly".into()))??);
+            states.extend(piece.map_err(|_| Untracked::Failed("a thread ended unexpectedly".into()))??);
         }
         Ok(states)
     }
@@ -466,8 +476,8 @@ fn tick(own: &Path) -> io::Result<i128> {
     stat(&path).map(|print| print.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }
 
-fn stat(path: &Path) -> Option<Print> {
-    rustix::fs::lstat(path).ok().map(|data| Print::of(&data))
+fn stat(path: &Path) -> Option<FileStamp> {
+    rustix::fs::lstat(path).ok().map(|data| FileStamp::of(&data))
 }
 
 /// When a file came into being, where the file system knows; else when it last changed at all.
@@ -481,7 +491,7 @@ fn born(path: &Path) -> i128 {
 /// than `limit` have a state, and no content.
 pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
     let data = match rustix::fs::lstat(path) {
-        Ok(data) => Print::of(&data),
+        Ok(data) => FileStamp::of(&data),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
@@ -512,6 +522,6 @@ pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Re
 }
 
 /// The state of a file whose content is not kept: told apart by what the system says about it.
-fn large(print: &Print, kind: FileKind) -> FileState {
+fn large(print: &FileStamp, kind: FileKind) -> FileState {
     FileState { hash: format!("{} bytes of {}", print.size, print.modified), kind, large: true }
 }

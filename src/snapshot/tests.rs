@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{Missing, Off, Tracker};
+use super::{Missing, Tracker, Untracked};
 
 struct Stage {
     _dir: tempfile::TempDir,
@@ -231,11 +231,11 @@ fn broken_off_nothing_is_made_up() {
     stage.write("a", "1");
     stage.write("d/b", "1");
     let (tracker, go, stop) = (stage.tracker(), AtomicBool::new(false), AtomicBool::new(true));
-    assert_eq!(tracker.mark(&stop).unwrap_err(), Off::Stopped);
+    assert_eq!(tracker.mark(&stop).unwrap_err(), Untracked::Stopped);
     let mark = tracker.mark(&go).unwrap();
     stage.write("a", "2");
     fs::remove_dir_all(stage.root.join("d")).unwrap();
-    assert_eq!(tracker.since(&mark, &stop).unwrap_err(), Off::Stopped);
+    assert_eq!(tracker.since(&mark, &stop).unwrap_err(), Untracked::Stopped);
     let found: Vec<_> = tracker.since(&mark, &go).unwrap().into_iter().map(|change| change.new.is_some()).collect();
     assert_eq!(found, [true, false]);
 }
@@ -252,7 +252,7 @@ fn what_is_too_large_is_said_to_be() {
     assert_eq!(tracker.content(&named).unwrap().len(), large("b").len());
     let home = Tracker::new(&stage.data, &stage.root, Some(&stage.root.join("me")));
     let off = Arc::new(home).mark(&AtomicBool::new(false)).unwrap_err();
-    assert_eq!(off, Off::Everything(stage.root.clone()));
+    assert_eq!(off, Untracked::Everything(stage.root.clone()));
 }
 
 #[test]

@@ -2,77 +2,76 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, mpsc as done};
+use std::sync::{Arc, Mutex, mpsc as done};
 
-use super::session::{File, Kept};
-use super::thread::{Job, Reply};
-use super::{Entry, Error, Record};
+use super::job::{Reply, StoreJob};
+use super::session::{IndexUpdate, SessionFile};
+use super::{Error, Record, SessionWrite};
 use crate::channel::WeakSender;
 use crate::id::SessionId;
+use crate::lock::locked;
 
 /// Entries on their way to their file, and all that is needed for it.
-pub(super) struct Writing {
+pub(super) struct WriteJob {
     pub(super) dir: PathBuf,
     /// None: it is still to be opened, or made.
-    pub(super) file: Option<File>,
+    pub(super) file: Option<SessionFile>,
     /// What the index knows about a session whose file is not open yet.
     pub(super) known: Option<Record>,
-    pub(super) what: What,
+    pub(super) what: WriteBatch,
 }
 
 /// What is written, and what was wanted with it.
-pub(super) struct What {
+pub(super) struct WriteBatch {
     pub(super) session: SessionId,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<SessionWrite>,
     /// Who waits until they are on the disk.
     pub(super) flushes: Vec<Reply<()>>,
     /// What is done after that.
-    pub(super) then: Option<Job>,
+    pub(super) then: Option<StoreJob>,
 }
 
-/// What came of it.
-pub(super) struct Written {
-    pub(super) file: Result<File, Error>,
+pub(super) struct WriteResult {
+    pub(super) file: Result<SessionFile, Error>,
     /// What the index is to know.
-    pub(super) kept: Option<Kept>,
-    pub(super) what: What,
+    pub(super) kept: Option<IndexUpdate>,
+    pub(super) what: WriteBatch,
 }
 
-impl Writing {
-    /// Writes them.
-    pub(super) fn run(self) -> Written {
+impl WriteJob {
+    pub(super) fn run(self) -> WriteResult {
         let Self { dir, file, known, what } = self;
         let write = || {
             let mut file = match file {
                 Some(file) => file,
-                None => File::open(&dir, &what.session, true)?,
+                None => SessionFile::open(&dir, &what.session, true)?,
             };
             let kept = file.remember(known)?;
             let kept = file.write(&what.entries, !what.flushes.is_empty())?.or(kept);
             Ok((file, kept))
         };
         match write() {
-            Ok((file, kept)) => Written { file: Ok(file), kept, what },
-            Err(e) => Written { file: Err(e), kept: None, what },
+            Ok((file, kept)) => WriteResult { file: Ok(file), kept, what },
+            Err(e) => WriteResult { file: Err(e), kept: None, what },
         }
     }
 }
 
 /// Where a thread says what it has written.
 #[derive(Clone)]
-pub(super) struct Beside {
-    written: done::Sender<Written>,
+pub(super) struct BackgroundWriter {
+    written: done::Sender<WriteResult>,
     /// Wakes the store's thread where it waits for jobs. It does not keep it alive.
-    wake: WeakSender<Job>,
+    wake: WeakSender<StoreJob>,
 }
 
-impl Beside {
-    pub(super) fn new(written: done::Sender<Written>, wake: WeakSender<Job>) -> Self {
+impl BackgroundWriter {
+    pub(super) fn new(written: done::Sender<WriteResult>, wake: WeakSender<StoreJob>) -> Self {
         Self { written, wake }
     }
 
     /// Writes on a thread of its own. Gives back what is to be written where there is none to be had.
-    pub(super) fn start(&self, writing: Writing) -> Result<(), Box<Writing>> {
+    pub(super) fn start(&self, writing: WriteJob) -> Result<(), Box<WriteJob>> {
         // A thread that could not be started has dropped what it was to do; the other hand still has it.
         let lent = Arc::new(Mutex::new(Some(writing)));
         let (beside, own) = (self.clone(), lent.clone());
@@ -82,8 +81,8 @@ impl Beside {
             let written = catch_unwind(AssertUnwindSafe(|| writing.run()));
             beside.tell(written.unwrap_or_else(|_| {
                 let file = Err(Error::Unwritable("writing to its file ended unexpectedly".into()));
-                let what = What { session, entries: Vec::new(), flushes: Vec::new(), then: None };
-                Written { file, kept: None, what }
+                let what = WriteBatch { session, entries: Vec::new(), flushes: Vec::new(), then: None };
+                WriteResult { file, kept: None, what }
             }));
         };
         let started = std::thread::Builder::new().name("store-beside".into()).spawn(work);
@@ -96,15 +95,15 @@ impl Beside {
         }
     }
 
-    fn tell(self, written: Written) {
+    fn tell(self, written: WriteResult) {
         // Nobody is there any more where the store's thread has died.
         self.written.send(written).ok();
         if let Some(jobs) = self.wake.upgrade() {
-            jobs.put(Job::Wake);
+            jobs.put(StoreJob::Wake);
         }
     }
 }
 
 fn taken<T>(lent: &Mutex<Option<T>>) -> Option<T> {
-    lent.lock().unwrap_or_else(PoisonError::into_inner).take()
+    locked(lent).take()
 }

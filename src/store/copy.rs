@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 
-use super::{Record, Stored, Titled, visible};
+use super::{Record, StoredSession, TitleSource, visible};
 use crate::environment::Environment;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::message::{Content, Message, Role};
 
 /// A session that begins with another one's history: same words, agent, model, plan and permissions
 /// (those belong to the project and the agent), names of its own.
-pub fn forked(from: &Stored, environment: &Environment) -> Stored {
+pub fn forked(from: &StoredSession, environment: &Environment) -> StoredSession {
     let now = environment.now();
     let mut fork = renamed(from, environment);
     // What is undone is not part of the conversation that goes on.
     fork.messages.truncate(visible(&fork.messages, &fork.record.undone));
     let title = from.record.title.as_deref().map(fork_title);
     fork.record = Record {
-        titled: if title.is_some() { Titled::User } else { Titled::Words },
+        titled: if title.is_some() { TitleSource::User } else { TitleSource::Words },
         title,
         parent: None,
         depth: 0,
@@ -30,7 +30,7 @@ pub fn forked(from: &Stored, environment: &Environment) -> Stored {
 }
 
 /// The same session with fresh ids throughout.
-pub fn renamed(from: &Stored, environment: &Environment) -> Stored {
+pub fn renamed(from: &StoredSession, environment: &Environment) -> StoredSession {
     let mut names: HashMap<String, String> = HashMap::new();
     let mut messages = from.messages.clone();
     for message in &mut messages {
@@ -49,7 +49,7 @@ pub fn renamed(from: &Stored, environment: &Environment) -> Stored {
     let id = SessionId::new(environment.fresh(SessionId::PREFIX));
     let mut record = Record { id, ..from.record.clone() };
     record.undone.iter_mut().for_each(|undone| undone.from = new(&undone.from));
-    Stored { record, messages, damage: Vec::new() }
+    StoredSession { record, messages, damage: Vec::new() }
 }
 
 /// Lets a message's references follow.

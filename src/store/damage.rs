@@ -146,7 +146,7 @@ async fn sessions_are_kept_without_an_index() {
     store.flush(&record.id).await.unwrap();
     store.stop().await;
     let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-    assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+    assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
 }
 
 #[tokio::test]
@@ -243,23 +243,21 @@ async fn a_removal_that_was_cut_off_leaves_all_or_nothing() {
 #[tokio::test]
 async fn a_session_whose_file_was_only_just_made_goes_on() {
     let dir = tempfile::tempdir().unwrap();
-    for loaded in [true, false] {
-        let record = record(if loaded { "ses_00000001" } else { "ses_00000002" }, "/w", 5);
-        let mut store = Store::start(dir.path());
-        store.create(&record).await.unwrap();
-        // Killed, or refused by the disk, between making the file and writing into it.
-        drop(session::File::open(dir.path(), &record.id, true).unwrap());
-        if loaded {
-            store.stop().await;
-            store = Store::start(dir.path());
-            assert_eq!(store.load(&record.id).await.unwrap().record, record);
-        }
-        store.amend(&record.id, Amend::Title("Mine".into())).await;
-        store.flush(&record.id).await.unwrap();
-        store.stop().await;
-        let again = Store::start(dir.path()).load(&record.id).await.unwrap().record;
-        assert_eq!(again.title.as_deref(), Some("Mine"), "loaded before: {loaded}");
-    }
+    let record = record("ses_00000001", "/w", 5);
+    let store = Store::start(dir.path());
+    store.create(&record).await.unwrap();
+    // Killed, or refused by the disk, between making the file and writing into it.
+    drop(session::SessionFile::open(dir.path(), &record.id, true).unwrap());
+    let other = Store::start(dir.path());
+    assert_eq!(other.list(None, None, 10).await.unwrap().sessions, []);
+    assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
+    other.stop().await;
+    store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+    write(&store, &record, &[message("a", &["one"])]).await;
+    store.flush(&record.id).await.unwrap();
+    store.stop().await;
+    let again = Store::start(dir.path()).load(&record.id).await.unwrap();
+    assert_eq!((again.record.title.as_deref(), again.messages.len()), (Some("Mine"), 1));
 }
 
 #[tokio::test]
@@ -268,15 +266,16 @@ async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
     let store = Store::start(dir.path());
     let mut record = record("ses_00000001", "/w", 5);
     store.create(&record).await.unwrap();
-    store.amend(&record.id, Amend::Title("Mine".into())).await;
-    store.amend(&record.id, Amend::Choice { agent: "plan".into(), model: None, steer: Some(false) }).await;
+    write(&store, &record, &[message("a", &["one"])]).await;
+    store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+    store.amend(&record.id, RecordChange::Choice { agent: "plan".into(), model: None, steer: Some(false) }).await;
     record.agent = Some("plan".into());
     record.title = Some("words of the prompt".into());
     store.record(&record).await;
     store.handed_over(&record.id).await;
     let listed = store.list(None, None, 10).await.unwrap().sessions.remove(0);
     assert_eq!((listed.title.as_deref(), listed.agent.as_deref()), (Some("Mine"), Some("plan")));
-    assert_eq!(listed.titled, Titled::User);
+    assert_eq!(listed.titled, TitleSource::User);
     store.close(&record.id).await;
     // The lock is free when that has returned.
     let other = Store::start(dir.path());

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::session::File;
+use super::session::SessionFile;
 use super::tests::{message, record, write};
-use super::{Entry, Error, Record, Store, Stored, peek, salvage, session, wal, with_suffix};
+use super::{Error, Record, SessionWrite, Store, StoredSession, peek, salvage, session, wal, with_suffix};
 use crate::environment::{Environment, Timestamp};
 use crate::id::SessionId;
 use crate::message::Message;
@@ -24,7 +24,6 @@ pub(super) fn room() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Work on both cores.
 pub(super) fn both(jobs: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         for half in 0..2 {
@@ -34,9 +33,9 @@ pub(super) fn both(jobs: impl Fn(usize) + Sync) {
     });
 }
 
-pub(super) fn entries(messages: &[Message]) -> Vec<Entry> {
-    let stored = Stored { record: record("ses_00000001", "/w", 1), messages: messages.to_vec(), damage: vec![] };
-    Entry::of(&stored)
+pub(super) fn entries(messages: &[Message]) -> Vec<SessionWrite> {
+    let stored = StoredSession { record: record("ses_00000001", "/w", 1), messages: messages.to_vec(), damage: vec![] };
+    SessionWrite::of(&stored)
 }
 
 pub(super) fn id() -> SessionId {
@@ -44,8 +43,8 @@ pub(super) fn id() -> SessionId {
 }
 
 /// An open file with `n` messages in transactions of `per`, all of them still in its log.
-fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (File, Vec<Message>) {
-    let mut file = File::open(dir, &id(), true).unwrap();
+fn filled(dir: &Path, n: usize, per: usize, words: usize) -> (SessionFile, Vec<Message>) {
+    let mut file = SessionFile::open(dir, &id(), true).unwrap();
     let messages: Vec<Message> =
         (0..n).map(|n| message(&format!("m{n:04}"), &[&format!("word{n} ").repeat(words)])).collect();
     for some in messages.chunks(per) {
@@ -78,7 +77,8 @@ fn fd02_every_prefix_of_a_log_gives_the_longest_valid_beginning() {
     for length in (0..=log.len()).filter(|n| n % 509 == 0 || (n + FRAME - 32 + 2) % FRAME < 4) {
         fs::write(&copy, &main).unwrap();
         fs::write(wal::path(&copy), &log[..length]).unwrap();
-        let count = File::open_at(copy.clone(), &id(), false).unwrap().load(Some(record("ses_00000001", "/w", 1)));
+        let count =
+            SessionFile::open_at(copy.clone(), &id(), false).unwrap().load(Some(record("ses_00000001", "/w", 1)));
         let count = count.unwrap().messages.len();
         assert!(count >= last && count.is_multiple_of(10), "{count} after {last} at {length}");
         last = count;
@@ -116,7 +116,7 @@ fn fd08_damage_stays_where_it_is_and_is_said() {
                 }
                 fs::write(&path, &bytes).unwrap();
                 let known = record("ses_00000001", "/w", 1);
-                let read = File::open(dir.path(), &id(), false).and_then(|file| file.load(Some(known.clone())));
+                let read = SessionFile::open(dir.path(), &id(), false).and_then(|file| file.load(Some(known.clone())));
                 let (read, said) = match read {
                     Ok(stored) => (stored.messages, false),
                     Err(damaged @ Error::Damaged { .. }) => {
@@ -200,12 +200,12 @@ fn fd11_no_log_on_a_network() {
     fs::create_dir_all(dir.path().join("sessions")).unwrap();
     let path = session::path(dir.path(), &id());
     session::private_file(&path).unwrap();
-    let mut file = File::open_at(path.clone(), &id(), true).unwrap();
+    let mut file = SessionFile::open_at(path.clone(), &id(), true).unwrap();
     file.write(&entries(&[message("a", &["x"])]), true).unwrap();
     assert!(!wal::path(&path).exists());
     drop(file);
     // And back: the same file where there is memory to share.
-    let file = File::open_at(path, &id(), false).unwrap();
+    let file = SessionFile::open_at(path, &id(), false).unwrap();
     assert_eq!(file.load(None).unwrap().messages.len(), 1);
 }
 

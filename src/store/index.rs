@@ -4,14 +4,14 @@
 //! is not what was written, it is put aside and made again.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
-use super::{Cursor, Error, Grant, Page, Record, migrate, peek, session};
+use super::{Error, Grant, ListCursor, Record, SessionPage, migrate, peek, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
 
@@ -24,20 +24,20 @@ pub(super) struct Index {
 }
 
 fn unwritable(e: rusqlite::Error) -> Error {
-    match Unreadable::from(e) {
-        Unreadable::Damaged(reason) => Error::DamagedIndex(reason),
+    match IndexError::from(e) {
+        IndexError::Damaged(reason) => Error::DamagedIndex(reason),
         other => other.into(),
     }
 }
 
 /// Why the index cannot be used as it is.
-enum Unreadable {
+enum IndexError {
     Damaged(String),
     Newer(i64),
     Other(String),
 }
 
-impl From<rusqlite::Error> for Unreadable {
+impl From<rusqlite::Error> for IndexError {
     fn from(e: rusqlite::Error) -> Self {
         match e.sqlite_error_code() {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Damaged(e.to_string()),
@@ -46,11 +46,11 @@ impl From<rusqlite::Error> for Unreadable {
     }
 }
 
-impl From<Unreadable> for Error {
-    fn from(e: Unreadable) -> Self {
+impl From<IndexError> for Error {
+    fn from(e: IndexError) -> Self {
         match e {
-            Unreadable::Newer(found) => Self::NewerIndex { found, known: migrate::INDEX_FORMAT },
-            Unreadable::Damaged(reason) | Unreadable::Other(reason) => Self::Unwritable(reason),
+            IndexError::Newer(found) => Self::NewerIndex { found, known: migrate::INDEX_FORMAT },
+            IndexError::Damaged(reason) | IndexError::Other(reason) => Self::Unwritable(reason),
         }
     }
 }
@@ -86,12 +86,12 @@ fn aside(dir: &Path) -> PathBuf {
 const CHECKED: u64 = 4 << 20;
 
 /// A row of the table of sessions, as it stands there.
-struct Line {
+struct IndexRow {
     record: Record,
     messages: i64,
 }
 
-impl Line {
+impl IndexRow {
     const COLUMNS: &str = "id, cwd, parent, updated, data, messages, crc";
 
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Self>> {
@@ -124,11 +124,12 @@ fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
 
 /// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`.
 fn page(in_directory: bool) -> String {
-    let columns = Line::COLUMNS;
+    let columns = IndexRow::COLUMNS;
     let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
     // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
+    // Where nothing was said yet, there is nothing to come back to.
     format!(
-        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND (updated, id) < (?1, ?2)
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND messages > 0 AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
@@ -140,17 +141,17 @@ impl Index {
         let _turn = turn(dir)?;
         let path = dir.join("index.db");
         let found = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if !meta.is_file() => Err(Unreadable::Damaged("it is no regular file".into())),
+            Ok(meta) if !meta.is_file() => Err(IndexError::Damaged("it is no regular file".into())),
             // SQLite takes nothing, or a single byte, for a database with nothing in it.
-            Ok(meta) if meta.len() <= 1 => Err(Unreadable::Damaged("nothing is left of it".into())),
+            Ok(meta) if meta.len() <= 1 => Err(IndexError::Damaged("nothing is left of it".into())),
             Ok(_) => session::private_file(&path)
-                .map_err(|e| Unreadable::Other(e.to_string()))
+                .map_err(|e| IndexError::Other(e.to_string()))
                 .and_then(|()| Self::connect(&path, session::is_network(dir), false)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Self::anew(dir, None),
             Err(e) => return Err(io(dir)(e)),
         };
         match found {
-            Err(Unreadable::Damaged(reason)) => Self::instead(dir, &reason),
+            Err(IndexError::Damaged(reason)) => Self::instead(dir, &reason),
             found => Ok(found?),
         }
     }
@@ -231,13 +232,13 @@ impl Index {
     }
 
     /// `known`: it was whole a moment ago.
-    fn connect(path: &Path, network: bool, known: bool) -> Result<Self, Unreadable> {
+    fn connect(path: &Path, network: bool, known: bool) -> Result<Self, IndexError> {
         let mut db = Connection::open(path)?;
         // Short: every session waits behind this one.
         db.busy_timeout(Duration::from_millis(250))?;
         let found: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found > migrate::INDEX_FORMAT {
-            return Err(Unreadable::Newer(found));
+            return Err(IndexError::Newer(found));
         }
         // The log needs memory shared between processes, which there is none of on a network.
         let mode = if network { "PRAGMA journal_mode = DELETE" } else { "PRAGMA journal_mode = WAL" };
@@ -246,7 +247,7 @@ impl Index {
         if !known {
             migrate::INDEX.to_latest(&mut db).map_err(|e| match e {
                 rusqlite_migration::Error::RusqliteError { err, .. } => err.into(),
-                e => Unreadable::Other(e.to_string()),
+                e => IndexError::Other(e.to_string()),
             })?;
         }
         Ok(Self { db, complete: Cell::new(false), verdict: Arc::default() })
@@ -263,8 +264,8 @@ impl Index {
         let look = move || {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let found = Connection::open_with_flags(&path, flags).and_then(|db| damage(&db));
-            let found = found.or_else(|e| match Unreadable::from(e) {
-                Unreadable::Damaged(reason) => Ok(Some(reason)),
+            let found = found.or_else(|e| match IndexError::from(e) {
+                IndexError::Damaged(reason) => Ok(Some(reason)),
                 other => Err(Error::from(other)),
             });
             match found {
@@ -279,12 +280,13 @@ impl Index {
         Ok(())
     }
 
-    /// Takes in every session that has a file and is not in the index yet.
+    /// Takes in every session that has a file and is not in the index yet, and forgets those without a file in
+    /// which nothing was ever said.
     fn reconcile(&self, dir: &Path) -> Result<(), Error> {
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(()) };
-        let mut query = self.db.prepare("SELECT id FROM session").map_err(unwritable)?;
-        let ids = query.query_map([], |row| row.get::<_, String>(0)).map_err(unwritable)?;
-        let known = ids.collect::<rusqlite::Result<HashSet<String>>>().map_err(unwritable)?;
+        let mut query = self.db.prepare("SELECT id, messages > 0 FROM session").map_err(unwritable)?;
+        let ids = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).map_err(unwritable)?;
+        let mut known = ids.collect::<rusqlite::Result<HashMap<String, bool>>>().map_err(unwritable)?;
         let mut unknown = Vec::new();
         for file in files.flatten() {
             let name = file.file_name();
@@ -292,16 +294,21 @@ impl Index {
             if rest == session::GONE {
                 // Its removal was cut off.
                 std::fs::remove_file(file.path()).ok();
-            } else if rest.is_empty() && !known.contains(id) {
+            } else if rest.is_empty() && !known.remove(id).unwrap_or_default() {
+                // Without a message it may have been made by somebody who did not count them.
                 unknown.push(file.path());
             }
         }
-        if unknown.is_empty() {
+        let empty: Vec<String> = known.into_iter().filter(|(_, said)| !said).map(|(id, _)| id).collect();
+        if unknown.is_empty() && empty.is_empty() {
             return Ok(());
         }
         let all = self.db.unchecked_transaction().map_err(unwritable)?;
-        for record in unknown.iter().filter_map(|path| peek::record(dir, path)) {
-            self.put(&record, 0)?;
+        for (record, messages) in unknown.iter().filter_map(|path| peek::record(dir, path)) {
+            self.put(&record, messages)?;
+        }
+        for id in empty {
+            self.remove(&SessionId::new(id))?;
         }
         all.commit().map_err(unwritable)
     }
@@ -313,7 +320,7 @@ impl Index {
         let cwd = record.cwd.to_string_lossy();
         let updated = i64::try_from(record.updated.0).unwrap_or(i64::MAX);
         let crc = crc(record.id.as_str(), &cwd, parent, updated, &json, messages);
-        let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", Line::COLUMNS);
+        let sql = format!("INSERT OR REPLACE INTO session ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", IndexRow::COLUMNS);
         let mut put = self.db.prepare_cached(&sql).map_err(unwritable)?;
         put.execute(params![record.id.as_str(), cwd, parent, updated, json, messages, crc]).map_err(unwritable)?;
         Ok(())
@@ -321,17 +328,17 @@ impl Index {
 
     /// A session, and the number of the last message in its file.
     pub(super) fn get(&self, id: &SessionId) -> Result<Option<(Record, i64)>, Error> {
-        let sql = format!("SELECT {} FROM session WHERE id = ?1", Line::COLUMNS);
-        let found = self.db.query_row(&sql, params![id.as_str()], Line::read).optional().transpose();
-        let line = found.map(Line::genuine).transpose()?;
+        let sql = format!("SELECT {} FROM session WHERE id = ?1", IndexRow::COLUMNS);
+        let found = self.db.query_row(&sql, params![id.as_str()], IndexRow::read).optional().transpose();
+        let line = found.map(IndexRow::genuine).transpose()?;
         Ok(line.map(|line| (line.record, line.messages)))
     }
 
     pub(super) fn children(&self, id: &SessionId) -> Result<Vec<SessionId>, Error> {
-        let sql = format!("SELECT {} FROM session WHERE parent = ?1", Line::COLUMNS);
+        let sql = format!("SELECT {} FROM session WHERE parent = ?1", IndexRow::COLUMNS);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
-        let rows = query.query_map(params![id.as_str()], Line::read).map_err(unwritable)?;
-        rows.map(|row| Line::genuine(row).map(|line| line.record.id)).collect()
+        let rows = query.query_map(params![id.as_str()], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record.id)).collect()
     }
 
     pub(super) fn remove(&self, id: &SessionId) -> Result<(), Error> {
@@ -339,7 +346,12 @@ impl Index {
         Ok(())
     }
 
-    pub(super) fn list(&self, cwd: Option<&Path>, after: Option<&Cursor>, limit: usize) -> Result<Page, Error> {
+    pub(super) fn list(
+        &self,
+        cwd: Option<&Path>,
+        after: Option<&ListCursor>,
+        limit: usize,
+    ) -> Result<SessionPage, Error> {
         let (updated, id) = match after {
             Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.as_str().to_owned()),
             // Greater than any id.
@@ -349,12 +361,12 @@ impl Index {
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
-        let rows = query.query_map(params![updated, id, more, cwd], Line::read).map_err(unwritable)?;
-        let read = rows.map(|row| Line::genuine(row).map(|line| line.record));
+        let rows = query.query_map(params![updated, id, more, cwd], IndexRow::read).map_err(unwritable)?;
+        let read = rows.map(|row| IndexRow::genuine(row).map(|line| line.record));
         let mut sessions = read.collect::<Result<Vec<Record>, Error>>()?;
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
-        let next = next.map(|last| Cursor { updated: last.updated, id: last.id.clone() });
-        Ok(Page { sessions, next })
+        let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
+        Ok(SessionPage { sessions, next })
     }
 
     pub(super) fn grants(&self, project: Option<&str>) -> Result<Vec<Grant>, Error> {

@@ -10,14 +10,14 @@ use crate::environment::private_file;
 
 /// Who has a session open, as far as it said so.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Holder {
+pub struct LockHolder {
     /// Its process number on its machine.
     pub pid: Option<u32>,
     /// Where it listens for others who want the session; see `store/takeover.rs`.
-    pub door: Option<String>,
+    pub pipe: Option<String>,
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.pid {
             Some(pid) => write!(f, "another adjutant process (number {pid})"),
@@ -26,10 +26,10 @@ impl std::fmt::Display for Holder {
     }
 }
 
-impl Holder {
+impl LockHolder {
     fn read(text: &str) -> Self {
         let mut words = text.split_whitespace();
-        Self { pid: words.next().and_then(|pid| pid.parse().ok()), door: words.next().map(str::to_owned) }
+        Self { pid: words.next().and_then(|pid| pid.parse().ok()), pipe: words.next().map(str::to_owned) }
     }
 }
 
@@ -51,8 +51,8 @@ impl Drop for Lock {
 
 /// Why a lock is not to be had.
 #[derive(Debug)]
-pub(super) enum Refused {
-    Held(Holder),
+pub(super) enum LockError {
+    Held(LockHolder),
     Io(std::io::Error),
 }
 
@@ -61,26 +61,26 @@ pub(super) type Flock = fn(&File) -> Result<(), TryLockError>;
 
 impl Lock {
     /// Takes the lock at `path`, and writes there who has it.
-    pub(super) fn take(path: &Path, door: &str) -> Result<Self, Refused> {
-        Self::take_with(path, door, File::try_lock)
+    pub(super) fn take(path: &Path, pipe: &str) -> Result<Self, LockError> {
+        Self::take_with(path, pipe, File::try_lock)
     }
 
-    pub(super) fn take_with(path: &Path, door: &str, flock: Flock) -> Result<Self, Refused> {
+    pub(super) fn take_with(path: &Path, pipe: &str, flock: Flock) -> Result<Self, LockError> {
         loop {
-            let mut file = open(path).map_err(Refused::Io)?;
+            let mut file = open(path).map_err(LockError::Io)?;
             match flock(&file) {
                 Ok(()) => {
                     if !is_at(&file, path) {
                         // Its last owner removed it between our opening and our locking it.
                         continue;
                     }
-                    say(&mut file, door);
+                    say(&mut file, pipe);
                     return Ok(Self { path: path.to_path_buf(), _file: file });
                 }
-                Err(TryLockError::WouldBlock) => return Err(Refused::Held(holder(&mut file))),
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
                 Err(TryLockError::Error(e)) => {
                     drop(file);
-                    return Self::without_locks(path, door, &e);
+                    return Self::without_locks(path, pipe, &e);
                 }
             }
         }
@@ -88,7 +88,7 @@ impl Lock {
 
     /// On a file system that has no locks, a file that only one process can make stands for one. It
     /// outlives a killed process, so it counts only while its process is alive here.
-    fn without_locks(path: &Path, door: &str, why: &std::io::Error) -> Result<Self, Refused> {
+    fn without_locks(path: &Path, pipe: &str, why: &std::io::Error) -> Result<Self, LockError> {
         static WARNED: std::sync::Once = std::sync::Once::new();
         WARNED.call_once(|| tracing::warn!("{} has no file locks ({why}); using marker files", path.display()));
         let mark = path.with_extension("held");
@@ -96,20 +96,20 @@ impl Lock {
             match private_file().write(true).create_new(true).open(&mark) {
                 Ok(mut file) => {
                     std::fs::remove_file(path).ok(); // made by `open`, of no use here
-                    say(&mut file, door);
+                    say(&mut file, pipe);
                     return Ok(Self { path: mark, _file: file });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
                     let holder = File::open(&mark).map(|mut file| holder(&mut file)).unwrap_or_default();
                     if alive(&holder) {
-                        return Err(Refused::Held(holder));
+                        return Err(LockError::Held(holder));
                     }
-                    std::fs::remove_file(&mark).map_err(Refused::Io)?;
+                    std::fs::remove_file(&mark).map_err(LockError::Io)?;
                 }
-                Err(e) => return Err(Refused::Io(e)),
+                Err(e) => return Err(LockError::Io(e)),
             }
         }
-        Err(Refused::Held(Holder::default()))
+        Err(LockError::Held(LockHolder::default()))
     }
 }
 
@@ -124,18 +124,18 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// Says who has the lock. On a full disk nobody is told, and the lock holds all the same.
-fn say(file: &mut File, door: &str) {
-    let text = format!("{} {door}\n", std::process::id());
+fn say(file: &mut File, pipe: &str) {
+    let text = format!("{} {pipe}\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).ok();
 }
 
-fn holder(file: &mut File) -> Holder {
+fn holder(file: &mut File) -> LockHolder {
     let mut text = String::new();
     file.take(4096).read_to_string(&mut text).ok();
-    Holder::read(&text)
+    LockHolder::read(&text)
 }
 
-fn alive(holder: &Holder) -> bool {
+fn alive(holder: &LockHolder) -> bool {
     let pid = holder.pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
     // Unknown counts as alive: two writers are worse than one refusal.
     pid.is_none_or(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
@@ -150,8 +150,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
         let first = Lock::take(&path, "door").unwrap();
-        let Err(Refused::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
-        assert_eq!((holder.pid, holder.door.as_deref()), (Some(std::process::id()), Some("door")));
+        let Err(LockError::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
+        assert_eq!((holder.pid, holder.pipe.as_deref()), (Some(std::process::id()), Some("door")));
         drop(first);
         assert!(!path.exists());
         std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();
@@ -165,7 +165,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.lock");
         let first = Lock::take_with(&path, "door", no).unwrap();
-        assert!(matches!(Lock::take_with(&path, "other", no), Err(Refused::Held(_))));
+        assert!(matches!(Lock::take_with(&path, "other", no), Err(LockError::Held(_))));
         drop(first);
         drop(Lock::take_with(&path, "again", no).unwrap());
         // What a killed process leaves is not taken for a living one.

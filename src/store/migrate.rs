@@ -38,13 +38,10 @@ pub(super) fn empty_session() -> Option<&'static [u8]> {
     EMPTY.as_deref().inspect_err(|e| tracing::warn!("no empty session in memory: {e}")).ok()
 }
 
-/// The newest session format.
 pub(super) const SESSION_FORMAT: i64 = 3;
 
-/// The newest index format.
 pub(super) const INDEX_FORMAT: i64 = 2;
 
-/// The index.
 pub(super) static INDEX: LazyLock<Migrations<'static>> = LazyLock::new(|| {
     let first = M::up(
         "CREATE TABLE session (id TEXT PRIMARY KEY, cwd TEXT NOT NULL, parent TEXT, updated INTEGER NOT NULL, data TEXT NOT NULL) WITHOUT ROWID;

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::session::{self, File, Rows};
-use super::{Error, Record, Stored, migrate, wal};
+use super::session::{self, RawRows, SessionFile};
+use super::{Error, Record, StoredSession, migrate, wal};
 use crate::id::SessionId;
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;
 
 /// Reads a session as it is now.
-pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<Stored, Error> {
+pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
     let beside = path.parent().unwrap_or(dir);
     let unreadable = |e: std::io::Error| match e.kind() {
@@ -46,7 +46,7 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
         }
         std::fs::remove_file(wal::path(&copy)).ok();
     }
-    File::open_at(copy, id, false)?.load(known).map_err(|e| match e {
+    SessionFile::open_at(copy, id, false)?.load(known).map_err(|e| match e {
         // The copy's name would mean nothing to anyone.
         Error::Damaged { id, reason, .. } => Error::Damaged { id, reason, path: path.display().to_string() },
         e => e,
@@ -55,7 +55,7 @@ pub(super) fn peek(dir: &Path, id: &SessionId, known: Option<Record>) -> Result<
 
 /// Reads a file that nobody has open and that needs no repair, as most are; no lock is taken, so it
 /// counts only when nothing has changed meanwhile.
-fn in_place(path: &Path, known: Option<Record>) -> Option<Stored> {
+fn in_place(path: &Path, known: Option<Record>) -> Option<StoredSession> {
     let state = || {
         let meta = std::fs::metadata(path).ok()?;
         Some((meta.modified().ok()?, meta.len(), wal::path(path).exists()))
@@ -65,19 +65,20 @@ fn in_place(path: &Path, known: Option<Record>) -> Option<Stored> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let db = Connection::open_with_flags(format!("file:{plain}?immutable=1"), flags).ok()?;
     let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).ok()?;
-    let read = (format == migrate::SESSION_FORMAT).then(|| Rows::stored(&db, known, false))?;
+    let read = (format == migrate::SESSION_FORMAT).then(|| RawRows::stored(&db, known, false))?;
     let (stored, _, altered) = read.ok()?;
     let stored = stored.filter(|_| altered == 0)?;
     (state() == Some(before)).then_some(stored)
 }
 
-/// Reads what is known about a session from its file.
-pub(super) fn record(dir: &Path, path: &Path) -> Option<Record> {
+/// Reads what is known about a session from its file, and how many messages are in it.
+pub(super) fn record(dir: &Path, path: &Path) -> Option<(Record, i64)> {
     let id = SessionId::new(path.file_stem()?.to_str()?);
     if !id.is_well_formed() {
         return None;
     }
-    peek(dir, &id, None).ok().map(|stored| stored.record)
+    let stored = peek(dir, &id, None).ok()?;
+    Some((stored.record, i64::try_from(stored.messages.len()).unwrap_or(i64::MAX)))
 }
 
 /// Changes whenever a log is begun anew.

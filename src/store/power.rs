@@ -14,9 +14,9 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 use rusqlite::ffi;
 
-use super::session::{self, File};
+use super::session::{self, SessionFile};
 use super::tests::message;
-use super::{Entry, faults, wal};
+use super::{SessionWrite, faults, wal};
 use crate::message::Message;
 
 const SECTOR: usize = 512;
@@ -53,13 +53,13 @@ fn power(seed: u64, states: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let dir = faults::room();
     let id = faults::id();
-    let mut file = File::open(dir.path(), &id, true).unwrap();
+    let mut file = SessionFile::open(dir.path(), &id, true).unwrap();
     file.write(&faults::entries(&[]), true).unwrap();
     drop(file);
     let path = session::path(dir.path(), &id);
     let first = fs::read(&path).unwrap();
     assert!(!wal::path(&path).exists(), "closed, it is one file");
-    let mut file = File::open_through(path.clone(), &id, false, Some(vfs())).unwrap();
+    let mut file = SessionFile::open_through(path.clone(), &id, false, Some(vfs())).unwrap();
     // After so many things done, so many messages were acknowledged as flushed, and so many were written.
     let mut flushed = vec![(0, 0)];
     let mut written = vec![0];
@@ -73,7 +73,7 @@ fn power(seed: u64, states: usize) {
             })
             .collect();
         let flush = random.u32(..4) == 0;
-        let entries: Vec<Entry> = faults::entries(&some);
+        let entries: Vec<SessionWrite> = faults::entries(&some);
         file.write(&entries, flush).unwrap();
         written.push(number + some.len());
         if flush {
@@ -107,7 +107,7 @@ fn power(seed: u64, states: usize) {
             (0..2).map(|which| lose(safe[which].clone(), &pending[which], &mut random)).collect();
         fs::write(&copy, &images[0]).unwrap();
         fs::write(wal::path(&copy), &images[1]).unwrap();
-        let stored = File::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
+        let stored = SessionFile::open_at(copy.clone(), &id, false).and_then(|file| file.load(None));
         let stored = stored.unwrap_or_else(|e| panic!("seed {seed}, after {moment} of {}: {e}", done.len()));
         let count = stored.messages.len();
         assert!(count >= kept, "seed {seed}, after {moment}: {count} messages of {kept} that were flushed");

@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Entry;
-use super::thread::{Job, Reply};
+use super::SessionWrite;
+use super::job::{Reply, StoreJob};
 use crate::id::SessionId;
 
 /// How often a session may be passed over.
@@ -24,14 +24,14 @@ const LONG: usize = 128 << 10;
 #[derive(Default)]
 pub(super) struct Queue {
     /// The sessions in the order in which they began to wait.
-    lines: VecDeque<Line>,
+    lines: VecDeque<SessionQueue>,
     jobs: usize,
 }
 
 /// What waits for one session, in order.
-struct Line {
+struct SessionQueue {
     session: SessionId,
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<StoreJob>,
     /// How many of them somebody waits for.
     waited: usize,
     /// How much there is to be written.
@@ -41,21 +41,20 @@ struct Line {
 }
 
 /// What is done for one session in one go.
-pub(super) struct Piece {
+pub(super) struct Batch {
     pub(super) session: SessionId,
-    /// Written together.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<SessionWrite>,
     /// Who waits until they are on the disk.
     pub(super) flushes: Vec<Reply<()>>,
     /// What is done after that.
-    pub(super) then: Option<Job>,
+    pub(super) then: Option<StoreJob>,
     /// It takes a while, and should not be done while others wait.
     pub(super) long: bool,
 }
 
 /// How it stands with a session's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FileStatus {
     Open,
     /// Opening it, or making it, takes a while.
     Closed,
@@ -73,7 +72,7 @@ impl Queue {
     }
 
     /// Puts a job behind those of its session.
-    pub(super) fn push(&mut self, session: SessionId, job: Job) {
+    pub(super) fn push(&mut self, session: SessionId, job: StoreJob) {
         self.jobs += 1;
         let (waited, bytes) = (usize::from(waited(&job)), bytes(&job));
         match self.lines.iter_mut().find(|line| line.session == session) {
@@ -82,18 +81,20 @@ impl Queue {
                 line.bytes += bytes;
                 line.jobs.push_back(job);
             }
-            None => self.lines.push_back(Line { session, jobs: VecDeque::from([job]), waited, bytes, passed: 0 }),
+            None => {
+                self.lines.push_back(SessionQueue { session, jobs: VecDeque::from([job]), waited, bytes, passed: 0 })
+            }
         }
     }
 
     /// Takes out what is to be done next, if there is something that can be done now. What takes a while
     /// can be only where somebody is `free` to do it beside the others.
-    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> State, free: bool) -> Option<Piece> {
+    pub(super) fn next(&mut self, state: impl Fn(&SessionId) -> FileStatus, free: bool) -> Option<Batch> {
         let ranked = self.lines.iter().enumerate().filter_map(|(at, line)| {
             let state = state(&line.session);
-            let long = state == State::Closed || line.bytes > LONG;
+            let long = state == FileStatus::Closed || line.bytes > LONG;
             let rank = match (line.passed >= PATIENCE, line.waited > 0) {
-                _ if state == State::Away || (long && !free) => return None,
+                _ if state == FileStatus::Away || (long && !free) => return None,
                 (true, _) => 0,
                 (false, true) if !long => 1,
                 (false, true) => 2,
@@ -108,16 +109,16 @@ impl Queue {
         }
         let before = line.jobs.len();
         let session = line.session.clone();
-        let mut piece = Piece { session, entries: Vec::new(), flushes: Vec::new(), then: None, long };
+        let mut piece = Batch { session, entries: Vec::new(), flushes: Vec::new(), then: None, long };
         let mut taken = 0;
         while piece.entries.len() < ENTRIES && taken < BYTES && piece.then.is_none() {
             match line.jobs.pop_front() {
                 None => break,
-                Some(Job::Write { entry, .. }) => {
+                Some(StoreJob::Write { entry, .. }) => {
                     taken += entry.bytes();
                     piece.entries.push(entry);
                 }
-                Some(Job::Flush { reply, .. }) => piece.flushes.push(reply),
+                Some(StoreJob::Flush { reply, .. }) => piece.flushes.push(reply),
                 Some(job) => piece.then = Some(job),
             }
         }
@@ -133,38 +134,38 @@ impl Queue {
     }
 }
 
-fn bytes(job: &Job) -> usize {
+fn bytes(job: &StoreJob) -> usize {
     match job {
-        Job::Write { entry, .. } => entry.bytes(),
+        StoreJob::Write { entry, .. } => entry.bytes(),
         _ => 0,
     }
 }
 
 /// Whether somebody waits for a job.
-fn waited(job: &Job) -> bool {
-    !matches!(job, Job::Write { .. })
+fn waited(job: &StoreJob) -> bool {
+    !matches!(job, StoreJob::Write { .. })
 }
 
 /// What is left of entries that are written together: an older state of something is not written where a
 /// newer one follows. The newer one takes its place, for rows keep the order in which they came first.
-fn latest(entries: Vec<Entry>) -> Vec<Entry> {
+fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
     if entries.len() < 2 {
         return entries;
     }
-    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    let mut kept: Vec<SessionWrite> = Vec::with_capacity(entries.len());
     let mut places: HashMap<(u8, String), usize> = HashMap::new();
     for entry in entries {
         let key = match &entry {
-            Entry::Record(_) => (0, String::new()),
-            Entry::Amend(_) => {
+            SessionWrite::Record(_) => (0, String::new()),
+            SessionWrite::Amend(_) => {
                 // A record that follows must not come before it.
                 places.remove(&(0, String::new()));
                 kept.push(entry);
                 continue;
             }
-            Entry::Message { id, .. } => (1, id.clone()),
-            Entry::Part { id, .. } => (2, id.clone()),
-            Entry::Cut { .. } => {
+            SessionWrite::Message { id, .. } => (1, id.clone()),
+            SessionWrite::Part { id, .. } => (2, id.clone()),
+            SessionWrite::Cut { .. } => {
                 // What was before is gone, or was written before.
                 places.clear();
                 kept.push(entry);
@@ -197,49 +198,49 @@ mod tests {
         let (session, what) = job.split_once(' ').unwrap();
         let session = id(session);
         let own = session.clone();
-        let write = |entry| Job::Write { session: own.clone(), entry };
+        let write = |entry| StoreJob::Write { session: own.clone(), entry };
         let job = match what {
-            "flush" => Job::Flush { session: own, reply: oneshot::channel().0 },
-            "close" => Job::Close { session: own, reply: oneshot::channel().0 },
-            "peek" => Job::Peek { session: own, reply: oneshot::channel().0 },
-            "cut" => write(Entry::Cut { from: "m".into() }),
+            "flush" => StoreJob::Flush { session: own, reply: oneshot::channel().0 },
+            "close" => StoreJob::Close { session: own, reply: oneshot::channel().0 },
+            "peek" => StoreJob::Peek { session: own, reply: oneshot::channel().0 },
+            "cut" => write(SessionWrite::Cut { from: "m".into() }),
             what => {
                 let (part, json) = what.split_once('=').unwrap();
-                write(Entry::Part { id: part.into(), message: "m".into(), json: json.into() })
+                write(SessionWrite::Part { id: part.into(), message: "m".into(), json: json.into() })
             }
         };
         queue.push(session, job);
     }
 
-    fn show(piece: &Piece) -> String {
+    fn show(piece: &Batch) -> String {
         let mut out = piece.session.to_string();
         for entry in &piece.entries {
             out += &match entry {
-                Entry::Part { id, json, .. } => format!(" {id}={json}"),
-                Entry::Cut { .. } => " cut".into(),
+                SessionWrite::Part { id, json, .. } => format!(" {id}={json}"),
+                SessionWrite::Cut { .. } => " cut".into(),
                 entry => format!(" {entry:?}"),
             };
         }
         out += &" flush".repeat(piece.flushes.len());
         out + match &piece.then {
             None => "",
-            Some(Job::Close { .. }) => " close",
+            Some(StoreJob::Close { .. }) => " close",
             Some(_) => " peek",
         }
     }
 
-    fn state(session: &SessionId) -> State {
+    fn state(session: &SessionId) -> FileStatus {
         match session.as_str() {
-            name if name.starts_with("new") => State::Closed,
-            name if name.starts_with("away") => State::Away,
-            _ => State::Open,
+            name if name.starts_with("new") => FileStatus::Closed,
+            name if name.starts_with("away") => FileStatus::Away,
+            _ => FileStatus::Open,
         }
     }
 
     fn order(jobs: &[&str], free: bool) -> Vec<String> {
         let mut queue = Queue::default();
         jobs.iter().for_each(|job| push(&mut queue, job));
-        let pieces: Vec<Piece> = std::iter::from_fn(|| queue.next(state, free)).collect();
+        let pieces: Vec<Batch> = std::iter::from_fn(|| queue.next(state, free)).collect();
         let left = jobs.iter().filter(|job| job.starts_with("away") || (!free && job.starts_with("new"))).count();
         assert_eq!(queue.len(), left, "{jobs:?}");
         pieces.iter().map(show).collect()
@@ -310,7 +311,7 @@ mod tests {
             push(&mut queue, &format!("a p{n}=1"));
         }
         push(&mut queue, "a flush");
-        let pieces: Vec<Piece> = std::iter::from_fn(|| queue.next(state, true)).collect();
+        let pieces: Vec<Batch> = std::iter::from_fn(|| queue.next(state, true)).collect();
         let shape: Vec<_> = pieces.iter().map(|piece| (piece.entries.len(), piece.flushes.len())).collect();
         assert_eq!(shape, [(ENTRIES, 0), (1, 1)]);
         let long = "x".repeat(BYTES);

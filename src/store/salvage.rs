@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::session::{self, File, Rows};
-use super::{Entry, Error, Record, Stored, wal, with_suffix};
+use super::session::{self, RawRows, SessionFile};
+use super::{Error, Record, SessionWrite, StoredSession, wal, with_suffix};
 use crate::id::SessionId;
 
 /// Where every page of a database begins: the size SQLite gives to new files.
@@ -20,7 +20,12 @@ const ONE_BY_ONE: i64 = 100_000;
 ///
 /// # Errors
 /// `damaged`, where nothing can be read: the file then stays where it is.
-pub(super) fn salvage(dir: &Path, id: &SessionId, known: Option<Record>, damaged: Error) -> Result<Stored, Error> {
+pub(super) fn salvage(
+    dir: &Path,
+    id: &SessionId,
+    known: Option<Record>,
+    damaged: Error,
+) -> Result<StoredSession, Error> {
     let path = session::path(dir, id);
     if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
         return Err(damaged);
@@ -66,7 +71,7 @@ fn aside(path: &Path) -> PathBuf {
 }
 
 /// The new file is complete before the old one is moved.
-fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Stored) -> Result<(), Error> {
+fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &StoredSession) -> Result<(), Error> {
     let io = |e: std::io::Error| Error::Unwritable(e.to_string());
     let fresh = with_suffix(path, ".new");
     for left in [fresh.clone(), with_suffix(&fresh, "-wal"), with_suffix(&fresh, "-journal")] {
@@ -76,8 +81,8 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
         }
     }
     session::private_file(&fresh).map_err(io)?;
-    let mut file = File::open_at(fresh.clone(), id, session::is_network(dir))?;
-    file.write(&Entry::of(stored), true)?;
+    let mut file = SessionFile::open_at(fresh.clone(), id, session::is_network(dir))?;
+    file.write(&SessionWrite::of(stored), true)?;
     drop(file); // closing it brings its log into it
     if std::fs::hard_link(path, aside).is_err() {
         std::fs::copy(path, aside).map_err(io)?;
@@ -90,7 +95,7 @@ fn replace(dir: &Path, id: &SessionId, path: &Path, aside: &Path, stored: &Store
 }
 
 /// Everything that can be read, and whether that seems to be everything.
-fn readable(path: &Path, beside: &Path) -> Option<(Rows, bool)> {
+fn readable(path: &Path, beside: &Path) -> Option<(RawRows, bool)> {
     // SQLite gets a copy: it would write into the damaged file.
     let room = tempfile::TempDir::with_prefix_in("salvage-", beside).ok()?;
     let copy = room.path().join("copy.db");
@@ -117,21 +122,21 @@ fn readable(path: &Path, beside: &Path) -> Option<(Rows, bool)> {
 fn first_page(room: &Path, pages: u32) -> Option<Vec<u8>> {
     let path = room.join("pattern.db");
     session::private_file(&path).ok()?;
-    drop(File::open_at(path.clone(), &SessionId::new("pattern"), true).ok()?);
+    drop(SessionFile::open_at(path.clone(), &SessionId::new("pattern"), true).ok()?);
     let mut page = std::fs::read(&path).ok()?;
     page.truncate(PAGE);
     page.get_mut(28..32)?.copy_from_slice(&pages.to_be_bytes());
     (page.len() == PAGE).then_some(page)
 }
 
-fn read(path: &Path) -> Option<(Rows, bool)> {
+fn read(path: &Path) -> Option<(RawRows, bool)> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).ok()?;
     db.pragma_update(None, "locking_mode", "EXCLUSIVE").ok()?;
     // A table may be of the first format, without checksums.
     let columns = "SELECT count(*) FROM pragma_table_info('message') WHERE name = 'crc'";
     let checked = db.query_row(columns, [], |row| row.get::<_, i64>(0)).ok()? > 0;
     let crc = if checked { "crc" } else { "-1" };
-    let mut rows = Rows::default();
+    let mut rows = RawRows::default();
     // Without the record the index may still know it.
     let record = db.query_row(&format!("SELECT data, {crc} FROM session"), [], |row| {
         rows.take_record(row);
@@ -140,7 +145,7 @@ fn read(path: &Path) -> Option<(Rows, bool)> {
     let mut whole = record.is_ok();
     whole &= table(&db, "message", &format!("seq, id, data, {crc}"), &mut |row| rows.take_message(row));
     let record = rows.record.take();
-    let mut parts = Rows { record, ..rows };
+    let mut parts = RawRows { record, ..rows };
     whole &= table(&db, "part", &format!("seq, id, message, data, {crc}"), &mut |row| parts.take_part(row));
     whole &= parts.altered == 0;
     // A page that stands where another one should be gives its rows twice.

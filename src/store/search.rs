@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Record, Stored, peek};
+use super::{Record, StoredSession, peek};
+use crate::lock::locked;
 use crate::message::{Content, Message};
 
 /// A session with the words in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hit {
-    /// The session.
+pub struct SearchHit {
     pub record: Record,
     /// How many of its messages have them; none when only the title does.
     pub messages: usize,
@@ -19,33 +19,32 @@ pub struct Hit {
     pub excerpt: String,
 }
 
-/// Letters around a hit.
 const AROUND: usize = 60;
 
 /// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
 /// The hits come in the order of `records`; `limit` of them at most.
-pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Vec<Hit> {
+pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Vec<SearchHit> {
     let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
     if words.is_empty() {
         return Vec::new();
     }
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Hit)>> = Mutex::default();
+    let found: Mutex<Vec<(usize, SearchHit)>> = Mutex::default();
     let look = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
         let Some(record) = records.get(at) else { return };
-        if found.lock().unwrap_or_else(PoisonError::into_inner).len() >= limit {
+        if locked(&found).len() >= limit {
             return;
         }
         let hit = match peek::peek(dir, &record.id, Some(record.clone())) {
             Ok(stored) => hit(&stored, &words),
             Err(e) => {
                 tracing::debug!("not searched: {e}");
-                hit(&Stored { record: record.clone(), messages: Vec::new(), damage: Vec::new() }, &words)
+                hit(&StoredSession { record: record.clone(), messages: Vec::new(), damage: Vec::new() }, &words)
             }
         };
         if let Some(hit) = hit {
-            found.lock().unwrap_or_else(PoisonError::into_inner).push((at, hit));
+            locked(&found).push((at, hit));
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(8);
@@ -59,7 +58,7 @@ pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Ve
     found.into_iter().map(|(_, hit)| hit).take(limit).collect()
 }
 
-fn hit(stored: &Stored, words: &[String]) -> Option<Hit> {
+fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {
     let contains = |text: &str| {
         let text = text.to_lowercase();
         words.iter().all(|word| text.contains(word.as_str()))
@@ -71,7 +70,7 @@ fn hit(stored: &Stored, words: &[String]) -> Option<Hit> {
         None if titled => String::new(),
         None => return None,
     };
-    Some(Hit { record: stored.record.clone(), messages: texts.len(), excerpt })
+    Some(SearchHit { record: stored.record.clone(), messages: texts.len(), excerpt })
 }
 
 /// What a person would remember of a message: what was said, and what was done.

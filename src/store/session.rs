@@ -8,13 +8,13 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use super::lock::Holder;
-use super::{Entry, Error, Record, Stored, Titled, migrate, pack};
+use super::lock::LockHolder;
+use super::{Error, Record, SessionWrite, StoredSession, migrate, pack};
 use crate::id::{PartId, SessionId};
 use crate::message::{Content, Message, Part};
 
 /// An open session file. Holding it keeps other processes out.
-pub(super) struct File {
+pub(super) struct SessionFile {
     id: SessionId,
     path: PathBuf,
     db: Connection,
@@ -25,7 +25,7 @@ pub(super) struct File {
 }
 
 /// What a session's file holds after a write, for the index.
-pub(super) struct Kept {
+pub(super) struct IndexUpdate {
     pub(super) record: Record,
     /// The number of the last message.
     pub(super) messages: i64,
@@ -36,7 +36,7 @@ pub(super) fn path(dir: &Path, id: &SessionId) -> PathBuf {
     dir.join("sessions").join(format!("{id}.db"))
 }
 
-impl File {
+impl SessionFile {
     /// Opens a session's file; makes it when `create` says so.
     pub(super) fn open(dir: &Path, id: &SessionId, create: bool) -> Result<Self, Error> {
         let path = path(dir, id);
@@ -106,7 +106,7 @@ impl File {
 
     /// Writes entries in order, all or none; with `flush`, and everything before them, to the disk. Gives
     /// back what the index is to know of it, where that has changed.
-    pub(super) fn write(&mut self, entries: &[Entry], flush: bool) -> Result<Option<Kept>, Error> {
+    pub(super) fn write(&mut self, entries: &[SessionWrite], flush: bool) -> Result<Option<IndexUpdate>, Error> {
         if entries.is_empty() && !(flush && self.unflushed) {
             return Ok(None);
         }
@@ -121,7 +121,7 @@ impl File {
         Ok(kept)
     }
 
-    fn transaction(&mut self, entries: &[Entry], flush: bool) -> rusqlite::Result<Option<Kept>> {
+    fn transaction(&mut self, entries: &[SessionWrite], flush: bool) -> rusqlite::Result<Option<IndexUpdate>> {
         if flush {
             self.db.execute_batch("PRAGMA synchronous = FULL")?;
         }
@@ -129,39 +129,34 @@ impl File {
         let mut changed = false;
         for entry in entries {
             match entry {
-                Entry::Record(record) => {
-                    let mut record = Record::clone(record);
-                    if let Some(before) =
-                        kept_record(&tx)?.filter(|before| before.titled == Titled::User && before.title.is_some())
-                    {
-                        record.title = before.title;
-                        record.titled = before.titled;
-                    }
-                    put_record(&tx, &record)?;
+                SessionWrite::Record(record) => {
+                    put_record(&tx, &record.after(kept_record(&tx)?.as_ref()))?;
                     changed = true;
                 }
-                Entry::Amend(amend) => {
+                SessionWrite::Amend(amend) => {
                     if let Some(mut record) = kept_record(&tx)? {
                         amend.apply(&mut record);
                         put_record(&tx, &record)?;
                         changed = true;
                     }
                 }
-                Entry::Message { id, json } => {
+                SessionWrite::Message { id, json } => {
+                    // With its first message a session is listed.
+                    changed = changed || last(&tx)? == 0;
                     tx.prepare_cached(
                         "INSERT INTO message (id, data, crc) VALUES (?1, ?2, ?3)
                          ON CONFLICT (id) DO UPDATE SET data = ?2, crc = ?3",
                     )?
                     .execute(params![id, stored(json), crc(&[id, json])])?;
                 }
-                Entry::Part { id, message, json } => {
+                SessionWrite::Part { id, message, json } => {
                     tx.prepare_cached(
                         "INSERT INTO part (id, message, data, crc) VALUES (?1, ?2, ?3, ?4)
                          ON CONFLICT (id) DO UPDATE SET data = ?3, crc = ?4",
                     )?
                     .execute(params![id, message, stored(json), crc(&[id, message, json])])?;
                 }
-                Entry::Cut { from } => {
+                SessionWrite::Cut { from } => {
                     const AFTER: &str = "seq >= (SELECT seq FROM message WHERE id = ?1)";
                     let parts = format!("DELETE FROM part WHERE message IN (SELECT id FROM message WHERE {AFTER})");
                     tx.execute(&parts, params![from])?;
@@ -176,7 +171,7 @@ impl File {
         }
         let record = if changed { kept_record(&tx)? } else { None };
         let kept = match record {
-            Some(record) => Some(Kept { record, messages: last(&tx)? }),
+            Some(record) => Some(IndexUpdate { record, messages: last(&tx)? }),
             None => None,
         };
         tx.commit()?;
@@ -185,12 +180,12 @@ impl File {
 
     /// Writes what is known about the session where nothing of it stands here: whoever made the file was killed
     /// right after that, and what is amended would have nothing to be amended.
-    pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<Kept>, Error> {
+    pub(super) fn remember(&mut self, known: Option<Record>) -> Result<Option<IndexUpdate>, Error> {
         let lacks =
             |db: &Connection| Ok(db.query_row("SELECT count(*) FROM session", [], |row| row.get::<_, i64>(0))? == 0);
         match known {
             Some(known) if lacks(&self.db).map_err(|e| explain(&self.id, &self.path, &e))? => {
-                self.write(&[Entry::Record(Box::new(known))], false)
+                self.write(&[SessionWrite::Record(Box::new(known))], false)
             }
             _ => Ok(None),
         }
@@ -201,8 +196,8 @@ impl File {
         last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
-    /// Reads everything, as [`File::read`].
-    pub(super) fn load(&self, fallback: Option<Record>) -> Result<Stored, Error> {
+    /// Reads everything, as [`SessionFile::read`].
+    pub(super) fn load(&self, fallback: Option<Record>) -> Result<StoredSession, Error> {
         self.read(fallback, false).map(|(stored, _)| stored)
     }
 
@@ -211,14 +206,14 @@ impl File {
     ///
     /// # Errors
     /// [`Error::Damaged`] where anything at all is not as it was written.
-    pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(Stored, usize), Error> {
+    pub(super) fn read(&self, fallback: Option<Record>, lean: bool) -> Result<(StoredSession, usize), Error> {
         let damaged = |reason: String| damaged(&self.id, &self.path, reason);
         let explain = |e: rusqlite::Error| explain(&self.id, &self.path, &e);
         let check: String = self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
         if check != "ok" {
             return Err(damaged(check));
         }
-        let (stored, cold, altered) = Rows::stored(&self.db, fallback, lean).map_err(explain)?;
+        let (stored, cold, altered) = RawRows::stored(&self.db, fallback, lean).map_err(explain)?;
         if altered > 0 {
             return Err(damaged(format!("{altered} of its entries do not match their checksums")));
         }
@@ -245,7 +240,7 @@ fn last(db: &Connection) -> rusqlite::Result<i64> {
 
 /// What is known about the session, as it stands in its file. None where it cannot be read.
 fn kept_record(db: &Connection) -> rusqlite::Result<Option<Record>> {
-    let mut rows = Rows::default();
+    let mut rows = RawRows::default();
     let mut query = db.prepare_cached("SELECT data, crc FROM session")?;
     let mut found = query.query([])?;
     while let Some(row) = found.next()? {
@@ -269,7 +264,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 /// The entries of a file as they lie there.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(super) struct RawRows {
     pub(super) record: Option<String>,
     /// Id and JSON, oldest first.
     pub(super) messages: Vec<(String, String)>,
@@ -279,15 +274,15 @@ pub(super) struct Rows {
     pub(super) altered: usize,
 }
 
-impl Rows {
-    /// Reads all of them, as [`File::read`]; fails at the first that cannot be read. Parts become what they
+impl RawRows {
+    /// Reads all of them, as [`SessionFile::read`]; fails at the first that cannot be read. Parts become what they
     /// are one by one: a session holds many, and needs no second copy of them. Gives back how many are not
     /// as they were written as well.
     pub(super) fn stored(
         db: &Connection,
         fallback: Option<Record>,
         lean: bool,
-    ) -> rusqlite::Result<(Option<Stored>, usize, usize)> {
+    ) -> rusqlite::Result<(Option<StoredSession>, usize, usize)> {
         let mut rows = Self::default();
         let mut query = db.prepare("SELECT data, crc FROM session")?;
         let mut found = query.query([])?;
@@ -344,7 +339,7 @@ impl Rows {
 
     /// The session these entries are. What an older or newer adjutant would read differently is left
     /// out and said. None where nobody knows what session it is.
-    pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<Stored> {
+    pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<StoredSession> {
         let parts = std::mem::take(&mut self.parts);
         let mut assembly = self.begin(fallback)?;
         for (id, message, json) in parts {
@@ -367,14 +362,13 @@ impl Rows {
                 Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
             }
         }
-        Some(Assembly { stored: Stored { record, messages, damage }, places, last: 0 })
+        Some(Assembly { stored: StoredSession { record, messages, damage }, places, last: 0 })
     }
 }
 
 /// A session that is being put together.
 struct Assembly {
-    stored: Stored,
-    /// Where each message stands.
+    stored: StoredSession,
     places: HashMap<String, usize>,
     /// Which one got the last part.
     last: usize,
@@ -419,7 +413,7 @@ impl Assembly {
         }
     }
 
-    fn end(self) -> Stored {
+    fn end(self) -> StoredSession {
         self.stored
     }
 }
@@ -548,7 +542,7 @@ fn explain(id: &SessionId, path: &Path, e: &rusqlite::Error) -> Error {
     let reason = e.to_string();
     match e.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::Locked { id: id.clone(), holder: Holder::default() }
+            Error::Locked { id: id.clone(), holder: LockHolder::default() }
         }
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::CannotOpen) => damaged(id, path, reason),
         // A schema that lost a table, or a row that holds something else than text.

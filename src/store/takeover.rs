@@ -10,10 +10,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::lock::Holder;
+use super::lock::LockHolder;
 use crate::id::SessionId;
 
-/// The name of this process's door, made up once.
+/// The name of this process's pipe, made up once.
 pub(super) fn own() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -28,14 +28,14 @@ fn doors(dir: &Path) -> PathBuf {
 
 /// What other processes ask of this one.
 #[derive(Debug)]
-pub struct Requests {
+pub struct TakeoverRequests {
     path: PathBuf,
     pipe: pipe::Receiver,
     text: Vec<u8>,
 }
 
-impl Requests {
-    /// Opens this process's door.
+impl TakeoverRequests {
+    /// Opens this process's pipe.
     ///
     /// # Errors
     /// The system's, where there can be no pipe: then nobody can ask.
@@ -74,7 +74,7 @@ impl Requests {
     }
 }
 
-impl Drop for Requests {
+impl Drop for TakeoverRequests {
     fn drop(&mut self) {
         // What stays behind is swept by the next process.
         std::fs::remove_file(&self.path).ok();
@@ -83,10 +83,10 @@ impl Drop for Requests {
 
 /// Asks who has a session to let go of it. False when it cannot be asked: it runs on another
 /// machine, or is no longer there.
-pub fn ask(dir: &Path, holder: &Holder, session: &SessionId) -> bool {
+pub fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
     let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let Some(door) = holder.door.as_ref().filter(plain) else { return false };
-    let Ok(mut pipe) = open(&doors(dir).join(door)) else { return false };
+    let Some(pipe) = holder.pipe.as_ref().filter(plain) else { return false };
+    let Ok(mut pipe) = open(&doors(dir).join(pipe)) else { return false };
     pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
 }
 
@@ -112,13 +112,13 @@ mod tests {
     #[tokio::test]
     async fn a_living_process_can_be_asked_and_a_dead_one_cannot() {
         let dir = tempfile::tempdir().unwrap();
-        let mut requests = Requests::listen(dir.path()).unwrap();
-        let holder = Holder { pid: None, door: Some(own().into()) };
+        let mut requests = TakeoverRequests::listen(dir.path()).unwrap();
+        let holder = LockHolder { pid: None, pipe: Some(own().into()) };
         let wanted = SessionId::new("ses_00000001");
         assert!(ask(dir.path(), &holder, &wanted));
         assert_eq!(requests.next().await, Some(wanted.clone()));
         drop(requests);
         assert!(!ask(dir.path(), &holder, &wanted));
-        assert!(!ask(dir.path(), &Holder { pid: None, door: Some("../../etc/x".into()) }, &wanted));
+        assert!(!ask(dir.path(), &LockHolder { pid: None, pipe: Some("../../etc/x".into()) }, &wanted));
     }
 }

@@ -1,7 +1,7 @@
 //! The store through its own door.
 
 use super::*;
-use crate::message::{Content, Role, Text, User};
+use crate::message::{Content, ModelRef, Role, Text, User};
 
 pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
     let title = Some(format!("title of {id}"));
@@ -48,7 +48,7 @@ async fn a_history_comes_back_as_it_was_written() {
         store.flush(&record.id).await.unwrap();
     }
     let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-    assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+    assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_file_that_could_not_be_made_is_made_later() {
     store.stop().await;
     for record in [record, other] {
         let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-        assert_eq!(stored, Stored { record, messages: messages.to_vec(), damage: vec![] });
+        assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
     }
 }
 
@@ -102,7 +102,7 @@ async fn many_sessions_write_at_once() {
     let again = Store::start(dir.path());
     for record in records {
         let stored = again.load(&record.id).await.unwrap();
-        assert_eq!(stored, Stored { record, messages: messages.clone(), damage: vec![] });
+        assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
     }
 }
 
@@ -119,7 +119,7 @@ async fn lists_are_paged_and_can_be_rebuilt() {
         store.flush(&record.id).await.unwrap();
         store.close(&record.id).await;
     }
-    let ids = |page: &Page| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+    let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
     let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
     assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
     let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
@@ -156,10 +156,12 @@ async fn many_may_start_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
     let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
-    let made = stores.iter().zip(&records).map(|(store, record)| store.create(record));
-    for made in futures_util::future::join_all(made).await {
-        made.unwrap();
-    }
+    let made = stores.iter().zip(&records).map(async |(store, record)| {
+        store.create(record).await.unwrap();
+        write(store, record, &[message("a", &["one"])]).await;
+        store.flush(&record.id).await.unwrap();
+    });
+    futures_util::future::join_all(made).await;
     let page = stores[0].list(None, None, 100).await.unwrap();
     assert_eq!(page.sessions.len(), 8);
     let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
@@ -230,17 +232,19 @@ async fn a_session_is_one_process_s_from_its_first_moment() {
     let (one, other) = (Store::start(dir.path()), Store::start(dir.path()));
     let record = record("ses_00000001", "/w", 1);
     one.create(&record).await.unwrap();
+    assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+    // Before its first message nobody else knows of it.
+    assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
+    let messages = [message("a", &["one"])];
+    write(&one, &record, &messages).await;
+    one.flush(&record.id).await.unwrap();
     let refused = other.load(&record.id).await;
     assert!(
         matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
         "{refused:?}"
     );
     assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
-    // It can be read all the same, also what is in no file yet.
-    assert_eq!(other.peek(&record.id).await.unwrap().messages, []);
-    let messages = [message("a", &["one"])];
-    write(&one, &record, &messages).await;
-    one.flush(&record.id).await.unwrap();
+    // It can be read all the same.
     assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
     assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
     one.close(&record.id).await;
@@ -272,11 +276,13 @@ async fn forks_and_imports_are_sessions_of_their_own() {
     assert_eq!(read, fork);
     assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
     assert_eq!(read.record.agent.as_deref(), Some("plan"));
-    let texts = |stored: &Stored| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+    let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
     assert_eq!(texts(&read), texts(&original));
     store.rename(&fork.record.id, "Another road").await.unwrap();
     let listed = store.list(None, None, 10).await.unwrap();
-    assert!(listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == Titled::User));
+    assert!(
+        listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User)
+    );
     assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
 }
 
@@ -343,4 +349,37 @@ async fn words_are_found_in_whatever_case() {
     assert_eq!(found("Empty übersicht"), both);
     assert_eq!(found("title of ses_00000001"), [("ses_00000001".to_owned(), String::new())]);
     assert_eq!(found("  "), []);
+}
+
+/// A session in which nothing was said is known to the process that made it, and leaves nothing behind.
+#[tokio::test]
+async fn what_was_never_prompted_is_not_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (empty, said) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
+    let store = Store::start(dir.path());
+    for record in [&empty, &said] {
+        store.create(record).await.unwrap();
+        let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
+        store.amend(&record.id, choice).await;
+        store.flush(&record.id).await.unwrap();
+    }
+    assert_eq!(store.load(&empty.id).await.unwrap().record.agent.as_deref(), Some("plan"));
+    assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
+    assert!(!session::path(dir.path(), &empty.id).exists());
+    write(&store, &said, &[message("a", &["one"])]).await;
+    store.flush(&said.id).await.unwrap();
+    let listed = store.list(None, None, 10).await.unwrap().sessions;
+    assert_eq!(listed.iter().map(|one| &one.id).collect::<Vec<_>>(), [&said.id]);
+    assert_eq!(listed[0].agent.as_deref(), Some("plan"));
+    store.close(&empty.id).await;
+    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
+    // What an earlier version has left of such a session goes with the first list.
+    store.stop().await;
+    let index = index::Index::open(dir.path()).unwrap();
+    index.put(&empty, 0).unwrap();
+    index.put(&said, 0).unwrap();
+    drop(index);
+    let again = Store::start(dir.path());
+    assert_eq!(again.list(None, None, 10).await.unwrap().sessions.len(), 1);
+    assert!(matches!(again.load(&empty.id).await, Err(Error::NotFound(_))));
 }

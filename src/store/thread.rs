@@ -3,7 +3,7 @@
 //! together is written in one transaction, with one flush for all who asked.
 //!
 //! What takes a while, a file that has to be made or much that has to be packed, is done by a thread of
-//! its own, which is lent the session's file ([`Beside`]); what else is wanted of the session waits until
+//! its own, which is lent the session's file ([`BackgroundWriter`]); what else is wanted of the session waits until
 //! the file is back, and no other session does.
 
 use std::collections::{HashMap, HashSet};
@@ -12,39 +12,15 @@ use std::sync::mpsc as done;
 
 use tokio::sync::oneshot;
 
-use super::beside::{Beside, What, Writing, Written};
+use super::beside::{BackgroundWriter, WriteBatch, WriteJob, WriteResult};
 use super::index::Index;
-use super::lock::{Lock, Refused};
-use super::queue::{Piece, Queue, State};
-use super::session::{self, File, Kept};
-use super::{Amend, Cursor, Entry, Error, Grant, Page, Record, Stored, peek, salvage, takeover};
+use super::job::{JobScope, StoreJob};
+use super::lock::{Lock, LockError};
+use super::queue::{Batch, FileStatus, Queue};
+use super::session::{self, IndexUpdate, SessionFile};
+use super::{Error, Record, RecordChange, SessionWrite, StoredSession, peek, salvage, takeover};
 use crate::channel::{self, Receiver, Sender};
-use crate::id::{PartId, SessionId};
-use crate::message::Part;
-
-pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-pub(super) enum Job {
-    Create { record: Box<Record>, reply: Reply<()> },
-    Write { session: SessionId, entry: Entry },
-    Flush { session: SessionId, reply: Reply<()> },
-    Load { session: SessionId, lean: bool, reply: Reply<(Stored, usize)> },
-    Parts { session: SessionId, ids: Vec<PartId>, reply: Reply<Vec<Part>> },
-    Peek { session: SessionId, reply: Reply<Stored> },
-    Has { session: SessionId, reply: Reply<bool> },
-    Import { stored: Box<Stored>, reply: Reply<()> },
-    Rename { session: SessionId, title: String, reply: Reply<Record> },
-    Children { session: SessionId, reply: Reply<Vec<SessionId>> },
-    List { cwd: Option<PathBuf>, after: Option<Cursor>, limit: usize, reply: Reply<Page> },
-    Delete { session: SessionId, reply: Reply<()> },
-    Close { session: SessionId, reply: Reply<()> },
-    Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
-    Grant { grant: Box<Grant>, reply: Reply<()> },
-    Revoke { grant: Box<Grant>, reply: Reply<()> },
-    HandOver { session: SessionId, reply: Reply<()> },
-    Wake,
-    Stop { reply: oneshot::Sender<()> },
-}
+use crate::id::SessionId;
 
 /// How many jobs may wait unseen, and how many sorted: a store that cannot keep up slows the turn down.
 const WAITING: usize = 512;
@@ -67,7 +43,7 @@ const EACH: u64 = 2;
 const UNWRITTEN: usize = 4096;
 
 /// Starts the thread. It ends when the last [`super::Store`] is gone.
-pub(super) fn start(dir: PathBuf) -> Sender<Job> {
+pub(super) fn start(dir: PathBuf) -> Sender<StoreJob> {
     let (tx, mut rx) = channel::channel(WAITING);
     let wake = tx.downgrade();
     let work = move || {
@@ -82,7 +58,7 @@ pub(super) fn start(dir: PathBuf) -> Sender<Job> {
             unwritten: HashMap::new(),
             failed: HashMap::new(),
             away: HashSet::new(),
-            beside: Beside::new(written, wake),
+            beside: BackgroundWriter::new(written, wake),
             done,
         };
         if let Some(stopped) = thread.run(&mut rx) {
@@ -102,53 +78,25 @@ struct Thread {
     index: Option<Index>,
     /// The sessions that are ours, whether they have a file yet or not.
     locks: HashMap<SessionId, Lock>,
-    open: HashMap<SessionId, File>,
+    open: HashMap<SessionId, SessionFile>,
     /// Those of them by when they were used, the latest last.
     used: Vec<SessionId>,
-    /// Sessions of ours that have no file yet. The index has them as well, where there is one.
+    /// Sessions of ours that have no file yet, because nothing was said in them. Nothing else knows of them:
+    /// they go when they are closed.
     created: HashMap<SessionId, Record>,
     /// What could not be written, oldest first.
-    unwritten: HashMap<SessionId, Vec<Entry>>,
+    unwritten: HashMap<SessionId, Vec<SessionWrite>>,
     /// Sessions whose last write failed, until someone asked.
     failed: HashMap<SessionId, Error>,
     /// Sessions that are written to beside the others, and what comes of it.
     away: HashSet<SessionId>,
-    beside: Beside,
-    done: done::Receiver<Written>,
-}
-
-impl Job {
-    /// Whose turn it waits for.
-    fn of(&self) -> Of {
-        match self {
-            Self::Create { record, .. } => Of::Session(record.id.clone()),
-            Self::Import { stored, .. } => Of::Session(stored.record.id.clone()),
-            Self::Write { session, .. }
-            | Self::Flush { session, .. }
-            | Self::Load { session, .. }
-            | Self::Parts { session, .. }
-            | Self::Peek { session, .. }
-            | Self::Has { session, .. }
-            | Self::Rename { session, .. }
-            | Self::HandOver { session, .. }
-            | Self::Close { session, .. } => Of::Session(session.clone()),
-            Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => Of::None,
-            Self::Children { .. } | Self::List { .. } | Self::Delete { .. } | Self::Stop { .. } => Of::All,
-        }
-    }
-}
-
-/// What a job has to do with sessions: it comes after all that was said about one, about none, or about
-/// all of them.
-enum Of {
-    Session(SessionId),
-    None,
-    All,
+    beside: BackgroundWriter,
+    done: done::Receiver<WriteResult>,
 }
 
 impl Thread {
     /// Does what comes until everyone is gone. Gives back who wants the thread to stop, if someone does.
-    fn run(&mut self, jobs: &mut Receiver<Job>) -> Option<oneshot::Sender<()>> {
+    fn run(&mut self, jobs: &mut Receiver<StoreJob>) -> Option<oneshot::Sender<()>> {
         let mut queue = Queue::default();
         // Whether there may be something that can be done without waiting.
         let mut ready = false;
@@ -173,13 +121,13 @@ impl Thread {
                 }
             };
             while let Some(job) = next {
-                match job.of() {
-                    Of::Session(session) => queue.push(session, job),
-                    Of::None => self.other(job),
-                    Of::All => {
+                match job.scope() {
+                    JobScope::Session(session) => queue.push(session, job),
+                    JobScope::None => self.other(job),
+                    JobScope::All => {
                         self.drain(&mut queue);
                         match job {
-                            Job::Stop { reply } => return Some(reply),
+                            StoreJob::Stop { reply } => return Some(reply),
                             job => self.other(job),
                         }
                     }
@@ -210,36 +158,37 @@ impl Thread {
     /// Does one piece of what waits. False: nothing can be done now.
     fn one(&mut self, queue: &mut Queue) -> bool {
         let state = |session: &SessionId| match self.open.contains_key(session) {
-            _ if self.away.contains(session) => State::Away,
-            true => State::Open,
-            false => State::Closed,
+            _ if self.away.contains(session) => FileStatus::Away,
+            true => FileStatus::Open,
+            false => FileStatus::Closed,
         };
         let Some(piece) = queue.next(state, self.away.len() < BESIDE) else { return false };
-        let Piece { session, entries, flushes, then, long } = piece;
+        let Batch { session, entries, flushes, then, long } = piece;
         if entries.is_empty() && flushes.is_empty() {
             then.into_iter().for_each(|job| self.other(job));
         } else {
-            self.write(What { session, entries, flushes, then }, long);
+            self.write(WriteBatch { session, entries, flushes, then }, long);
         }
         true
     }
 
     /// Writes, or has it written beside the others where that is `long`.
-    fn write(&mut self, mut what: What, long: bool) {
+    fn write(&mut self, mut what: WriteBatch, long: bool) {
         // What could not be written is tried again first: a full disk may have room by now.
         if let Some(mut entries) = self.unwritten.remove(&what.session) {
             entries.append(&mut what.entries);
             what.entries = entries;
         }
+        self.remember_created(&mut what);
         if what.entries.is_empty() && !self.open.contains_key(&what.session) {
             return self.settle(what, Ok(()));
         }
         let known = match self.ours(&what.session) {
             Ok(known) => known,
-            Err(e) => return self.back(Written { file: Err(e), kept: None, what }),
+            Err(e) => return self.back(WriteResult { file: Err(e), kept: None, what }),
         };
         let file = self.open.remove(&what.session);
-        let writing = Writing { dir: self.dir.clone(), file, known, what };
+        let writing = WriteJob { dir: self.dir.clone(), file, known, what };
         if !long {
             return self.back(writing.run());
         }
@@ -250,8 +199,24 @@ impl Thread {
         }
     }
 
+    /// Where a session has no file yet, and nothing else is written about it, only its record is changed here:
+    /// the file is made with the first message.
+    fn remember_created(&mut self, what: &mut WriteBatch) {
+        let about = |entry: &SessionWrite| matches!(entry, SessionWrite::Record(_) | SessionWrite::Amend(_));
+        let Some(record) = self.created.get_mut(&what.session).filter(|_| what.entries.iter().all(about)) else {
+            return;
+        };
+        for entry in what.entries.drain(..) {
+            match entry {
+                SessionWrite::Record(new) => *record = new.after(Some(record)),
+                SessionWrite::Amend(change) => change.apply(record),
+                SessionWrite::Message { .. } | SessionWrite::Part { .. } | SessionWrite::Cut { .. } => {}
+            }
+        }
+    }
+
     /// A session's file is back.
-    fn back(&mut self, Written { file, kept, mut what }: Written) {
+    fn back(&mut self, WriteResult { file, kept, mut what }: WriteResult) {
         self.away.remove(&what.session);
         let written = file.map(|file| self.opened(&what.session, file));
         let entries = std::mem::take(&mut what.entries);
@@ -275,7 +240,7 @@ impl Thread {
     }
 
     /// A session's file is open.
-    fn opened(&mut self, session: &SessionId, file: File) {
+    fn opened(&mut self, session: &SessionId, file: SessionFile) {
         self.open.insert(session.clone(), file);
         self.used.retain(|used| used != session && self.open.contains_key(used));
         self.used.push(session.clone());
@@ -295,14 +260,14 @@ impl Thread {
 
     /// Tells the index what a session's file holds now. Where that fails, the file has it all the same, and
     /// the index gets it with the next change.
-    fn note(&mut self, kept: &Kept) {
+    fn note(&mut self, kept: &IndexUpdate) {
         if let Err(e) = self.indexed(|index| index.put(&kept.record, kept.messages)) {
             tracing::warn!("the index does not know the latest of {}: {e}", kept.record.id);
         }
     }
 
     /// Answers whoever waited for a write, and does what comes after it.
-    fn settle(&mut self, what: What, written: Result<(), Error>) {
+    fn settle(&mut self, what: WriteBatch, written: Result<(), Error>) {
         if !what.flushes.is_empty() {
             let failed = match (self.failed.remove(&what.session), written) {
                 // What went with a file is not made good by another one.
@@ -345,8 +310,8 @@ impl Thread {
         crate::environment::private_dir(&sessions).map_err(|e| Error::Unwritable(e.to_string()))?;
         let lock = Lock::take(&sessions.join(format!("{session}.lock")), takeover::own());
         let lock = lock.map_err(|refused| match refused {
-            Refused::Held(holder) => Error::Locked { id: session.clone(), holder },
-            Refused::Io(e) => Error::Unwritable(e.to_string()),
+            LockError::Held(holder) => Error::Locked { id: session.clone(), holder },
+            LockError::Io(e) => Error::Unwritable(e.to_string()),
         })?;
         self.locks.insert(session.clone(), lock);
         self.close_idle();
@@ -359,10 +324,10 @@ impl Thread {
         self.locks.remove(session);
     }
 
-    fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut File, Error> {
+    fn file(&mut self, session: &SessionId, create: bool) -> Result<&mut SessionFile, Error> {
         if !self.open.contains_key(session) {
             self.hold(session)?;
-            let file = File::open(&self.dir, session, create)?;
+            let file = SessionFile::open(&self.dir, session, create)?;
             self.opened(session, file);
         }
         self.open.get_mut(session).ok_or_else(|| Error::NotFound(session.clone()))
@@ -389,65 +354,64 @@ impl Thread {
         self.indexed(|index| index.complete(&dir).and_then(|()| ask(index)))
     }
 
-    fn other(&mut self, job: Job) {
+    fn other(&mut self, job: StoreJob) {
         // A reply that nobody waits for any more is dropped.
         match job {
-            Job::Create { record, reply } => drop(reply.send(self.create(&record))),
-            Job::Load { session, lean, reply } => {
+            StoreJob::Create { record, reply } => drop(reply.send(self.create(&record))),
+            StoreJob::Load { session, lean, reply } => {
                 let loaded = self.load(&session, lean);
                 if loaded.is_err() && !self.unwritten.contains_key(&session) {
                     self.release(&session);
                 }
                 drop(reply.send(loaded));
             }
-            Job::Parts { session, ids, reply } => {
+            StoreJob::Parts { session, ids, reply } => {
                 drop(reply.send(self.file(&session, false).and_then(|file| file.parts(&ids))));
             }
-            Job::Peek { session, reply } => drop(reply.send(self.peek(&session))),
-            Job::Has { session, reply } => drop(reply.send(self.has(&session))),
-            Job::Import { stored, reply } => drop(reply.send(self.import(&stored))),
-            Job::Rename { session, title, reply } => drop(reply.send(self.rename(&session, title))),
-            Job::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
-            Job::List { cwd, after, limit, reply } => {
+            StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
+            StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
+            StoreJob::Import { stored, reply } => drop(reply.send(self.import(&stored))),
+            StoreJob::Rename { session, title, reply } => drop(reply.send(self.rename(&session, title))),
+            StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
+            StoreJob::List { cwd, after, limit, reply } => {
                 drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), after.as_ref(), limit))));
             }
-            Job::Delete { session, reply } => drop(reply.send(self.delete(&session))),
-            Job::Close { session, reply } => {
+            StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
+            StoreJob::Close { session, reply } => {
                 self.release(&session);
                 drop(reply.send(Ok(())));
             }
-            Job::Grants { project, reply } => {
+            StoreJob::Grants { project, reply } => {
                 drop(reply.send(self.indexed(|index| index.grants(project.as_deref()))));
             }
-            Job::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
-            Job::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
+            StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
+            StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
             // Everything before it has been written by now.
-            Job::HandOver { reply, .. } => drop(reply.send(Ok(()))),
+            StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
             // Taken out before.
-            Job::Write { .. } | Job::Flush { .. } | Job::Wake | Job::Stop { .. } => {}
+            StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::Wake | StoreJob::Stop { .. } => {}
         }
     }
 
     fn create(&mut self, record: &Record) -> Result<(), Error> {
         self.hold(&record.id)?;
         self.created.insert(record.id.clone(), record.clone());
-        if let Err(e) = self.indexed(|index| index.put(record, NONE_YET)) {
-            tracing::warn!("the index does not know {}; its file will: {e}", record.id);
-        }
         Ok(())
     }
 
     /// What is known of a session beside its file, and the number of the last message in that; a store
     /// without an index can still be read.
     fn known(&mut self, session: &SessionId) -> Option<(Record, i64)> {
-        let indexed = self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
+        if let Some(record) = self.created.get(session) {
+            return Some((record.clone(), NONE_YET));
+        }
+        self.indexed(|index| index.get(session)).unwrap_or_else(|e| {
             tracing::warn!("reading without the index: {e}");
             None
-        });
-        indexed.or_else(|| Some((self.created.get(session)?.clone(), NONE_YET)))
+        })
     }
 
-    fn load(&mut self, session: &SessionId, lean: bool) -> Result<(Stored, usize), Error> {
+    fn load(&mut self, session: &SessionId, lean: bool) -> Result<(StoredSession, usize), Error> {
         let (known, messages) = self.known(session).map_or((None, NONE_YET), |(known, last)| (Some(known), last));
         let path = session::path(&self.dir, session);
         let empty = match std::fs::symlink_metadata(&path) {
@@ -468,7 +432,7 @@ impl Thread {
                 self.indexed(|index| index.put(&record, NONE_YET)).ok();
             }
             self.created.insert(session.clone(), record.clone());
-            return Ok((Stored { record, messages: Vec::new(), damage }, 0));
+            return Ok((StoredSession { record, messages: Vec::new(), damage }, 0));
         }
         self.hold(session)?;
         let torn = if self.open.contains_key(session) { None } else { salvage::torn_log(&path) };
@@ -497,7 +461,7 @@ impl Thread {
             );
         }
         if known.as_ref() != Some(&stored.record) || here != messages {
-            self.note(&Kept { record: stored.record.clone(), messages: here });
+            self.note(&IndexUpdate { record: stored.record.clone(), messages: here });
         }
         Ok((stored, cold))
     }
@@ -507,27 +471,29 @@ impl Thread {
     }
 
     /// Reads a session that may be open elsewhere, and stays closed here.
-    fn peek(&mut self, session: &SessionId) -> Result<Stored, Error> {
+    fn peek(&mut self, session: &SessionId) -> Result<StoredSession, Error> {
         let known = self.known(session).map(|(record, _)| record);
         if let Some(file) = self.open.get(session) {
             return file.load(known);
         }
         match (peek::peek(&self.dir, session, known.clone()), known) {
             // Never prompted.
-            (Err(Error::NotFound(_)), Some(record)) => Ok(Stored { record, messages: Vec::new(), damage: Vec::new() }),
+            (Err(Error::NotFound(_)), Some(record)) => {
+                Ok(StoredSession { record, messages: Vec::new(), damage: Vec::new() })
+            }
             (read, _) => read,
         }
     }
 
     /// Keeps a whole session that is not here yet. It stays closed.
-    fn import(&mut self, stored: &Stored) -> Result<(), Error> {
+    fn import(&mut self, stored: &StoredSession) -> Result<(), Error> {
         let id = &stored.record.id;
         let taken = session::path(&self.dir, id).exists() || self.known(id).is_some();
         if taken || self.locks.contains_key(id) {
             return Err(Error::Taken(id.clone()));
         }
         self.hold(id)?;
-        let written = self.file(id, true).and_then(|file| file.write(&Entry::of(stored), true));
+        let written = self.file(id, true).and_then(|file| file.write(&SessionWrite::of(stored), true));
         self.release(id);
         match written {
             Ok(kept) => {
@@ -546,16 +512,15 @@ impl Thread {
     fn rename(&mut self, session: &SessionId, title: String) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
         let renamed = self.load(session, true).and_then(|(stored, _)| {
-            let amend = Amend::Title(title);
+            let amend = RecordChange::Title(title);
             let mut record = stored.record;
             amend.apply(&mut record);
             if self.open.contains_key(session) {
-                if let Some(kept) = self.file(session, false)?.write(&[Entry::Amend(amend)], true)? {
+                if let Some(kept) = self.file(session, false)?.write(&[SessionWrite::Amend(amend)], true)? {
                     self.note(&kept);
                 }
             } else {
                 self.created.insert(session.clone(), record.clone());
-                self.indexed(|index| index.put(&record, NONE_YET))?;
             }
             Ok(record)
         });

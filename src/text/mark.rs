@@ -19,9 +19,9 @@ const LETTERS: usize = 6;
 /// session's life, so that a provider's cache holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Mark(Arc<str>);
+pub struct ReminderMark(Arc<str>);
 
-impl Default for Mark {
+impl Default for ReminderMark {
     /// A new one.
     fn default() -> Self {
         let letter = || char::from_digit(fastrand::u32(..36), 36).unwrap_or('x');
@@ -29,13 +29,13 @@ impl Default for Mark {
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for ReminderMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Mark {
+impl ReminderMark {
     /// A note as the model gets it. What in it looks like the end of a note, or the beginning of another, does
     /// not any more.
     pub fn note(&self, words: &str) -> String {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn notes_carry_the_mark_and_nothing_else_does() {
-        let mark = Mark("a1b2c3".into());
+        let mark = ReminderMark("a1b2c3".into());
         let open = "<system-reminder mark=\"a1b2c3\">";
         let table = [
             ("exit code 0", "exit code 0"),
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn each_session_has_its_own() {
-        let (one, other) = (Mark::default(), Mark::default());
+        let (one, other) = (ReminderMark::default(), ReminderMark::default());
         assert_ne!(one, other);
         assert_eq!(one.to_string().len(), LETTERS);
         assert!(one.to_string().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()));

@@ -39,7 +39,7 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return text.into();
     }
-    let mut all = Shown::default();
+    let mut all = UnseenFilter::default();
     let begun = all.push(text).into_owned();
     (begun + &all.end()).into()
 }
@@ -69,7 +69,7 @@ pub fn visible(text: &str) -> (String, usize) {
         return (text.to_owned(), 0);
     }
     let (mut out, mut removed) = (String::with_capacity(text.len()), 0);
-    let mut all = Shown::default();
+    let mut all = UnseenFilter::default();
     let mut take = |c: char, fine: bool| {
         if fine || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
             out.push(c);
@@ -84,14 +84,14 @@ pub fn visible(text: &str) -> (String, usize) {
 
 /// A text that arrives in pieces, as [`shown`] shows it.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct UnseenFilter {
     /// The character before.
     last: char,
     /// One that may stay or not: the next character tells.
     held: Option<char>,
 }
 
-impl Shown {
+impl UnseenFilter {
     /// What is shown of the next piece.
     pub fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         if self.held.is_none() && piece.chars().all(is_plain) {
@@ -165,7 +165,7 @@ fn has_forms(c: char) -> bool {
 
 fn written(text: &str, stays: impl Fn(char, bool) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut all = Shown::default();
+    let mut all = UnseenFilter::default();
     let mut take = |c: char, fine: bool| if stays(c, fine) { out.push(c) } else { write_out(c, &mut out) };
     all.each(text, &mut take);
     all.last_one(&mut take);
@@ -226,7 +226,7 @@ mod tests {
         for (text, lines, _) in TABLE {
             for size in 1..5 {
                 let characters: Vec<char> = text.chars().collect();
-                let mut all = Shown::default();
+                let mut all = UnseenFilter::default();
                 let mut out = String::new();
                 for piece in characters.chunks(size) {
                     out += &all.push(&piece.iter().collect::<String>());

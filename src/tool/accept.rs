@@ -7,221 +7,35 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::AnyTool;
+use super::registry::{PROPERTIES, ToolProperties};
+use super::{AnyTool, Tool};
 use crate::event::Kind;
 use crate::text;
 
-/// What a tool is called elsewhere. All names as [`folded`] leaves them.
-struct Names {
-    tool: &'static str,
-    also: &'static [&'static str],
+/// What models have been seen to call a tool and its fields. All names as [`folded`] leaves them.
+#[derive(Debug)]
+pub struct Aliases {
+    pub also: &'static [&'static str],
     /// A field that says which of several tools in one is meant, and what it says.
-    says: Option<(&'static str, &'static str)>,
+    pub says: Option<(&'static str, &'static str)>,
     /// The fields, each with what it is called elsewhere.
-    fields: &'static [(&'static str, &'static [&'static str])],
+    pub fields: &'static [(&'static str, &'static [&'static str])],
 }
 
-const PATH: &[&str] = &["path", "file", "filename", "filepath", "targetfile", "absolutepath", "relativepath", "uri"];
-const FOLDER: &[&str] = &["directory", "dir", "folder", "root", "searchpath", "dirpath", "directorypath", "cwd"];
-const OLD: &[&str] = &["oldstr", "old", "oldtext", "oldcontent", "search", "find", "searchstring", "originaltext"];
-const NEW: &[&str] =
-    &["newstr", "new", "newtext", "newcontent", "replace", "replacement", "replacewith", "replacestring"];
-const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
-const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];
+impl Aliases {
+    pub const NONE: Self = Self { also: &[], says: None, fields: &[] };
+}
 
-/// The names that models have been seen to use.
-const TABLE: &[Names] = &[
-    Names {
-        tool: "bash",
-        also: &[
-            "shell",
-            "sh",
-            "run",
-            "runcommand",
-            "execute",
-            "executecommand",
-            "exec",
-            "execcommand",
-            "terminal",
-            "runterminalcmd",
-            "runinterminal",
-            "runshellcommand",
-            "localshell",
-            "command",
-            "cmd",
-        ],
-        says: None,
-        fields: &[
-            ("command", &["cmd", "script", "commandline", "shellcommand", "input", "code"]),
-            ("workdir", &["cwd", "dir", "directory", "workingdirectory", "workingdir"]),
-            ("timeout", &["timeoutms"]),
-            ("run_in_background", &["background", "isbackground"]),
-        ],
-    },
-    Names {
-        tool: "bash_output",
-        also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
-        says: None,
-        fields: &[("bash_id", JOB)],
-    },
-    Names {
-        tool: "bash_stop",
-        also: &["killshell", "killbash", "kill", "taskstop"],
-        says: None,
-        fields: &[("bash_id", JOB)],
-    },
-    Names {
-        tool: "read",
-        also: &[
-            "view",
-            "readfile",
-            "viewfile",
-            "openfile",
-            "open",
-            "cat",
-            "fileread",
-            "getfilecontents",
-            "strreplaceeditor",
-            "strreplacebasededittool",
-        ],
-        says: Some(("command", "view")),
-        fields: &[
-            ("filePath", PATH),
-            ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),
-            ("limit", &["lines", "maxlines", "numlines", "count", "linecount", "linelimit"]),
-        ],
-    },
-    Names {
-        tool: "list",
-        also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
-        says: None,
-        fields: &[("path", FOLDER)],
-    },
-    Names {
-        tool: "glob",
-        also: &["findfiles", "filesearch", "globsearch", "globfiles"],
-        says: None,
-        fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
-    },
-    Names {
-        tool: "grep",
-        also: &[
-            "grepsearch",
-            "rg",
-            "ripgrep",
-            "searchfilecontent",
-            "searchfiles",
-            "search",
-            "searchcode",
-            "textsearch",
-        ],
-        says: None,
-        fields: &[
-            ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
-            (
-                "path",
-                &[
-                    "file",
-                    "filepath",
-                    "directory",
-                    "dir",
-                    "folder",
-                    "root",
-                    "searchpath",
-                    "dirpath",
-                    "directorypath",
-                    "cwd",
-                ],
-            ),
-            ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
-        ],
-    },
-    Names {
-        tool: "edit",
-        also: &[
-            "strreplace",
-            "strreplaceeditor",
-            "strreplacebasededittool",
-            "replace",
-            "replaceinfile",
-            "searchreplace",
-            "editfile",
-            "fileedit",
-            "stringreplace",
-        ],
-        says: Some(("command", "str_replace")),
-        fields: &[("filePath", PATH), ("oldString", OLD), ("newString", NEW), ("replaceAll", ALL)],
-    },
-    Names {
-        tool: "multiedit",
-        also: &["multieditfile", "editfile", "multistrreplace"],
-        says: None,
-        fields: &[
-            ("filePath", PATH),
-            ("edits", &["changes", "replacements", "operations"]),
-            ("oldString", OLD),
-            ("newString", NEW),
-            ("replaceAll", ALL),
-        ],
-    },
-    Names {
-        tool: "write",
-        also: &[
-            "create",
-            "writefile",
-            "createfile",
-            "writetofile",
-            "filewrite",
-            "savefile",
-            "newfile",
-            "strreplaceeditor",
-            "strreplacebasededittool",
-        ],
-        says: Some(("command", "create")),
-        fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
-    },
-    Names {
-        tool: "apply_patch",
-        also: &["patch", "applydiff"],
-        says: None,
-        fields: &[("patchText", &["patch", "input", "diff", "content", "text"])],
-    },
-    Names {
-        tool: "task",
-        also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
-        says: None,
-        fields: &[
-            ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
-            ("prompt", &["task", "instructions", "message"]),
-        ],
-    },
-    Names {
-        tool: "skill",
-        also: &["useskill", "loadskill", "readskill"],
-        says: None,
-        fields: &[("name", &["skill", "skillname", "command"])],
-    },
-    Names {
-        tool: "webfetch",
-        also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
-        says: None,
-        fields: &[("url", &["uri", "link", "address"])],
-    },
-    Names { tool: "question", also: &["ask", "askuser", "askuserquestion", "askquestion"], says: None, fields: &[] },
-    Names {
-        tool: "todowrite",
-        also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
-        says: None,
-        fields: &[
-            ("todos", &["todolist", "items", "tasks", "plan", "list"]),
-            ("content", &["task", "title", "text", "step", "todo", "description"]),
-            ("status", &["state"]),
-        ],
-    },
-    Names { tool: "todoread", also: &["readtodos", "gettodos", "listtodos"], says: None, fields: &[] },
-    Names { tool: "plan_exit", also: &["exitplanmode", "exitplan"], says: None, fields: &[] },
-    Names { tool: "plan_enter", also: &["enterplanmode", "enterplan"], says: None, fields: &[] },
-];
+pub(super) const PATH: &[&str] =
+    &["path", "file", "filename", "filepath", "targetfile", "absolutepath", "relativepath", "uri"];
+pub(super) const FOLDER: &[&str] =
+    &["directory", "dir", "folder", "root", "searchpath", "dirpath", "directorypath", "cwd"];
+pub(super) const OLD: &[&str] =
+    &["oldstr", "old", "oldtext", "oldcontent", "search", "find", "searchstring", "originaltext"];
+pub(super) const NEW: &[&str] =
+    &["newstr", "new", "newtext", "newcontent", "replace", "replacement", "replacewith", "replacestring"];
+pub(super) const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
+pub(super) const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];
 
 /// What stands before names in the formats that some models were trained on.
 const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
@@ -249,7 +63,7 @@ const TALK: &[&str] = &[
 
 /// Arguments as their tool takes them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Accepted {
+pub struct AcceptedArguments {
     /// The arguments.
     pub input: Value,
     /// What the model should know about that.
@@ -259,10 +73,6 @@ pub struct Accepted {
 /// A name without case and separators.
 fn folded(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
-}
-
-fn names(tool: &str) -> Option<&'static Names> {
-    TABLE.iter().find(|names| names.tool == tool)
 }
 
 /// The tool of this name among those that are offered: of exactly this one, in other letters (`Read`,
@@ -290,7 +100,7 @@ fn spelled(tools: &[Arc<dyn AnyTool>], name: &str) -> Option<Arc<dyn AnyTool>> {
     let bare = bare(name);
     find(name).or_else(|| find(&name.to_lowercase())).or_else(|| find(bare)).or_else(|| {
         let bare = folded(bare);
-        TABLE.iter().find(|names| folded(names.tool) == bare).and_then(|names| find(names.tool))
+        PROPERTIES.iter().find(|tool| folded(tool.name) == bare).and_then(|tool| find(tool.name))
     })
 }
 
@@ -302,14 +112,14 @@ fn bare(name: &str) -> &str {
 /// The tools that have this name elsewhere.
 fn elsewhere(tools: &[Arc<dyn AnyTool>], name: &str) -> impl Iterator<Item = Arc<dyn AnyTool>> {
     let name = folded(bare(name));
-    let named = TABLE.iter().filter(|names| names.also.contains(&name.as_str()));
-    let find = |names: &Names| tools.iter().find(|tool| tool.name() == names.tool).cloned();
+    let named = PROPERTIES.iter().filter(|tool| tool.aliases.also.contains(&name.as_str()));
+    let find = |wanted: &ToolProperties| tools.iter().find(|tool| tool.name() == wanted.name).cloned();
     named.filter_map(find).collect::<Vec<_>>().into_iter()
 }
 
 /// What a model is told that calls a tool there is not.
 pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
-    let all: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let all: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
     if all.is_empty() {
         return "No tools can be called now. Answer in words.".into();
     }
@@ -328,12 +138,12 @@ pub fn unknown(tools: &[Arc<dyn AnyTool>], name: &str) -> String {
 ///
 /// # Errors
 /// What has two meanings, or none, and what does not fit.
-pub(super) fn accept(tool: &str, input: Value, schema: &Value) -> Result<Accepted, String> {
-    let names = names(tool);
+pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedArguments, String> {
+    let (tool, names) = (T::NAME, &T::ALIASES);
     let mut notes = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
-            if let Some((field, word)) = names.and_then(|names| names.says)
+            if let Some((field, word)) = names.says
                 && fields.get(field).is_some_and(|said| *said == word)
             {
                 fields.remove(field);
@@ -352,20 +162,18 @@ pub(super) fn accept(tool: &str, input: Value, schema: &Value) -> Result<Accepte
         )];
     }
     super::input::check(&input, schema)?;
-    Ok(Accepted { input, notes })
+    Ok(AcceptedArguments { input, notes })
 }
 
 /// The fields under the names they have here; `extra` gets those that were left out.
 fn object(
     fields: Map<String, Value>,
     schema: &Value,
-    names: Option<&Names>,
+    names: &Aliases,
     extra: &mut Vec<String>,
 ) -> Result<Map<String, Value>, String> {
     let Some(known) = schema["properties"].as_object() else { return Ok(fields) };
-    let also = |field: &str, name: &str| {
-        names.is_some_and(|names| names.fields.iter().any(|(own, also)| *own == field && also.contains(&name)))
-    };
+    let also = |field: &str, name: &str| names.fields.iter().any(|(own, also)| *own == field && also.contains(&name));
     let mut out: Map<String, Value> = Map::new();
     let mut others = Vec::new();
     for (name, value) in fields {
@@ -434,7 +242,7 @@ fn is_slip(one: &str, other: &str) -> bool {
 }
 
 /// A value in the shape that is wanted, where it has one meaning; as it is where not.
-fn shaped(value: Value, schema: &Value, names: Option<&Names>) -> Result<Value, String> {
+fn shaped(value: Value, schema: &Value, names: &Aliases) -> Result<Value, String> {
     let kind = schema["type"].as_str().unwrap_or_default();
     Ok(match (kind, value) {
         ("string", Value::String(word)) => Value::String(choice(word, schema)),
@@ -577,24 +385,24 @@ fn fault(text: &str, e: &serde_json::Error) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::registry::Registry;
+    use super::super::registry::ToolRegistry;
     use super::*;
 
     fn offered() -> Vec<Arc<dyn AnyTool>> {
-        Registry::built_in().all().filter(|tool| tool.name() != "invalid").cloned().collect()
+        ToolRegistry::built_in().all().filter(|tool| tool.name() != "invalid").cloned().collect()
     }
 
     #[test]
     fn the_table_names_what_there_is() {
         let tools = offered();
-        for names in TABLE {
-            let tool = tools.iter().find(|tool| tool.name() == names.tool).unwrap_or_else(|| panic!("{}", names.tool));
+        for ToolProperties { name: own, aliases, .. } in PROPERTIES {
+            let Some(tool) = tools.iter().find(|tool| tool.name() == *own) else { continue };
             let schema = tool.schema().to_string();
-            for (field, also) in names.fields {
-                assert!(schema.contains(&format!("\"{field}\":")), "{} {field}", names.tool);
-                assert!(also.iter().all(|name| folded(name) == *name), "{} {field}", names.tool);
+            for (field, also) in aliases.fields {
+                assert!(schema.contains(&format!("\"{field}\":")), "{own} {field}");
+                assert!(also.iter().all(|name| folded(name) == *name), "{own} {field}");
             }
-            for name in names.also {
+            for name in aliases.also {
                 assert_eq!(folded(name), *name);
                 assert!(tools.iter().all(|tool| folded(tool.name()) != *name), "{name} is a tool of ours");
             }

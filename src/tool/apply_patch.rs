@@ -7,17 +7,19 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::accept::Aliases;
 use super::document::{Document, facts, target};
 use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
 use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
 
 /// See the module.
-pub struct ApplyPatch;
+#[derive(Default)]
+pub struct ApplyPatchTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,12 +32,12 @@ pub struct Input {
 /// Every file of the patch, verified.
 #[derive(Debug)]
 pub struct Ready {
-    steps: Vec<Step>,
+    steps: Vec<PatchStep>,
 }
 
 /// What happens to one file.
 #[derive(Debug)]
-struct Step {
+struct PatchStep {
     document: Document,
     /// Its new text; none removes it.
     new: Option<String>,
@@ -48,20 +50,28 @@ struct Step {
     remarks: Vec<String>,
 }
 
-impl Step {
+impl PatchStep {
     fn new(document: Document, new: Option<String>, change: Change) -> Self {
         Self { document, new, from: None, moved: false, change, remarks: Vec::new() }
     }
 }
 
-impl Tool for ApplyPatch {
+impl Tool for ApplyPatchTool {
     const NAME: &'static str = "apply_patch";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/apply_patch.md");
     const KIND: Kind = Kind::Edit;
     const CONCURRENT: bool = false;
+    const PERMISSION: &'static str = "edit";
+    const OFFER: Offer = Offer::PatchModels;
+    const ALIASES: Aliases = Aliases {
+        also: &["patch", "applydiff"],
+        says: None,
+        fields: &[("patchText", &["patch", "input", "diff", "content", "text"])],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let sections = parse(&input.patch_text).unwrap_or_default();
         let paths = sections.iter().map(|section| match section {
             Section::Add { path, .. } | Section::Delete { path } => path,
@@ -74,13 +84,13 @@ impl Tool for ApplyPatch {
             [first, rest @ ..] => format!("Patch {} and {} more", context.relative(first), rest.len()),
         };
         let locations = paths.into_iter().map(|path| Location { path, line: None }).collect();
-        Description { title: text::title(&title), locations }
+        CallDescription { title: text::title(&title), locations }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let failed = |why: String| Failure::Tell(format!("apply_patch verification failed: {why}"));
         let sections = parse(&input.patch_text).map_err(|e| failed(e.to_string()))?;
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<PatchStep> = Vec::new();
         // Everything that is in the way is told at once.
         let mut wrong: Vec<String> = Vec::new();
         for section in sections {
@@ -108,7 +118,7 @@ impl Tool for ApplyPatch {
         Ok((needs, Ready { steps }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         for step in &ready.steps {
             step.document.check_unchanged(&context).await?;
         }
@@ -129,7 +139,7 @@ impl Tool for ApplyPatch {
 
 /// Reads one section's files and computes what they will be. Later sections see what earlier ones
 /// did.
-async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> Result<(), Failure> {
+async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolContext) -> Result<(), Failure> {
     match section {
         Section::Add { path, text } => {
             let mut document = target(context, &path).await?;
@@ -145,7 +155,7 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
             // Over an existing file it is a replacement, and needs what a replacement needs.
             document.check_whole(context)?;
             let change = document.change(&text);
-            steps.push(Step::new(document, Some(text), change));
+            steps.push(PatchStep::new(document, Some(text), change));
         }
         Section::Delete { path } => {
             let document = existing(context, &path).await?;
@@ -153,7 +163,7 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
                 return Err(twice(&document));
             }
             let change = document.change("");
-            steps.push(Step::new(document, None, change));
+            steps.push(PatchStep::new(document, None, change));
         }
         Section::Update { path, to, hunks } => {
             let document = target(context, &path).await?;
@@ -174,7 +184,7 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
             let remarks: Vec<String> = note.into_iter().chain(remarks).collect();
             let Some(to) = to else {
                 let change = document.change(&text);
-                steps.push(Step { remarks, ..Step::new(document, Some(text), change) });
+                steps.push(PatchStep { remarks, ..PatchStep::new(document, Some(text), change) });
                 return Ok(());
             };
             let moved = target(context, &to).await?;
@@ -193,9 +203,9 @@ async fn verify(section: Section, steps: &mut Vec<Step>, context: &Context) -> R
             // A byte order mark moves with the text.
             let whole = document.with_mark(&text);
             let change = moved.change(&text);
-            steps.push(Step { from: Some(shown), remarks, ..Step::new(moved, Some(whole), change) });
+            steps.push(PatchStep { from: Some(shown), remarks, ..PatchStep::new(moved, Some(whole), change) });
             let change = document.change("");
-            steps.push(Step { moved: true, ..Step::new(document, None, change) });
+            steps.push(PatchStep { moved: true, ..PatchStep::new(document, None, change) });
         }
     }
     Ok(())
@@ -206,7 +216,7 @@ fn changed(
     document: &Document,
     text: &str,
     hunks: &[Hunk],
-    context: &Context,
+    context: &ToolContext,
 ) -> Result<(String, Vec<String>), Failure> {
     let shown = &document.place.shown;
     let applied = apply(text, hunks, shown).map_err(|wrong| {
@@ -234,7 +244,7 @@ fn changed(
     Ok((applied.text, remarks))
 }
 
-async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
+async fn existing(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let document = target(context, path).await?;
     if !document.exists {
         return Err(Failure::Tell(format!("File {} not found.", document.place.shown)));
@@ -243,7 +253,7 @@ async fn existing(context: &Context, path: &str) -> Result<Document, Failure> {
 }
 
 /// The step that an earlier section has made for the same file.
-fn earlier<'a>(steps: &'a mut [Step], document: &Document) -> Option<&'a mut Step> {
+fn earlier<'a>(steps: &'a mut [PatchStep], document: &Document) -> Option<&'a mut PatchStep> {
     steps.iter_mut().find(|step| step.document.place.real.path == document.place.real.path)
 }
 
@@ -255,7 +265,7 @@ fn twice(document: &Document) -> Failure {
 }
 
 /// Takes back what was written before a step failed.
-async fn undo(done: &[Step], failure: Failure, context: &Context) -> Failure {
+async fn undo(done: &[PatchStep], failure: Failure, context: &ToolContext) -> Failure {
     let mut left = Vec::new();
     for step in done.iter().rev() {
         if step.document.restore(context).await.is_err() {
@@ -274,7 +284,7 @@ async fn undo(done: &[Step], failure: Failure, context: &Context) -> Failure {
     }
 }
 
-fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
+fn report(steps: Vec<PatchStep>, notes: Vec<String>) -> ToolOutput {
     let mut lines = vec!["Success. Updated the following files:".to_owned()];
     let (mut files, mut locations, mut diffs) = (Vec::new(), Vec::new(), String::new());
     let mut remarks = Vec::new();
@@ -313,14 +323,14 @@ fn report(steps: Vec<Step>, notes: Vec<String>) -> Output {
         _ => Map::new(),
     };
     let changes = steps.into_iter().map(|step| (step.change.path.clone(), step.change)).collect::<BTreeMap<_, _>>();
-    Output { metadata, locations, changes: changes.into_values().collect(), ..Output::text(lines.join("\n")) }
+    ToolOutput { metadata, locations, changes: changes.into_values().collect(), ..ToolOutput::text(lines.join("\n")) }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::test::{Stage, Way, call};
+    use super::super::test::{EditorReply, TestProject, call};
     use super::super::{erase, read};
     use super::*;
 
@@ -328,22 +338,22 @@ mod tests {
         json!({ "patchText": format!("*** Begin Patch\n{body}\n*** End Patch\n") })
     }
 
-    async fn look(context: &Context, paths: &[&str]) {
+    async fn look(context: &ToolContext, paths: &[&str]) {
         for path in paths {
-            call(&erase(read::Read), json!({ "filePath": path }), context).await.unwrap();
+            call(&erase(read::ReadTool), json!({ "filePath": path }), context).await.unwrap();
         }
     }
 
     #[tokio::test]
     async fn all_files_of_a_patch_change() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("up.txt", "a\nb\n");
         stage.write("old/name.txt", "\u{feff}x\r\ny\r\n");
         stage.write("gone.txt", "z\n");
         let context = stage.context();
         look(&context, &["up.txt", "old/name.txt", "gone.txt"]).await;
         let body = "*** Update File: up.txt\n@@\n a\n-b\n+B\n*** Add File: new/dir/n.txt\n+n\n*** Update File: old/name.txt\n*** Move to: moved.txt\n@@\n-y\n+Y\n*** Delete File: gone.txt";
-        let (needs, output) = call(&erase(ApplyPatch), patch(body), &context).await.unwrap();
+        let (needs, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
         assert_eq!(stage.read("up.txt"), b"a\nB\n");
         assert_eq!(stage.read("new/dir/n.txt"), b"n\n");
         assert_eq!(stage.read("moved.txt"), "\u{feff}x\r\nY\r\n".as_bytes());
@@ -358,13 +368,13 @@ mod tests {
             [("up.txt", 1), ("new/dir/n.txt", 1), ("moved.txt", 1), ("old/name.txt", 1), ("gone.txt", 1)]
         );
         assert_eq!(output.changes.len(), 5);
-        let description = ApplyPatch::describe(&serde_json::from_value(patch(body)).unwrap(), &context);
+        let description = ApplyPatchTool::describe(&serde_json::from_value(patch(body)).unwrap(), &context);
         assert_eq!((description.title.as_str(), description.locations.len()), ("Patch up.txt and 3 more", 4));
     }
 
     #[tokio::test]
     async fn none_of_them_changes_when_one_does_not_fit() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a", "1\n");
         stage.write("b", "2\n");
         stage.write("unread", "3\n\tthree\n");
@@ -388,7 +398,7 @@ mod tests {
         ];
         for (bad, why) in table {
             let failure =
-                call(&erase(ApplyPatch), patch(&format!("{good}{bad}")), &context).await.unwrap_err().to_string();
+                call(&erase(ApplyPatchTool), patch(&format!("{good}{bad}")), &context).await.unwrap_err().to_string();
             assert!(
                 failure.starts_with("apply_patch verification failed: ") && failure.contains(why),
                 "{bad}: {failure}"
@@ -397,42 +407,42 @@ mod tests {
         }
         let outside = stage.outside().join("n").display().to_string();
         let body = format!("{good}*** Add File: {outside}\n+x");
-        let prepared = erase(ApplyPatch).prepare(patch(&body), &context).await.unwrap();
+        let prepared = erase(ApplyPatchTool).prepare(patch(&body), &context).await.unwrap();
         let asked: Vec<&str> = prepared.needs.iter().map(|need| need.permission.as_str()).collect();
         assert_eq!(asked, ["external_directory", "edit", "edit"]);
     }
 
     #[tokio::test]
     async fn sections_of_one_file_go_together_and_nothing_has_to_be_read_before() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a", "1\n2\n3\n");
         stage.write("b", "x\n");
         stage.write("c", "\tif x {\n\t\ty();\n\t}\n");
         let context = stage.context();
-        context.seen.show("\t\ty();");
+        context.session.seen.show("\t\ty();");
         let body = "*** Update File: a\n@@\n-3\n+three\n*** Delete File: b\n*** Update File: a\n@@\n-1\n+one\n*** Add File: b\n+new\n*** Update File: c\n@@\n-        y();\n+        y();\n+        z();";
-        let (_, output) = call(&erase(ApplyPatch), patch(body), &context).await.unwrap();
+        let (_, output) = call(&erase(ApplyPatchTool), patch(body), &context).await.unwrap();
         assert_eq!((stage.read("a"), stage.read("b")), (b"one\n2\nthree\n".to_vec(), b"new\n".to_vec()));
         assert_eq!(stage.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
         assert_eq!(
             output.text,
             "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring blanks around lines. It has tabs where you wrote blanks. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
         );
-        call(&erase(ApplyPatch), patch("*** Delete File: c"), &context).await.unwrap();
+        call(&erase(ApplyPatchTool), patch("*** Delete File: c"), &context).await.unwrap();
         assert!(!stage.cwd().join("c").exists());
     }
 
     #[tokio::test]
     async fn a_failing_write_takes_back_the_others() {
         use std::os::unix::fs::PermissionsExt;
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a", "1\n");
         stage.write("dir/b", "2\n");
-        for way in [None, Some(Way::Saves)] {
+        for way in [None, Some(EditorReply::Saves)] {
             let context = way.map_or_else(|| stage.context(), |way| stage.with_editor(way).0);
             look(&context, &["a", "dir/b"]).await;
             let body = "*** Update File: a\n@@\n-1\n+one\n*** Add File: c\n+new\n*** Delete File: dir/b";
-            let prepared = erase(ApplyPatch).prepare(patch(body), &context).await.unwrap();
+            let prepared = erase(ApplyPatchTool).prepare(patch(body), &context).await.unwrap();
             std::fs::set_permissions(stage.cwd().join("dir/b"), std::fs::Permissions::from_mode(0o444)).unwrap();
             let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
             assert!(

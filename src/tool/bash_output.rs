@@ -7,11 +7,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::jobs::{Reading, Until};
-use super::pattern::{Pattern, Style};
-use super::truncate::{self, Keep, Limits};
-use super::{Context, Description, Failure, Output, Tool};
-use crate::event::Kind;
+use super::accept::{Aliases, JOB};
+use super::jobs::{JobOutput, WaitFor};
+use super::pattern::{MatchOptions, SearchPattern};
+use super::truncate::{self, KeepEnd, OutputLimits};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use crate::event::{Kind, ProgramExit};
+use crate::message::CallFacts;
 use crate::permission::Need;
 use crate::text;
 
@@ -20,16 +22,13 @@ const LONGEST: u64 = 600_000;
 /// How long output is waited for where the model does not say, in milliseconds.
 const PATIENCE: u64 = 30_000;
 
-/// The key in the metadata that says that there was something new: to look again is no repetition.
-pub const NEWS: &str = "news";
-
 /// See the module.
-pub struct BashOutput;
+#[derive(Default)]
+pub struct BashOutputTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The id of the command
     pub bash_id: String,
     /// Milliseconds to wait at most, for until or its end
     pub wait: Option<u64>,
@@ -41,38 +40,45 @@ pub struct Input {
 pub struct Ready {
     id: String,
     wait: Duration,
-    until: Until,
+    until: WaitFor,
     /// As the model wrote it.
     pattern: Option<String>,
 }
 
-impl Tool for BashOutput {
+impl Tool for BashOutputTool {
     const NAME: &'static str = "bash_output";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_output.md");
     const KIND: Kind = Kind::Read;
     const CONCURRENT: bool = true;
+    const PERMISSION: &'static str = "bash";
+    const ALIASES: Aliases = Aliases {
+        also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
+        says: None,
+        fields: &[("bash_id", JOB)],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: text::title(&format!("Output of {}", input.bash_id)), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: text::title(&format!("Output of {}", input.bash_id)), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let pattern = input.until.filter(|pattern| !pattern.is_empty());
         let until = match &pattern {
-            None => Until::End,
-            Some(pattern) => Until::Output(Box::new(Pattern::new("until", pattern, Style::default())?)),
+            None => WaitFor::End,
+            Some(pattern) => WaitFor::Output(Box::new(SearchPattern::new("until", pattern, MatchOptions::default())?)),
         };
         let wait = input.wait.unwrap_or(if pattern.is_some() { PATIENCE } else { 0 }).min(LONGEST);
         Ok((Vec::new(), Ready { id: input.bash_id, wait: Duration::from_millis(wait), until, pattern }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready { id, wait, until, pattern } = ready;
         let reading = tokio::select! {
             biased;
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
-            reading = context.jobs.read(&id, wait, &until) => reading.map_err(Failure::Tell)?,
+            reading = context.session.jobs.read(&id, wait, &until) => reading.map_err(Failure::Tell)?,
         };
         let missed = pattern.filter(|_| !reading.came).map(|pattern| match &reading.how {
             Some(_) => format!("`{pattern}` did not come before its end."),
@@ -82,10 +88,10 @@ impl Tool for BashOutput {
     }
 }
 
-fn output(id: String, reading: Reading, missed: Option<String>, limits: Limits) -> Output {
-    let Reading { text, skipped, how, code, notes, whole, .. } = reading;
+fn output(id: String, reading: JobOutput, missed: Option<String>, limits: OutputLimits) -> ToolOutput {
+    let JobOutput { text, skipped, how, code, notes, whole, .. } = reading;
     let news = !text.is_empty() || how.is_some();
-    let cut = truncate::cut(&text, limits, Keep::Tail);
+    let cut = truncate::cut(&text, limits, KeepEnd::Tail);
     let skipped = skipped + u64::try_from(text.len() - cut.shown.len()).unwrap_or_default();
     let shown = if text.trim().is_empty() { "(nothing new)".to_owned() } else { cut.shown };
     let before = if skipped > 0 { format!("...{skipped} bytes not shown...\n\n") } else { String::new() };
@@ -95,19 +101,18 @@ fn output(id: String, reading: Reading, missed: Option<String>, limits: Limits) 
         Some(how) => format!("{id} has ended: {how}. {whole}"),
     };
     let told = missed.into_iter().chain([state]).chain(notes).collect::<Vec<_>>().join("\n");
-    let metadata = Map::from_iter([
-        ("bash_id".to_owned(), Value::String(id)),
-        (NEWS.to_owned(), Value::Bool(news)),
-        ("running".to_owned(), Value::Bool(how.is_none())),
-        ("exit".to_owned(), code.map_or(Value::Null, Value::from)),
-    ]);
-    Output {
+    let metadata =
+        Map::from_iter([("bash_id".to_owned(), Value::String(id)), ("running".to_owned(), Value::Bool(how.is_none()))]);
+    // To look again where there was something new is no repetition.
+    let facts = CallFacts { news: Some(news), exit: Some(ProgramExit { code, signal: None }), ..CallFacts::default() };
+    ToolOutput {
         text: format!("{before}{shown}"),
         note: told,
         display: Some(shown),
         cut: true,
-        keep: Keep::Tail,
+        keep: KeepEnd::Tail,
+        facts,
         metadata,
-        ..Output::default()
+        ..ToolOutput::default()
     }
 }

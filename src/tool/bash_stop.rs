@@ -4,41 +4,49 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::accept::{Aliases, JOB};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
 use crate::text;
 
 /// See the module.
-pub struct BashStop;
+#[derive(Default)]
+pub struct BashStopTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The id of the command
     pub bash_id: String,
 }
 
-impl Tool for BashStop {
+impl Tool for BashStopTool {
     const NAME: &'static str = "bash_stop";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_stop.md");
     const KIND: Kind = Kind::Other;
     const CONCURRENT: bool = false;
+    const PERMISSION: &'static str = "bash";
+    const ALIASES: Aliases =
+        Aliases { also: &["killshell", "killbash", "kill", "taskstop"], says: None, fields: &[("bash_id", JOB)] };
     type Input = Input;
     type Ready = Input;
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: text::title(&format!("Stop {}", input.bash_id)), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: text::title(&format!("Stop {}", input.bash_id)), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
         Ok((Vec::new(), input))
     }
 
-    async fn run(&self, input: Input, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, input: Input, context: ToolContext) -> Result<ToolOutput, Failure> {
         let id = input.bash_id;
-        let how = context.jobs.stop(&id, "stopped by bash_stop").await.map_err(Failure::Tell)?;
-        context.jobs.heard(&id);
+        let how = context.session.jobs.stop(&id, "stopped by bash_stop").await.map_err(Failure::Tell)?;
+        context.session.jobs.heard(&id);
         let text = format!("{id} has ended: {how}.");
-        Ok(Output { metadata: Map::from_iter([("bash_id".to_owned(), Value::String(id))]), ..Output::text(text) })
+        Ok(ToolOutput {
+            metadata: Map::from_iter([("bash_id".to_owned(), Value::String(id))]),
+            ..ToolOutput::text(text)
+        })
     }
 }

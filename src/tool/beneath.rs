@@ -16,12 +16,12 @@ use super::disk::{self, HANDLE};
 
 /// A directory that is held open.
 #[derive(Debug, Clone)]
-pub struct Root {
+pub struct SearchRoot {
     path: PathBuf,
     handle: Arc<OwnedFd>,
 }
 
-impl Root {
+impl SearchRoot {
     /// Opens a directory by an absolute path in which there are no symlinks.
     ///
     /// # Errors
@@ -31,19 +31,19 @@ impl Root {
     }
 
     /// Who looks below it; each thread has its own.
-    pub fn looker(&self) -> Looker {
-        Looker { root: self.clone(), last: None }
+    pub fn looker(&self) -> SearchReader {
+        SearchReader { root: self.clone(), last: None }
     }
 }
 
 /// Looks below a directory, and remembers the folder it was in last: files come folder by folder.
 #[derive(Debug)]
-pub struct Looker {
-    root: Root,
+pub struct SearchReader {
+    root: SearchRoot,
     last: Option<(PathBuf, OwnedFd)>,
 }
 
-impl Looker {
+impl SearchReader {
     /// When a regular file below the directory was changed; none for everything else.
     pub fn modified(&mut self, path: &Path) -> Option<SystemTime> {
         let stat = self.stat(path).filter(|stat| FileType::from_raw_mode(stat.st_mode).is_file())?;
@@ -128,7 +128,7 @@ mod tests {
         std::fs::write(top.join("out/deep/f"), "a secret").unwrap();
         std::os::unix::fs::symlink("../out", root.join("link")).unwrap();
         std::os::unix::fs::symlink("../out/deep/f", root.join("linkf")).unwrap();
-        let held = Root::open(&root).unwrap();
+        let held = SearchRoot::open(&root).unwrap();
         let mut look = held.looker();
         let text = |file: Option<File>| {
             let mut text = String::new();
@@ -154,7 +154,7 @@ mod tests {
         // The directory itself becomes one: the handle stays where it was.
         std::fs::rename(&root, top.join("moved")).unwrap();
         std::os::unix::fs::symlink("out", &root).unwrap();
-        assert!(Root::open(&root).is_err());
+        assert!(SearchRoot::open(&root).is_err());
         assert!(held.looker().open(&root.join("deep/f")).is_none());
         assert_eq!(text(held.looker().open(&root.join("top"))), "inside");
     }

@@ -6,16 +6,16 @@
 //! stopped by the sandbox fails, and the model is told so; it is not tried again outside.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use super::{Context, Failure, watch};
+use super::{Failure, ToolContext, watch};
 use crate::config::Settings;
 use crate::config::settings::{self, SandboxMode};
 use crate::environment::{Environment, private_dir};
-use crate::event::{Event, Severity};
-use crate::permission::Rules;
+use crate::event::{CallUpdate, Note, Severity};
 use crate::permission::evaluate::only_reads;
+use crate::permission::{Rules, protected};
 use crate::process::Program;
 use crate::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
 
@@ -24,18 +24,20 @@ use crate::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
 pub struct Confinement {
     sandbox: Arc<Sandbox>,
     level: Level,
-    wish: settings::Sandbox,
+    wish: settings::SandboxSettings,
     /// The user trusts the project.
     pub trusted: bool,
     /// It is for a single command, and nothing to tell the user of.
     aside: bool,
     /// Whether the user was told, for each level.
     told: Arc<[AtomicBool; 2]>,
+    /// What the model was told, for each level: it stays, so that a provider's cache holds.
+    reach: Arc<[OnceLock<String>; 2]>,
 }
 
 /// What confines one command.
 #[derive(Debug, Clone)]
-pub struct Lock {
+pub struct CommandSandbox {
     sandbox: Arc<Sandbox>,
     held: Arc<Held>,
     network: bool,
@@ -55,17 +57,18 @@ impl Confinement {
         Self {
             sandbox: sandbox.clone(),
             level: Level::WorkspaceWrite,
-            wish: settings::Sandbox::default(),
+            wish: settings::SandboxSettings::default(),
             trusted: false,
             aside: false,
             told: Arc::default(),
+            reach: Arc::default(),
         }
     }
 
     /// Without a sandbox, by wish.
     #[cfg(test)]
     pub(crate) fn none(environment: &Environment) -> Self {
-        let wish = settings::Sandbox { mode: SandboxMode::Off, ..settings::Sandbox::default() };
+        let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
         Self { wish, ..Self::new(&Sandbox::new(environment)) }
     }
 
@@ -87,12 +90,35 @@ impl Confinement {
         self.level == Level::ReadOnly
     }
 
+    /// What commands can reach, for the model: as it is known, else as it is wished.
+    pub fn reach(&self) -> String {
+        let [reading, writing] = &*self.reach;
+        let told = if self.reads_only() { reading } else { writing };
+        told.get_or_init(|| self.describe()).clone()
+    }
+
+    fn describe(&self) -> String {
+        let known = self.sandbox.known(self.level);
+        if self.wish.mode == SandboxMode::Off || known.is_some_and(|held| held.mechanism.is_none()) {
+            return "Commands run without a sandbox.".to_owned();
+        }
+        let sandbox = if known.is_some() { "a sandbox" } else { "a sandbox where this system has one" };
+        let network = self.wish.network.unwrap_or(!self.reads_only());
+        let network = if network { "they reach the network" } else { "they have no network" };
+        let writes = if self.reads_only() {
+            "only files below $TMPDIR"
+        } else {
+            "the project, package caches and temporary files, but not git hooks or the settings of agents and editors"
+        };
+        format!("Commands run in {sandbox}: they may write {writes}; {network}.")
+    }
+
     /// Finds out what holds for the next command, and tells the user when it is the first. The first
     /// call of a process tries it out.
     ///
     /// # Errors
     /// To the model, where the settings require what the system cannot do.
-    pub async fn lock(&self, context: &Context) -> Result<Lock, Failure> {
+    pub async fn lock(&self, context: &ToolContext) -> Result<CommandSandbox, Failure> {
         let level = self.level;
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let held = match self.wish.mode {
@@ -116,42 +142,42 @@ impl Confinement {
         let scratch = scratch(context);
         let harmless = !none && level == Level::ReadOnly && held.modes && held.offline && !network;
         let kept = harmless && self.wish.unattended;
-        let lock = Lock { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven, kept };
+        let lock = CommandSandbox { sandbox: self.sandbox.clone(), held, network, scratch, words, unproven, kept };
         self.tell(&lock, context).await;
         Ok(lock)
     }
 
-    async fn tell(&self, lock: &Lock, context: &Context) {
+    async fn tell(&self, lock: &CommandSandbox, context: &ToolContext) {
         let [reading, writing] = &*self.told;
         if self.aside && lock.held.mechanism.is_some() {
             return;
         }
         let told = if self.level == Level::ReadOnly { reading } else { writing };
         let Some(words) = lock.words.as_ref().filter(|_| !told.swap(true, Ordering::Relaxed)) else { return };
-        let notice = if lock.held.mechanism.is_some() {
+        let note = if lock.held.mechanism.is_some() {
             let title = format!("Commands run in a sandbox: {words}.");
-            Event::Notice { severity: Severity::Info, title, details: None }
+            Note { severity: Severity::Info, title, details: None }
         } else {
             reading.store(true, Ordering::Relaxed);
             writing.store(true, Ordering::Relaxed);
-            Event::Notice {
+            Note {
                 severity: Severity::Warning,
                 title: "Commands run without a sandbox: one that you allow can do what you can do.".into(),
                 details: Some(format!("{}.", lock.held.reasons())),
             }
         };
-        context.outlet.event(notice).await;
+        context.progress(CallUpdate { note: Some(note), ..CallUpdate::default() }).await;
     }
 
-    fn roots(&self, context: &Context) -> Vec<PathBuf> {
-        let tree = &context.worktree;
+    fn roots(&self, context: &ToolContext) -> Vec<PathBuf> {
+        let tree = &context.project.worktree;
         let own = self.wish.writable.iter().map(|path| named(path, context));
         let roots = std::iter::once(tree.root.clone()).chain(tree.extra.iter().cloned()).chain(tree.git_dirs());
-        roots.chain(outskirts(&context.environment)).chain(own).collect()
+        roots.chain(outskirts(&context.project.environment)).chain(own).collect()
     }
 
     /// The program as it must be started. Looks at the disk and makes the scratch directory.
-    pub fn enter(&self, lock: &Lock, context: &Context, program: Program) -> Program {
+    pub fn enter(&self, lock: &CommandSandbox, context: &ToolContext, program: Program) -> Program {
         let level = self.level;
         if lock.held.mechanism.is_none() {
             let nothing = Policy { level, network: true, writable: vec![], protected: vec![], foreign: false };
@@ -164,21 +190,24 @@ impl Confinement {
             Level::ReadOnly => (program.env("TMPDIR", &lock.scratch), vec![lock.scratch.clone()], vec![]),
             Level::WorkspaceWrite => {
                 let own: Vec<PathBuf> = self.wish.writable.iter().map(|path| named(path, context)).collect();
-                let wanted = |path: &PathBuf| !own.iter().any(|own| path.starts_with(own));
-                let data = std::fs::canonicalize(&context.environment.dirs.data).ok();
+                let wanted = |path: &PathBuf| {
+                    let shown = path.strip_prefix(&context.project.worktree.root).unwrap_or(path);
+                    !own.iter().any(|own| path.starts_with(own)) && !protected::elsewhere(shown)
+                };
+                let data = std::fs::canonicalize(&context.project.environment.dirs.data).ok();
                 let keys = data
                     .into_iter()
                     .flat_map(|data| [data.join("auth.json"), data.join("sessions"), data.join("index.db")]);
                 if lock.held.control {
-                    watch::prepare(&context.worktree);
+                    watch::prepare(&context.project.worktree);
                 }
-                let protected = watch::control_files(&context.worktree).into_iter().filter(wanted).chain(keys);
+                let protected = watch::control_files(&context.project.worktree).into_iter().filter(wanted).chain(keys);
                 let roots = self.roots(context).into_iter().chain([lock.scratch.clone()]);
                 (program, existing(roots), existing(protected))
             }
         };
         let root = rustix::process::geteuid().is_root();
-        let foreign = root && !owned_by_root(&context.worktree.root);
+        let foreign = root && !owned_by_root(&context.project.worktree.root);
         let policy = Policy { level, network: lock.network, writable, protected, foreign };
         // As root tar gives files to those the archive names, which root may not any more.
         let program = if root && !foreign { program.env_if_unset("TAR_OPTIONS", "--no-same-owner") } else { program };
@@ -187,10 +216,10 @@ impl Confinement {
 }
 
 /// The session's directory for short-lived files. May not exist yet.
-pub fn scratch(context: &Context) -> PathBuf {
-    let data = &context.environment.dirs.data;
+pub fn scratch(context: &ToolContext) -> PathBuf {
+    let data = &context.project.environment.dirs.data;
     let data = std::fs::canonicalize(data).unwrap_or_else(|_| data.clone());
-    data.join("scratch").join(context.session.as_str())
+    data.join("scratch").join(context.session.id.as_str())
 }
 
 fn owned_by_root(path: &Path) -> bool {
@@ -198,14 +227,14 @@ fn owned_by_root(path: &Path) -> bool {
 }
 
 /// A path of the settings.
-fn named(path: &str, context: &Context) -> PathBuf {
-    match (path.strip_prefix("~/"), &context.environment.home) {
+fn named(path: &str, context: &ToolContext) -> PathBuf {
+    match (path.strip_prefix("~/"), &context.project.environment.home) {
         (Some(rest), Some(home)) => home.join(rest),
-        _ => context.worktree.root.join(path),
+        _ => context.project.worktree.root.join(path),
     }
 }
 
-impl Lock {
+impl CommandSandbox {
     /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
     pub fn blame(&self, output: &str) -> Option<String> {
         self.held.mechanism?;
@@ -267,10 +296,10 @@ mod tests {
     use super::*;
     use crate::sandbox::Mechanism;
 
-    fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> Lock {
+    fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
         let held = Arc::new(Held { mechanism, ..Held::none(level, vec![]) });
-        Lock {
+        CommandSandbox {
             sandbox,
             held,
             network,
@@ -299,6 +328,22 @@ mod tests {
             assert_eq!(said.is_some(), wanted.is_some(), "{output}");
             assert!(said.unwrap_or_default().contains(wanted.unwrap_or_default()), "{output}");
         }
+    }
+
+    #[test]
+    fn the_model_is_told_what_commands_reach_once() {
+        let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/h".to_owned())]));
+        let unknown = Confinement::new(&Sandbox::new(&environment));
+        let said = unknown.reach();
+        assert!(said.starts_with("Commands run in a sandbox where this system has one: they may write the project"));
+        assert!(said.ends_with("; they reach the network."), "{said}");
+        let reading = unknown.reading().reach();
+        assert!(reading.ends_with("they may write only files below $TMPDIR; they have no network."), "{reading}");
+        // Another wish, and the words stay.
+        let wish = settings::SandboxSettings { mode: SandboxMode::Off, ..settings::SandboxSettings::default() };
+        assert_eq!(Confinement { wish, ..unknown }.reach(), said);
+        let off = Confinement::none(&environment).reach();
+        assert!(off.starts_with("Commands run without a sandbox"), "{off}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! the old one or the new one, at any moment, also when the process is killed.
 //!
 //! Paths come here with their symlinks followed, judged and shown to the user. In between anybody
-//! may have put a symlink in the place of a directory. So nothing is done by a path: a [`Spot`] opens
+//! may have put a symlink in the place of a directory. So nothing is done by a path: a [`FileAt`] opens
 //! the directory without following a single symlink, and everything happens through that handle.
 
 use std::ffi::{OsStr, OsString};
@@ -51,12 +51,12 @@ impl From<Errno> for Error {
 }
 
 /// A name in a directory that is held open.
-struct Spot {
+struct FileAt {
     dir: OwnedFd,
     name: OsString,
 }
 
-impl Spot {
+impl FileAt {
     /// Opens the directory of an absolute path that has no symlinks.
     fn find(real: &Path) -> Result<Self, Error> {
         let (Some(dir), Some(name)) = (real.parent(), real.file_name()) else {
@@ -178,7 +178,7 @@ pub fn list(real: &Path) -> Result<Vec<(OsString, bool)>, Error> {
 /// For everything but a regular file that may be read, for larger ones, and where a symlink is on
 /// the way.
 pub fn read(real: &Path) -> Result<Vec<u8>, Error> {
-    let spot = Spot::find(real).map_err(|e| match e {
+    let spot = FileAt::find(real).map_err(|e| match e {
         Error::Io(e) if e.kind() == io::ErrorKind::NotFound => Error::Missing,
         e => e,
     })?;
@@ -214,7 +214,7 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
     {
         return Err(Error::TooLarge(size));
     }
-    let spot = Spot::find(real)?;
+    let spot = FileAt::find(real)?;
     let old = match spot.look() {
         Ok(stat) => {
             kind(FileType::from_raw_mode(stat.st_mode))?;
@@ -247,7 +247,7 @@ pub(super) fn replace(real: &Path, bytes: &[u8], meanwhile: impl FnOnce()) -> Re
 }
 
 /// A new file in the same directory.
-fn beside(spot: &Spot, mode: rustix::fs::RawMode) -> Result<(File, String), Error> {
+fn beside(spot: &FileAt, mode: rustix::fs::RawMode) -> Result<(File, String), Error> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut tries = 0;
     loop {
@@ -325,7 +325,7 @@ pub fn sweep(dir: &Path) {
 /// # Errors
 /// For read-only files, everything that is no regular file, and what the system refuses.
 pub fn remove(real: &Path) -> Result<(), Error> {
-    let spot = Spot::find(real)?;
+    let spot = FileAt::find(real)?;
     let stat = spot.look().map_err(missing)?;
     kind(FileType::from_raw_mode(stat.st_mode))?;
     spot.writable(&stat)?;
@@ -346,7 +346,7 @@ fn missing(e: Errno) -> Error {
 
 /// Gives a file the owner and the extended attributes of the one it will replace, as far as the
 /// system lets us: a file of another owner keeps at least its content and mode.
-fn take_over(spot: &Spot, old: &Stat, fresh: &File) {
+fn take_over(spot: &FileAt, old: &Stat, fresh: &File) {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if (old.st_uid, old.st_gid) != (uid, gid) {
         let owner = (old.st_uid != uid).then(|| rustix::fs::Uid::from_raw(old.st_uid));

@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 use super::disk;
 use super::nearest::{near, numbered};
-use super::path::{Access, Found, Resolved};
-use super::replace::Fuzzy;
-use super::seen::{Known, Print};
-use super::{Context, Failure};
-use crate::event::Location;
+use super::path::{Access, Found, ResolvedPath};
+use super::replace::FuzzyMatch;
+use super::seen::{Fingerprint, KnownFile};
+use super::{Failure, ToolContext};
+use crate::event::{Location, NotWritten};
 use crate::message::Change;
 use crate::permission::{Action, Need, Policy, evaluate};
 use crate::text;
@@ -25,7 +25,7 @@ use crate::text;
 #[derive(Debug, Clone)]
 pub struct Document {
     /// Where it is.
-    pub place: Resolved,
+    pub place: ResolvedPath,
     /// Its text, as the user sees it, line ends as they are. Empty for a file that does not exist.
     pub text: String,
     /// Whether it exists.
@@ -33,7 +33,7 @@ pub struct Document {
     /// Whether it begins with a byte order mark (not part of `text`).
     mark: bool,
     /// What lies on disk.
-    disk: Option<Print>,
+    disk: Option<Fingerprint>,
     /// The model knows all of it, or hears of what it does not.
     told: bool,
 }
@@ -50,7 +50,7 @@ impl Document {
     /// # Errors
     /// To the model: directories, binary files, other encodings than UTF-8, files that are too
     /// large or may not be read.
-    pub async fn open(place: Resolved, context: &Context) -> Result<Self, Failure> {
+    pub async fn open(place: ResolvedPath, context: &ToolContext) -> Result<Self, Failure> {
         let shown = &place.shown;
         let bytes = match disk::read(&place.real.path) {
             Ok(bytes) => Some(bytes),
@@ -70,9 +70,9 @@ impl Document {
                 )));
             }
         };
-        let disk = saved.as_deref().map(Print::of);
+        let disk = saved.as_deref().map(Fingerprint::of);
         // Only a file the model may read is asked for; any other is refused in a moment.
-        let known = context.seen.known(&place.real.path);
+        let known = context.session.seen.known(&place.real.path);
         let buffer =
             if known.is_some() || readable(&place, context) { context.buffer(&place.path).await } else { None };
         let buffer = buffer.filter(|text| !text.is_empty() || saved.is_some());
@@ -83,11 +83,11 @@ impl Document {
         };
         let mark = text.starts_with('\u{feff}');
         let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
-        let told = known.is_some_and(|known| known.text == Print::of(&text));
+        let told = known.is_some_and(|known| known.text == Fingerprint::of(&text));
         Ok(Self { place, text, exists: true, mark, disk, told })
     }
 
-    fn nothing(place: Resolved) -> Self {
+    fn nothing(place: ResolvedPath) -> Self {
         Self { place, text: String::new(), exists: false, mark: false, disk: None, told: true }
     }
 
@@ -96,12 +96,12 @@ impl Document {
     ///
     /// # Errors
     /// To the model, with what the file contains, which counts as read.
-    pub fn check_whole(&mut self, context: &Context) -> Result<(), Failure> {
+    pub fn check_whole(&mut self, context: &ToolContext) -> Result<(), Failure> {
         let shown = &self.place.shown;
-        let known = context.seen.known(&self.place.real.path);
+        let known = context.session.seen.known(&self.place.real.path);
         if !self.exists {
             // Who writes it again has been told.
-            context.seen.forget(&self.place.real.path);
+            context.session.seen.forget(&self.place.real.path);
             return match known {
                 Some(_) => Err(Failure::Tell(format!(
                     "{shown} was removed since it was read (by the user or a command). Nothing was written. If it should exist again, write it once more."
@@ -111,7 +111,7 @@ impl Document {
         }
         // There is nothing to know of an empty file, but that it is one where there was something.
         let empty = self.text.trim().is_empty();
-        let familiar = || if empty { known.is_none() } else { context.seen.shows(&self.text) };
+        let familiar = || if empty { known.is_none() } else { context.session.seen.shows(&self.text) };
         if self.told || self.readable(context) && familiar() {
             self.told = true;
             return Ok(());
@@ -143,11 +143,11 @@ impl Document {
     ///
     /// # Errors
     /// To the model, for files that are not read without asking: read it (again).
-    pub fn check_quoted(&mut self, context: &Context) -> Result<Option<String>, Failure> {
+    pub fn check_quoted(&mut self, context: &ToolContext) -> Result<Option<String>, Failure> {
         if self.told {
             return Ok(None);
         }
-        let known = context.seen.known(&self.place.real.path);
+        let known = context.session.seen.known(&self.place.real.path);
         if !self.readable(context) {
             return Err(self.unread(known.is_some()));
         }
@@ -163,13 +163,13 @@ impl Document {
     ///
     /// # Errors
     /// To the model, with that piece, which counts as read.
-    pub fn check_piece(&self, text: &str, context: &Context, fuzzy: &Fuzzy) -> Result<(), Failure> {
-        if self.told || fuzzy.was.iter().all(|(_, was)| context.seen.shows(was)) {
+    pub fn check_piece(&self, text: &str, context: &ToolContext, fuzzy: &FuzzyMatch) -> Result<(), Failure> {
+        if self.told || fuzzy.was.iter().all(|(_, was)| context.session.seen.shows(was)) {
             return Ok(());
         }
         let mut places = Vec::new();
         for (first, was) in &fuzzy.was {
-            context.seen.show(was);
+            context.session.seen.show(was);
             let last = first + was.trim_end().matches('\n').count();
             places.push(numbered(text, first.saturating_sub(2), last + 2));
         }
@@ -187,14 +187,14 @@ impl Document {
 
     /// Where the file is most like what was not found in it, for the model; nothing for files that are
     /// not read without asking.
-    pub fn nearest(&self, text: &str, wanted: &str, context: &Context) -> String {
+    pub fn nearest(&self, text: &str, wanted: &str, context: &ToolContext) -> String {
         if !self.told && !self.readable(context) {
             return "Read the file again and copy the text from there, without the line numbers.".into();
         }
         match near(text, wanted) {
             Some(near) => {
                 let place = numbered(text, near.first.saturating_sub(1), near.last + 1);
-                context.seen.show(&place);
+                context.session.seen.show(&place);
                 let differs: Vec<String> = near.differences.iter().map(|differs| format!("\n- {differs}")).collect();
                 format!(
                     "The closest place is at lines {}-{}:\n{place}\nWhat differs:{}",
@@ -221,17 +221,17 @@ impl Document {
         })
     }
 
-    fn readable(&self, context: &Context) -> bool {
+    fn readable(&self, context: &ToolContext) -> bool {
         readable(&self.place, context)
     }
 
     /// The model knows this state from now on.
-    pub fn note(&self, context: &Context) {
-        context.seen.note(&self.place.real.path, Known::of(&self.text, self.disk));
+    pub fn note(&self, context: &ToolContext) {
+        context.session.seen.note(&self.place.real.path, KnownFile::of(&self.text, self.disk));
     }
 
-    fn print(&self) -> Print {
-        Print::of(&self.text)
+    fn print(&self) -> Fingerprint {
+        Fingerprint::of(&self.text)
     }
 
     /// The change to a new text, whole, for people.
@@ -261,7 +261,7 @@ impl Document {
     ///
     /// # Errors
     /// To the model, when it is not.
-    pub async fn check_unchanged(&self, context: &Context) -> Result<(), Failure> {
+    pub async fn check_unchanged(&self, context: &ToolContext) -> Result<(), Failure> {
         self.place.still()?;
         let now = Self::open(self.place.clone(), context).await?;
         if now.exists == self.exists && now.text == self.text && now.mark == self.mark {
@@ -279,7 +279,7 @@ impl Document {
     ///
     /// # Errors
     /// To the model, with the system's reason; the old file is whole then.
-    pub async fn write(&self, new: &str, context: &Context) -> Result<Option<String>, Failure> {
+    pub async fn write(&self, new: &str, context: &ToolContext) -> Result<Option<String>, Failure> {
         let refused = |e: &dyn std::fmt::Display| {
             Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
         };
@@ -289,15 +289,22 @@ impl Document {
         let whole = self.with_mark(new);
         let unsaved = self.exists && self.disk != Some(self.print());
         let plain = !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
-        if (plain || unsaved) && context.files.write {
+        if (plain || unsaved) && context.client.files.write {
             let before = stored(&self.place.real.path);
-            if let Some(Ok(())) = context.write_buffer(&self.place.path, &whole).await {
+            let written = context.write_buffer(&self.place.path, &whole).await;
+            // A file of the project is the editor's to refuse; of others it may know nothing.
+            if let Some(Err(NotWritten::Refused(why))) = &written
+                && self.place.real.inside
+            {
+                return Err(refused(&format!("the editor refused: {}", why.trim_end_matches('.'))));
+            }
+            if let Some(Ok(())) = written {
                 let after = stored(&self.place.real.path);
                 // Where the editor says yes and the disk has not changed, it has not been written.
                 if after != before || after.as_deref() == Some(whole.as_bytes()) {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
                     self.written(&saved, context);
-                    let other = Print::of(&saved) != Print::of(&whole);
+                    let other = Fingerprint::of(&saved) != Fingerprint::of(&whole);
                     return Ok(other.then(|| {
                         let what = changes(&whole, &saved);
                         format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
@@ -311,12 +318,12 @@ impl Document {
     }
 
     /// The model knows what it has written. Of the rest of the file it knows what it knew before.
-    fn written(&self, text: &str, context: &Context) {
+    fn written(&self, text: &str, context: &ToolContext) {
         if self.told {
             let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-            context.seen.note(&self.place.real.path, Known::of(text, Some(Print::of(text))));
+            context.session.seen.note(&self.place.real.path, KnownFile::of(text, Some(Fingerprint::of(text))));
         } else {
-            context.seen.forget(&self.place.real.path);
+            context.session.seen.forget(&self.place.real.path);
         }
     }
 
@@ -324,7 +331,7 @@ impl Document {
     ///
     /// # Errors
     /// To the model, with the system's reason.
-    pub async fn restore(&self, context: &Context) -> Result<(), Failure> {
+    pub async fn restore(&self, context: &ToolContext) -> Result<(), Failure> {
         if self.exists {
             // What was written since is not what this document was read as.
             let text = self.text.clone();
@@ -343,10 +350,10 @@ impl Document {
     ///
     /// # Errors
     /// To the model, with the system's reason.
-    pub fn remove(&self, context: &Context) -> Result<(), Failure> {
+    pub fn remove(&self, context: &ToolContext) -> Result<(), Failure> {
         disk::remove(&self.place.real.path)
             .map_err(|e| Failure::Tell(format!("Cannot delete {}: {e}.", self.place.shown)))?;
-        context.seen.forget(&self.place.real.path);
+        context.session.seen.forget(&self.place.real.path);
         Ok(())
     }
 }
@@ -355,7 +362,7 @@ impl Document {
 ///
 /// # Errors
 /// As [`super::path::resolve`] and [`Document::open`].
-pub async fn target(context: &Context, path: &str) -> Result<Document, Failure> {
+pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
     if place.real.found == Found::Directory && place.real.inside {
         return Err(Failure::Tell(format!("{} is a directory, not a file.", place.shown)));
@@ -376,15 +383,15 @@ pub async fn target(context: &Context, path: &str) -> Result<Document, Failure> 
 /// What the user sees, when the editor and the disk differ: the editor's text holds unsaved
 /// changes, unless the disk has changed since the model saw the file and the editor's text has not:
 /// then the editor has not noticed yet.
-pub(super) fn choose(buffer: String, saved: String, known: Option<&Known>) -> String {
-    let (in_buffer, on_disk) = (Print::of(&buffer), Print::of(&saved));
+pub(super) fn choose(buffer: String, saved: String, known: Option<&KnownFile>) -> String {
+    let (in_buffer, on_disk) = (Fingerprint::of(&buffer), Fingerprint::of(&saved));
     let stale = known.is_some_and(|known| known.disk.is_some_and(|disk| disk != on_disk) && known.text == in_buffer);
     let empty = buffer.is_empty() && !saved.is_empty();
     if in_buffer == on_disk || stale || empty { saved } else { buffer }
 }
 
 /// Whether a file may be read without asking anyone.
-fn readable(place: &Resolved, context: &Context) -> bool {
+fn readable(place: &ResolvedPath, context: &ToolContext) -> bool {
     let Policy { rules, grants, .. } = &*context.policy;
     place.real.needs(Access::Read).iter().all(|need| evaluate(rules, grants, need).action == Action::Allow)
 }
@@ -470,7 +477,7 @@ pub fn encoding(bytes: &[u8]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::{Stage, Way};
+    use super::super::test::{EditorReply, TestProject};
     use super::*;
 
     #[test]
@@ -492,35 +499,53 @@ mod tests {
     async fn the_editor_writes_or_the_disk() {
         // How the editor behaves, the text before, the text after, who wrote.
         let table = [
-            (Way::Saves, "a\n", "b\n", "editor"),
-            (Way::Refuses, "a\n", "b\n", "disk"),
-            (Way::Lies, "a\n", "b\n", "disk"),
-            (Way::Saves, "a\r\n", "b\r\n", "disk"),
-            (Way::Saves, "\u{feff}a\n", "\u{feff}b\n", "disk"),
-            (Way::Formats, "a\n", "b\n", "editor"),
+            (EditorReply::Saves, "a\n", "b\n", "editor"),
+            (EditorReply::Refuses, "a\n", "b\n", "disk"),
+            (EditorReply::Lies, "a\n", "b\n", "disk"),
+            (EditorReply::Saves, "a\r\n", "b\r\n", "disk"),
+            (EditorReply::Saves, "\u{feff}a\n", "\u{feff}b\n", "disk"),
+            (EditorReply::Formats, "a\n", "b\n", "editor"),
         ];
         for (way, before, after, writer) in table {
-            let stage = Stage::new();
+            let stage = TestProject::new();
             stage.write("f", before);
             let (context, editor) = stage.with_editor(way);
             let mut document = target(&context, "f").await.unwrap();
             document.check_whole(&context).unwrap_err();
             document = target(&context, "f").await.unwrap();
             let note = document.write(after.trim_start_matches('\u{feff}'), &context).await.unwrap();
-            assert_eq!(note.is_some(), way == Way::Formats, "{way:?}");
-            let expected = if way == Way::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
+            assert_eq!(note.is_some(), way == EditorReply::Formats, "{way:?}");
+            let expected =
+                if way == EditorReply::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
             assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");
             assert_eq!(editor.saved(), usize::from(writer == "editor"), "{way:?} {before:?}");
-            let known = context.seen.known(&document.place.real.path).unwrap();
-            assert_eq!(known.text, Print::of(&expected));
+            let known = context.session.seen.known(&document.place.real.path).unwrap();
+            assert_eq!(known.text, Fingerprint::of(&expected));
         }
     }
 
     #[tokio::test]
+    async fn what_the_editor_refuses_is_not_written_past_it() {
+        let stage = TestProject::new();
+        stage.write("f", "a\n");
+        let (context, _) = stage.with_editor(EditorReply::Declines);
+        let document = target(&context, "f").await.unwrap();
+        let failure = document.write("b\n", &context).await.unwrap_err().to_string();
+        assert_eq!(failure, "Cannot write f: the editor refused: the file is locked. The file is as it was.");
+        assert_eq!(stage.read("f"), b"a\n");
+        // What lies elsewhere is not its project.
+        let outside = stage.outside().join("o");
+        std::fs::write(&outside, "a\n").unwrap();
+        let document = target(&context, &outside.display().to_string()).await.unwrap();
+        document.write("b\n", &context).await.unwrap();
+        assert_eq!(std::fs::read(&outside).unwrap(), b"b\n");
+    }
+
+    #[tokio::test]
     async fn unsaved_changes_are_what_is_edited() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "old\n");
-        let (context, editor) = stage.with_editor(Way::Saves);
+        let (context, editor) = stage.with_editor(EditorReply::Saves);
         editor.type_into(&stage.cwd().join("f"), "unsaved\n");
         // What may not be read without asking is not asked for before it was read.
         stage.write(".env", "KEY=old\n");
@@ -543,7 +568,7 @@ mod tests {
 
     #[test]
     fn a_stale_buffer_is_not_mistaken_for_unsaved_changes() {
-        let known = |text: &str, disk: &str| Some(Known::of(text, Some(Print::of(disk))));
+        let known = |text: &str, disk: &str| Some(KnownFile::of(text, Some(Fingerprint::of(disk))));
         let table = [
             ("a", "a", None, "a"),
             ("b", "a", None, "b"),

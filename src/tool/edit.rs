@@ -3,23 +3,24 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::accept::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::{Document, target};
 use super::nearest::numbered;
-use super::replace::{Error, Replaced, list, remark, replace};
-use super::{Context, Description, Failure, Output, Tool};
+use super::replace::{Error, Replacement, list, remark, replace};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
 use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
 
 /// See the module.
-pub struct Edit;
+#[derive(Default)]
+pub struct EditTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
-    /// Path of the file
     pub file_path: String,
     /// The text to replace
     pub old_string: String,
@@ -39,32 +40,49 @@ pub struct Ready {
     pub(super) remarks: Vec<String>,
 }
 
-impl Tool for Edit {
+impl Tool for EditTool {
     const NAME: &'static str = "edit";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/edit.md");
     const KIND: Kind = Kind::Edit;
     const CONCURRENT: bool = false;
+    const OFFER: Offer = Offer::OtherModels;
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "strreplace",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+            "replace",
+            "replaceinfile",
+            "searchreplace",
+            "editfile",
+            "fileedit",
+            "stringreplace",
+        ],
+        says: Some(("command", "str_replace")),
+        fields: &[("filePath", PATH), ("oldString", OLD), ("newString", NEW), ("replaceAll", ALL)],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         describe("Edit", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
         let pieces = [(&*input.old_string, &*input.new_string, input.replace_all.unwrap_or(false))];
         ready(document, &pieces, context)
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.write("Edit applied successfully.", &context).await
     }
 }
 
 /// A title and a location for work on one file.
-pub(super) fn describe(verb: &str, path: &str, context: &Context) -> Description {
+pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDescription {
     let path = context.absolute(path);
-    Description {
+    CallDescription {
         title: text::title(&format!("{verb} {}", context.relative(&path))),
         locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
     }
@@ -74,7 +92,7 @@ pub(super) fn describe(verb: &str, path: &str, context: &Context) -> Description
 pub(super) fn ready(
     mut document: Document,
     pieces: &[(&str, &str, bool)],
-    context: &Context,
+    context: &ToolContext,
 ) -> Result<(Vec<Need>, Ready), Failure> {
     let shown = document.place.shown.clone();
     let single = pieces.len() == 1;
@@ -136,8 +154,8 @@ fn piece(
     now: &str,
     (from, to, all): (&str, &str, bool),
     first: bool,
-    context: &Context,
-) -> Result<Replaced, Failure> {
+    context: &ToolContext,
+) -> Result<Replacement, Failure> {
     let shown = &document.place.shown;
     if !document.exists && first {
         return Err(Failure::Tell(format!("File {shown} not found.")));
@@ -163,16 +181,16 @@ fn piece(
 
 impl Ready {
     /// Writes what was shown, unless the file has changed since.
-    pub(super) async fn write(mut self, done: &str, context: &Context) -> Result<Output, Failure> {
+    pub(super) async fn write(mut self, done: &str, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
         let note = self.document.write(&self.new, context).await?;
         self.remarks.extend(note);
         let text = [done.to_owned()].into_iter().chain(self.remarks).collect::<Vec<_>>().join("\n");
-        Ok(Output {
+        Ok(ToolOutput {
             metadata: super::document::facts(&self.change),
             locations: vec![self.document.location(&self.new)],
             changes: vec![self.change],
-            ..Output::text(text)
+            ..ToolOutput::text(text)
         })
     }
 }
@@ -181,21 +199,21 @@ impl Ready {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::super::{erase, read};
     use super::*;
 
-    async fn edit(context: &Context, input: Value) -> Result<(Vec<Need>, Output), Failure> {
-        call(&erase(Edit), input, context).await
+    async fn edit(context: &ToolContext, input: Value) -> Result<(Vec<Need>, ToolOutput), Failure> {
+        call(&erase(EditTool), input, context).await
     }
 
-    async fn look(context: &Context, path: &str) {
-        call(&erase(read::Read), json!({"filePath": path}), context).await.unwrap();
+    async fn look(context: &ToolContext, path: &str) {
+        call(&erase(read::ReadTool), json!({"filePath": path}), context).await.unwrap();
     }
 
     #[tokio::test]
     async fn what_is_quoted_exactly_may_be_changed() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "a\nb\n");
         let context = stage.context();
         let input = json!({"filePath": "f", "oldString": "b", "newString": "c"});
@@ -231,7 +249,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_quoted_exactly_must_have_been_shown() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "fn a() {\n\tone();\n\ttwo();\n}\n");
         let context = stage.context();
         let input =
@@ -248,14 +266,14 @@ mod tests {
         assert!(output.text.ends_with("The lines as they are now:\n2: \tone();\n3: \t2();"), "{}", output.text);
         // A command shows it as well as read does.
         stage.write("g", "\tx();\n");
-        context.seen.show("$ cat g\n\tx();\n");
+        context.session.seen.show("$ cat g\n\tx();\n");
         edit(&context, json!({"filePath": "g", "oldString": "    x();", "newString": "    y();"})).await.unwrap();
         assert_eq!(stage.read("g"), b"\ty();\n");
     }
 
     #[tokio::test]
     async fn what_is_asked_about_is_read_first() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write(".env", "KEY=1\n");
         let context = stage.context();
         for (from, to) in [("KEY=1", "KEY=2"), ("KEY = 1", "KEY=2"), ("other", "x")] {
@@ -275,7 +293,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_near_miss_is_shown() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "one\n\nfn two() {\n    let x = 11;\n}\n");
         let context = stage.context();
         let miss = json!({"filePath": "f", "oldString": "fn two() {\n    let x = 12;\n}", "newString": ""});
@@ -291,12 +309,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_shown_is_what_is_done() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "a\n");
         std::fs::write(stage.outside().join("f"), "a\n").unwrap();
         let context = stage.context();
         look(&context, "f").await;
-        let tool = erase(Edit);
+        let tool = erase(EditTool);
         let input = json!({"filePath": "f", "oldString": "a", "newString": "b"});
         for swap in ["content", "link", "gone"] {
             stage.write("f", "a\n");
@@ -337,10 +355,10 @@ mod tests {
             (b"old\0bin", None),
         ];
         for (before, after) in fixtures {
-            let stage = Stage::new();
+            let stage = TestProject::new();
             stage.write_bytes("f", before);
             let context = stage.context();
-            call(&erase(read::Read), json!({"filePath": "f"}), &context).await.ok();
+            call(&erase(read::ReadTool), json!({"filePath": "f"}), &context).await.ok();
             let result = edit(&context, json!({"filePath": "f", "oldString": "old", "newString": "new"})).await;
             assert_eq!(result.is_ok(), after.is_some(), "{before:?} {result:?}");
             assert_eq!(stage.read("f"), after.unwrap_or(before), "{before:?}");
@@ -353,7 +371,7 @@ mod tests {
     #[tokio::test]
     async fn new_files_modes_and_links() {
         use std::os::unix::fs::PermissionsExt;
-        let stage = Stage::new();
+        let stage = TestProject::new();
         let context = stage.context();
         let (needs, output) =
             edit(&context, json!({"filePath": "new/dir/f", "oldString": "", "newString": "x\n"})).await.unwrap();

@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::test::{Stage, call};
-use super::{AnyTool, Context, apply_patch, edit, erase, multiedit, read, write};
+use super::test::{TestProject, call};
+use super::{AnyTool, ToolContext, apply_patch, edit, erase, multiedit, read, write};
 
 /// The tools that change files, each with how it makes `old` into `new` in the file `f`.
 fn tools() -> [(Arc<dyn AnyTool>, Value); 4] {
     let one = json!({ "oldString": "old", "newString": "new" });
     let patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n-old\n+new\n b\n*** End Patch\n";
     [
-        (erase(edit::Edit), json!({ "filePath": "f", "oldString": "old", "newString": "new" })),
-        (erase(multiedit::Multiedit), json!({ "filePath": "f", "edits": [one] })),
-        (erase(write::Write), json!({ "filePath": "f", "content": "a\nnew\nb\n" })),
-        (erase(apply_patch::ApplyPatch), json!({ "patchText": patch })),
+        (erase(edit::EditTool), json!({ "filePath": "f", "oldString": "old", "newString": "new" })),
+        (erase(multiedit::MultieditTool), json!({ "filePath": "f", "edits": [one] })),
+        (erase(write::WriteTool), json!({ "filePath": "f", "content": "a\nnew\nb\n" })),
+        (erase(apply_patch::ApplyPatchTool), json!({ "patchText": patch })),
     ]
 }
 
-async fn look(context: &Context) {
-    call(&erase(read::Read), json!({ "filePath": "f" }), context).await.ok();
+async fn look(context: &ToolContext) {
+    call(&erase(read::ReadTool), json!({ "filePath": "f" }), context).await.ok();
 }
 
 /// What somebody else does to a file meanwhile, and whether that is in the way of an edit. What adds to it is in the way
@@ -45,7 +45,7 @@ const MEANWHILE: [(&str, bool); 12] = [
     ("makes other line ends", false),
 ];
 
-fn meanwhile(what: &str, stage: &Stage) {
+fn meanwhile(what: &str, stage: &TestProject) {
     let (f, other) = (stage.cwd().join("f"), stage.outside().join("other"));
     let same = fs::read(&f).unwrap();
     match what {
@@ -94,7 +94,7 @@ async fn fw03_what_others_did_meanwhile_is_never_lost() {
         for (what, in_the_way) in MEANWHILE {
             for asked in [false, true] {
                 let case = format!("tool {number}, somebody {what}, {}", if asked { "while asked" } else { "before" });
-                let stage = Stage::new();
+                let stage = TestProject::new();
                 stage.write("f", "a\nold\nb\n");
                 let context = stage.context();
                 look(&context).await;
@@ -184,12 +184,12 @@ async fn fw04_no_line_end_changes_but_those_that_are_edited() {
             });
             let before: String = lines.collect();
             for (old, new) in EDITS {
-                let stage = Stage::new();
+                let stage = TestProject::new();
                 stage.write("f", &before);
                 let context = stage.context();
                 look(&context).await;
                 let input = json!({ "filePath": "f", "oldString": old, "newString": new });
-                let done = call(&erase(edit::Edit), input, &context).await;
+                let done = call(&erase(edit::EditTool), input, &context).await;
                 let after = String::from_utf8(stage.read("f")).unwrap();
                 let (first, last) = (old.lines().next().unwrap(), old.lines().last().unwrap());
                 let from = before.find(first).unwrap();
@@ -247,9 +247,9 @@ async fn fw05_no_character_is_lost_to_an_encoding() {
         _ => json!({ "filePath": "f", "oldString": "old", "newString": "new", "replaceAll": true }),
     };
     for (before, is_text) in &fixtures {
-        let more = [(erase(edit::Edit), umlaut("edit")), (erase(edit::Edit), umlaut("all"))];
+        let more = [(erase(edit::EditTool), umlaut("edit")), (erase(edit::EditTool), umlaut("all"))];
         for (tool, input) in tools().into_iter().chain(more) {
-            let stage = Stage::new();
+            let stage = TestProject::new();
             stage.write_bytes("f", before);
             let context = stage.context();
             look(&context).await;
@@ -282,7 +282,7 @@ async fn fw07_what_a_file_is_besides_its_words_stays() {
         let [first, ..] = tools();
         first
     };
-    let stage = Stage::new();
+    let stage = TestProject::new();
     let f = stage.cwd().join("f");
     let inside = stage.cwd().join("inside");
     let outside = stage.outside().join("target");

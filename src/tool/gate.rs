@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::test::context_in;
-use super::{AnyTool, Context, Failure, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
+use super::{AnyTool, Failure, ToolContext, apply_patch, edit, erase, glob, grep, list, multiedit, read, write};
 use crate::agent::Agents;
 use crate::config;
 use crate::environment::Environment;
@@ -42,7 +42,7 @@ fn checked(policy: &Policy, question: &Value) -> String {
 }
 
 /// What becomes of a call before it runs: the strictest of its needs, or that it is refused.
-async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &Context) -> String {
+async fn prepared(tool: &Arc<dyn AnyTool>, input: Value, context: &ToolContext) -> String {
     let needs = match tool.prepare(input, context).await {
         Ok(prepared) => prepared.needs,
         Err(Failure::Denied(_)) => return "deny".into(),
@@ -73,21 +73,21 @@ fn input(tool: &str, path: &str) -> Value {
 async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String; 2] {
     let context = context_in(policy.clone());
     let tools: [(&str, Arc<dyn AnyTool>); 8] = [
-        ("read", erase(read::Read)),
-        ("write", erase(write::Write)),
-        ("edit", erase(edit::Edit)),
-        ("multiedit", erase(multiedit::Multiedit)),
-        ("apply_patch", erase(apply_patch::ApplyPatch)),
-        ("grep", erase(grep::Grep)),
-        ("glob", erase(glob::Glob)),
-        ("list", erase(list::List)),
+        ("read", erase(read::ReadTool)),
+        ("write", erase(write::WriteTool)),
+        ("edit", erase(edit::EditTool)),
+        ("multiedit", erase(multiedit::MultieditTool)),
+        ("apply_patch", erase(apply_patch::ApplyPatchTool)),
+        ("grep", erase(grep::GrepTool)),
+        ("glob", erase(glob::GlobTool)),
+        ("list", erase(list::ListTool)),
     ];
     // What exists has been read before it is changed, and is changed by its first line.
     let open = Policy {
         rules: crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]),
         ..policy.clone()
     };
-    let reader = Context { policy: Arc::new(open), seen: context.seen.clone(), ..context.clone() };
+    let reader = ToolContext { policy: Arc::new(open), ..context.clone() };
     if let Ok(prepared) = tools[0].1.prepare(input("read", path), &reader).await {
         (prepared.run)(reader).await.ok();
     }
@@ -217,7 +217,7 @@ async fn patterns_are_judged_where_they_lead() {
     let policy = policy(&lab, "build", &json!({}));
     for (id, pattern, wanted) in rows {
         let pattern = pattern.replace("/WS", &lab.place.root.display().to_string());
-        let got = prepared(&erase(glob::Glob), json!({"pattern": pattern}), &context_in(policy.clone())).await;
+        let got = prepared(&erase(glob::GlobTool), json!({"pattern": pattern}), &context_in(policy.clone())).await;
         assert_eq!(got, wanted, "{id} {pattern}");
     }
 }
@@ -228,16 +228,16 @@ async fn p104_a_patch_is_judged_by_its_strictest_file() {
     let (lab, inputs) = path_lab("P104");
     for (agent, wanted) in [("build", "ask"), ("plan", "deny")] {
         let context = context_in(policy(&lab, agent, &json!({})));
-        let open = Context { policy: Arc::new(policy(&lab, "build", &json!({}))), ..context.clone() };
+        let open = ToolContext { policy: Arc::new(policy(&lab, "build", &json!({}))), ..context.clone() };
         let mut sections = String::new();
         for path in &inputs {
-            if let Ok(prepared) = erase(read::Read).prepare(json!({"filePath": path}), &open).await {
+            if let Ok(prepared) = erase(read::ReadTool).prepare(json!({"filePath": path}), &open).await {
                 (prepared.run)(open.clone()).await.ok();
             }
             sections.push_str(&format!("*** Add File: {path}\n+x\n"));
         }
         let patch = json!({"patchText": format!("*** Begin Patch\n{sections}*** End Patch")});
-        assert_eq!(prepared(&erase(apply_patch::ApplyPatch), patch, &context).await, wanted, "{agent}");
+        assert_eq!(prepared(&erase(apply_patch::ApplyPatchTool), patch, &context).await, wanted, "{agent}");
         assert_eq!(std::fs::read(lab.place.root.join("a.txt")).unwrap(), b"alpha\n");
     }
 }

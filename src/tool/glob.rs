@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::beneath::Root;
-use super::path::{Access, Found, Resolved, resolve};
+use super::accept::{Aliases, FOLDER};
+use super::beneath::SearchRoot;
+use super::path::{Access, Found, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Need, paths};
@@ -24,7 +25,8 @@ const COUNTED: usize = 20;
 const ALTERNATIVES: usize = 64;
 
 /// See the module.
-pub struct Glob;
+#[derive(Default)]
+pub struct GlobTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -38,8 +40,8 @@ pub struct Input {
 /// Where to look for what.
 #[derive(Debug)]
 pub struct Ready {
-    base: Resolved,
-    roots: Vec<(Resolved, String)>,
+    base: ResolvedPath,
+    roots: Vec<(ResolvedPath, String)>,
     /// As it was written.
     pattern: String,
 }
@@ -47,37 +49,43 @@ pub struct Ready {
 /// What was found: the newest files, at most one more than are shown, and how many there are of all, by the
 /// directories they lie in.
 #[derive(Debug, Default)]
-struct Best {
+struct NewestPaths {
     newest: BTreeSet<Rank>,
     count: usize,
     places: BTreeMap<PathBuf, usize>,
 }
 
-impl Tool for Glob {
+impl Tool for GlobTool {
     const NAME: &'static str = "glob";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/glob.md");
     const KIND: Kind = Kind::Search;
     const CONCURRENT: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &["findfiles", "filesearch", "globsearch", "globfiles"],
+        says: None,
+        fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
         let place = match context.relative(&path) {
             here if here == "." => String::new(),
             place => format!(" in {place}"),
         };
-        Description {
+        CallDescription {
             title: text::title(&format!("Find `{}`{place}", input.pattern)),
             locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let base = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if base.real.inside {
             directory(&base)?;
         }
-        let mut roots: Vec<(Resolved, String)> = Vec::new();
+        let mut roots: Vec<(ResolvedPath, String)> = Vec::new();
         if leaves(&input.pattern) || follows(&input.pattern, &base, context) {
             // Every alternative may lead elsewhere, and is judged where it leads.
             for pattern in alternatives(&input.pattern) {
@@ -111,7 +119,7 @@ impl Tool for Glob {
         Ok((needs, Ready { base, roots, pattern: input.pattern }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         directory(&ready.base)?;
         if ready.base.real.is_absent() {
             let instead = elsewhere(&context, &ready.base.real.path).await;
@@ -128,14 +136,14 @@ impl Tool for Glob {
         let Ready { base, roots, pattern } = ready;
         let shown = base.shown.clone();
         let done = blocking(&context, move || {
-            let found: Mutex<Best> = Mutex::default();
+            let found: Mutex<NewestPaths> = Mutex::default();
             let mut left_out = LeftOut::default();
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
                 if place.real.found != Found::Directory {
                     continue;
                 }
-                let root = Root::open(&place.real.path)?;
+                let root = SearchRoot::open(&place.real.path)?;
                 let fits = |path: &Path| path.strip_prefix(&place.real.path).is_ok_and(|rest| set.is_match(rest));
                 let left = files(&place.real.path, &cancelled, fits, &sight, || {
                     let (mut look, found) = (root.looker(), &found);
@@ -182,11 +190,11 @@ impl Tool for Glob {
             ("truncated".to_owned(), Value::Bool(truncated)),
         ]);
         let locations = vec![Location { path: base.path, line: None }];
-        Ok(Output { metadata, locations, ..Output::text(text) })
+        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
 }
 
-impl Best {
+impl NewestPaths {
     fn add(&mut self, rank: Rank, folder: PathBuf) {
         // Several patterns may find the same file, but only while all of them are remembered it is known.
         if !self.newest.insert(rank) {
@@ -201,7 +209,7 @@ impl Best {
 }
 
 /// That it is no file. What lies outside is not told before it may be looked at.
-fn directory(base: &Resolved) -> Result<(), Failure> {
+fn directory(base: &ResolvedPath) -> Result<(), Failure> {
     if matches!(base.real.found, Found::File | Found::Special) {
         return Err(Failure::Tell(format!(
             "{} is a file; path must be a directory. Look at it with read, or search it with grep.",
@@ -212,7 +220,7 @@ fn directory(base: &Resolved) -> Result<(), Failure> {
 }
 
 /// A path below a place, as the editor spells the place.
-pub(super) fn spelled(path: &Path, place: &Resolved) -> PathBuf {
+pub(super) fn spelled(path: &Path, place: &ResolvedPath) -> PathBuf {
     match path.strip_prefix(&place.real.path) {
         Ok(rest) if rest.as_os_str().is_empty() => place.path.clone(),
         Ok(rest) => place.path.join(rest),
@@ -227,7 +235,7 @@ fn leaves(pattern: &str) -> bool {
 }
 
 /// Whether a pattern begins with a directory that a symlink leads to.
-fn follows(pattern: &str, base: &Resolved, context: &Context) -> bool {
+fn follows(pattern: &str, base: &ResolvedPath, context: &ToolContext) -> bool {
     alternatives(pattern).iter().map(|one| split(one).0).filter(|dir| !dir.is_empty()).any(|dir| {
         let dir = base.real.path.join(dir).display().to_string();
         paths::locate(&dir, &context.policy.place).is_ok_and(|found| found.linked)
@@ -294,24 +302,24 @@ mod tests {
     use serde_json::json;
 
     use super::super::erase;
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::*;
 
-    fn touch(stage: &Stage, name: &str, seconds_ago: u64) {
+    fn touch(stage: &TestProject, name: &str, seconds_ago: u64) {
         stage.write(name, "x");
         #[expect(clippy::disallowed_methods, reason = "a file's age is told in real time")]
         let at = SystemTime::now() - Duration::from_secs(seconds_ago);
         std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap().set_modified(at).unwrap();
     }
 
-    fn names(stage: &Stage, text: &str) -> Vec<String> {
+    fn names(stage: &TestProject, text: &str) -> Vec<String> {
         let cwd = format!("{}/", stage.cwd().display());
         text.lines().take_while(|line| !line.is_empty()).map(|line| line.replace(&cwd, "")).collect()
     }
 
     #[tokio::test]
     async fn files_are_found_newest_first() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         for (name, age) in [
             ("b.rs", 10),
             ("a.rs", 10),
@@ -338,30 +346,30 @@ mod tests {
             (".env*", vec![".env.example"]),
         ];
         for (pattern, expected) in table {
-            let (needs, output) = call(&erase(Glob), json!({"pattern": pattern}), &context).await.unwrap();
+            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context).await.unwrap();
             assert_eq!(names(&stage, &output.text), expected, "{pattern}");
             assert_eq!(needs.len(), 1);
         }
-        let (_, output) = call(&erase(Glob), json!({"pattern": ".env*"}), &context).await.unwrap();
+        let (_, output) = call(&erase(GlobTool), json!({"pattern": ".env*"}), &context).await.unwrap();
         assert!(output.text.ends_with("(1 file left out, because reading needs permission: .env)"), "{}", output.text);
         for n in 0..150 {
             stage.write(&format!("many/{n}.txt"), "");
         }
-        let (_, output) = call(&erase(Glob), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
+        let (_, output) = call(&erase(GlobTool), json!({"pattern": "many/*.txt"}), &context).await.unwrap();
         assert_eq!(names(&stage, &output.text).len(), 100);
         assert!(output.text.contains("(The 100 newest of 150 files.") && output.metadata["truncated"] == true);
         assert!(output.text.contains("\n  ") && output.text.contains("/many: 150\n"), "{}", output.text);
         let failure =
-            call(&erase(Glob), json!({"pattern": "*", "path": "hidden"}), &context).await.unwrap_err().to_string();
+            call(&erase(GlobTool), json!({"pattern": "*", "path": "hidden"}), &context).await.unwrap_err().to_string();
         assert!(failure.starts_with("Directory not found: hidden. Nothing was searched."), "{failure}");
         let failure =
-            call(&erase(Glob), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
+            call(&erase(GlobTool), json!({"pattern": "*", "path": "a.rs"}), &context).await.unwrap_err().to_string();
         assert!(failure.starts_with("a.rs is a file; path must be a directory."), "{failure}");
     }
 
     #[tokio::test]
     async fn what_leads_outside_is_asked_for() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("src/a.txt", "");
         std::fs::write(stage.outside().join("o.txt"), "").unwrap();
         let context = stage.context();
@@ -380,7 +388,7 @@ mod tests {
             (format!("src/../../{out_name}/*"), vec![&out], 1),
         ];
         for (pattern, outside, found) in table {
-            let (needs, output) = call(&erase(Glob), json!({"pattern": pattern}), &context).await.unwrap();
+            let (needs, output) = call(&erase(GlobTool), json!({"pattern": pattern}), &context).await.unwrap();
             let asked: Vec<&str> = needs
                 .iter()
                 .filter(|need| need.permission == "external_directory")

@@ -1,6 +1,7 @@
 //! `grep`: lines by a regular expression, those of the newest files first.
 
-use std::collections::BTreeMap;
+mod results;
+
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +14,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::beneath::{Looker, Root};
+use results::{BestFiles, FileMatches, GrepLine, GrepOptions};
+
+use super::accept::Aliases;
+use super::beneath::{SearchReader, SearchRoot};
 use super::glob::spelled;
-use super::path::{Access, Found, Resolved};
-use super::pattern::{Pattern, Style};
+use super::path::{Access, Found, ResolvedPath};
+use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
 use crate::permission::Need;
 use crate::permission::sight::{LeftOut, Sight};
@@ -30,11 +34,10 @@ const LINE: usize = 2_000;
 const LONGEST: usize = 64 << 20;
 /// The most lines around a match.
 const AROUND: usize = 50;
-/// How many files are counted by name that have no line among those shown.
-const COUNTED: usize = 20;
 
 /// See the module.
-pub struct Grep;
+#[derive(Default)]
+pub struct GrepTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,33 +61,53 @@ pub struct Input {
 /// Where to look for what.
 #[derive(Debug)]
 pub struct Ready {
-    place: Resolved,
-    pattern: Pattern,
-    wanted: Wanted,
+    place: ResolvedPath,
+    pattern: SearchPattern,
+    wanted: GrepOptions,
     include: Option<globset::GlobSet>,
 }
 
-/// What of the matches is shown, and what was asked for.
-#[derive(Debug)]
-struct Wanted {
-    /// Lines around each match.
-    around: usize,
-    files_only: bool,
-    /// As they were written.
-    pattern: String,
-    include: Option<String>,
-    /// A line break in the pattern made it match across lines.
-    broken: bool,
-}
-
-impl Tool for Grep {
+impl Tool for GrepTool {
     const NAME: &'static str = "grep";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/grep.md");
     const KIND: Kind = Kind::Search;
     const CONCURRENT: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "grepsearch",
+            "rg",
+            "ripgrep",
+            "searchfilecontent",
+            "searchfiles",
+            "search",
+            "searchcode",
+            "textsearch",
+        ],
+        says: None,
+        fields: &[
+            ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
+            (
+                "path",
+                &[
+                    "file",
+                    "filepath",
+                    "directory",
+                    "dir",
+                    "folder",
+                    "root",
+                    "searchpath",
+                    "dirpath",
+                    "directorypath",
+                    "cwd",
+                ],
+            ),
+            ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
+        ],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
         let mut title = format!("Search for `{}`", text::cut_chars(&input.pattern, 80));
         match context.relative(&path) {
@@ -95,10 +118,10 @@ impl Tool for Grep {
             title.push_str(&format!(" ({include})"));
         }
         let locations = vec![Location { path: crate::worktree::normal(&path), line: None }];
-        Description { title: text::title(&title), locations }
+        CallDescription { title: text::title(&title), locations }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         if input.pattern.is_empty() {
             return Err(Failure::tell("pattern is empty."));
         }
@@ -112,15 +135,15 @@ impl Tool for Grep {
         }
         let on = |flag: Option<bool>| flag == Some(true);
         let multiline = on(input.multiline);
-        let style = Style { ignore_case: on(input.ignore_case), word: on(input.word), multiline };
-        let pattern = Pattern::new("pattern", &input.pattern, style)?;
+        let style = MatchOptions { ignore_case: on(input.ignore_case), word: on(input.word), multiline };
+        let pattern = SearchPattern::new("pattern", &input.pattern, style)?;
         let written = input.include.filter(|include| !include.is_empty());
         let include = written.as_deref().map(|include| globs(&[include])).transpose()?;
         let mut own = Need::new("grep", &*input.pattern).always("*");
         own.metadata.insert("pattern".into(), Value::String(input.pattern.clone()));
         own.metadata.insert("path".into(), Value::String(place.real.path.display().to_string()));
         own.metadata.insert("include".into(), written.clone().map_or(Value::Null, Value::String));
-        let wanted = Wanted {
+        let wanted = GrepOptions {
             around: input.context.map_or(0, |lines| usize::try_from(lines).unwrap_or(AROUND).min(AROUND)),
             files_only: on(input.files_only),
             pattern: input.pattern,
@@ -130,7 +153,7 @@ impl Tool for Grep {
         Ok((place.needs(access, own), Ready { place, pattern, wanted, include }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         if ready.place.real.is_absent() {
             let instead = elsewhere(&context, &ready.place.real.path).await;
@@ -145,17 +168,18 @@ impl Tool for Grep {
         let (at, shown) = (place.path.clone(), place.shown.clone());
         let (best, left_out, wanted) = blocking(&context, move || {
             let searched = AtomicUsize::new(0);
-            let best: Mutex<Best> = Mutex::default();
+            let best: Mutex<BestFiles> = Mutex::default();
             let by_name = place.real.found == Found::File;
             let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
-            let root = Root::open(folder)?;
+            let root = SearchRoot::open(folder)?;
             let looker = || {
                 let (mut searcher, mut look) = (searcher(by_name, &pattern, &wanted), root.looker());
                 let (best, place, pattern, searched) = (&best, &place, &pattern, &searched);
                 let files_only = wanted.files_only;
                 move |path: &Path| {
                     searched.fetch_add(1, Ordering::Relaxed);
-                    let rank = |look: &mut Looker| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
+                    let rank =
+                        |look: &mut SearchReader| Some(Rank { path: spelled(path, place), ..Rank::of(path, look)? });
                     let full = locked(best).full();
                     let ranked = if full { rank(&mut look) } else { None };
                     let most = match &ranked {
@@ -165,8 +189,12 @@ impl Tool for Grep {
                     };
                     // It may have become a pipe, or a link, since it was listed.
                     let Some(file) = look.open(path) else { return };
-                    let taker =
-                        Taker { matcher: &pattern.matcher, most, first: files_only, ..Taker::of(&pattern.matcher) };
+                    let taker = MatchSink {
+                        matcher: &pattern.matcher,
+                        most,
+                        first: files_only,
+                        ..MatchSink::of(&pattern.matcher)
+                    };
                     let hits = taker.hits(&mut searcher, &file, by_name);
                     if hits.count > 0
                         && let Some(rank) = ranked.or_else(|| rank(&mut look))
@@ -198,174 +226,15 @@ impl Tool for Grep {
         ]);
         let locations = vec![Location { path: at, line: None }];
         let text = format!("{}{}", best.shown(&wanted), left_out.words());
-        Ok(Output { metadata, locations, ..Output::text(text) })
+        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
 }
 
-fn locked(best: &Mutex<Best>) -> MutexGuard<'_, Best> {
+fn locked(best: &Mutex<BestFiles>) -> MutexGuard<'_, BestFiles> {
     best.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was found: the lines of the newest files, at most [`LIMIT`], and how many there are of all. Bounded,
-/// whatever the number of matches.
-#[derive(Debug, Default)]
-struct Best {
-    /// The newest files. Those with lines to be shown come first.
-    files: BTreeMap<Rank, Hits>,
-    /// Matches that are shown.
-    kept: usize,
-    /// Of all files: those that were looked into, those with matches, and the matches.
-    searched: usize,
-    found: usize,
-    matches: usize,
-}
-
-/// The matches of one file.
-#[derive(Debug, Default)]
-struct Hits {
-    lines: Vec<Line>,
-    /// How many of these are matches, and how many there are.
-    kept: usize,
-    count: usize,
-}
-
-/// A line to be shown.
-#[derive(Debug)]
-enum Line {
-    /// The first line of a match, or all of one: number from 1, text.
-    Match(u64, String),
-    /// A further line of it.
-    Further(u64, String),
-    /// A line around it.
-    Around(u64, String),
-    /// Lines between are not shown.
-    Gap,
-}
-
-impl Hits {
-    /// Keeps the first matches, with what belongs to them.
-    fn keep(&mut self, most: usize) {
-        let mut matches = 0;
-        let more = self.lines.iter().position(|line| {
-            matches += usize::from(matches <= most && matches!(line, Line::Match(..)));
-            matches > most
-        });
-        if let Some(more) = more {
-            // What stands before it belongs to it.
-            let before =
-                self.lines[..more].iter().rposition(|line| matches!(line, Line::Match(..) | Line::Further(..)));
-            self.lines.truncate(before.map_or(0, |last| last + 1));
-            self.kept = most;
-        }
-    }
-}
-
-impl Best {
-    /// Whether a file's rank decides if its lines have a place here.
-    fn full(&self) -> bool {
-        self.kept >= LIMIT
-    }
-
-    /// How many matches of a file would have a place here.
-    fn room(&self, rank: &Rank) -> usize {
-        let last = self.files.iter().rev().find(|(_, hits)| hits.kept > 0);
-        if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
-    }
-
-    fn add(&mut self, rank: Rank, hits: Hits) {
-        self.found += 1;
-        self.matches += hits.count;
-        self.kept += hits.kept;
-        self.files.insert(rank, hits);
-        while self.kept > LIMIT {
-            let Some(last) = self.files.values_mut().rev().find(|hits| hits.kept > 0) else { break };
-            let most = last.kept.saturating_sub(self.kept - LIMIT);
-            self.kept -= last.kept - most;
-            last.keep(most);
-        }
-        while self.files.len() > LIMIT + COUNTED {
-            self.files.pop_last();
-        }
-    }
-
-    fn is_cut(&self, files_only: bool) -> bool {
-        if files_only { self.found > LIMIT } else { self.kept < self.matches }
-    }
-
-    fn shown(&self, wanted: &Wanted) -> String {
-        let mut text = if self.found == 0 {
-            self.nothing(wanted)
-        } else if wanted.files_only {
-            self.names()
-        } else {
-            self.lines()
-        };
-        if wanted.broken {
-            text.push_str("\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
-        }
-        text
-    }
-
-    fn nothing(&self, wanted: &Wanted) -> String {
-        match (self.searched, &wanted.include) {
-            (0, Some(include)) => format!("No matches: no file fits include `{}`.", text::title(include)),
-            (0, None) => "No matches: there is no file to search here.".into(),
-            (searched, _) => {
-                format!("No matches for `{}` in {}.", text::title(&wanted.pattern), text::count(searched, "file"))
-            }
-        }
-    }
-
-    fn names(&self) -> String {
-        let mut text = format!("Found matches in {}", text::count(self.found, "file"));
-        if self.found > LIMIT {
-            text.push_str(&format!("; the {LIMIT} newest"));
-        }
-        text.push_str(":\n");
-        let names = self.files.keys().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
-        text.push_str(&names.collect::<Vec<_>>().join("\n"));
-        text
-    }
-
-    fn lines(&self) -> String {
-        let cut = self.is_cut(false);
-        let mut text = format!("Found {}", text::count(self.matches, "match"));
-        if cut {
-            let files = text::count(self.found, "file");
-            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.kept));
-        }
-        let name = |rank: &Rank| text::escaped(&rank.path.display().to_string());
-        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.kept > 0) {
-            let part =
-                if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
-            text.push_str(&format!("\n\n{}{part}:", name(rank)));
-            for line in &hits.lines {
-                text.push_str(&match line {
-                    Line::Match(number, line) | Line::Further(number, line) => format!("\n  Line {number}: {line}"),
-                    Line::Around(number, line) => format!("\n  Line {number}- {line}"),
-                    Line::Gap => "\n  --".into(),
-                });
-            }
-        }
-        if cut {
-            let mut rest = self.files.iter().filter(|(_, hits)| hits.kept == 0);
-            let named: Vec<String> =
-                rest.by_ref().take(COUNTED).map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count)).collect();
-            if !named.is_empty() {
-                text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
-            }
-            let with_lines = self.files.values().filter(|hits| hits.kept > 0).count();
-            let more = self.found.saturating_sub(with_lines + named.len());
-            if more > 0 {
-                text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
-            }
-            text.push_str("\n\n(Use a more specific path, include or pattern, or filesOnly.)");
-        }
-        text
-    }
-}
-
-fn searcher(by_name: bool, pattern: &Pattern, wanted: &Wanted) -> Searcher {
+fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {
     // Binary files are searched only where the file was asked for by name.
     let binary = if by_name { BinaryDetection::convert(0) } else { BinaryDetection::quit(0) };
     let around = if wanted.files_only { 0 } else { wanted.around };
@@ -379,30 +248,30 @@ fn searcher(by_name: bool, pattern: &Pattern, wanted: &Wanted) -> Searcher {
         .build()
 }
 
-struct Taker<'a> {
+struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// How many matches are kept. All are counted.
     most: usize,
     /// One is enough.
     first: bool,
-    hits: Hits,
+    hits: FileMatches,
     binary: bool,
 }
 
-impl<'a> Taker<'a> {
+impl<'a> MatchSink<'a> {
     fn of(matcher: &'a RegexMatcher) -> Self {
-        Self { matcher, most: LIMIT, first: false, hits: Hits::default(), binary: false }
+        Self { matcher, most: LIMIT, first: false, hits: FileMatches::default(), binary: false }
     }
 
     /// The matches of a file. What cannot be read has none.
-    fn hits(mut self, searcher: &mut Searcher, file: &std::fs::File, by_name: bool) -> Hits {
+    fn hits(mut self, searcher: &mut Searcher, file: &std::fs::File, by_name: bool) -> FileMatches {
         // A line that is too long ends the search of its file; what was found before it counts.
         searcher.search_file(self.matcher, file, &mut self).ok();
-        if self.binary && !by_name { Hits::default() } else { self.hits }
+        if self.binary && !by_name { FileMatches::default() } else { self.hits }
     }
 }
 
-impl Sink for Taker<'_> {
+impl Sink for MatchSink<'_> {
     type Error = io::Error;
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
@@ -413,7 +282,8 @@ impl Sink for Taker<'_> {
             let first = found.line_number().unwrap_or(0);
             for (number, line) in (first..).zip(found.lines()) {
                 let line = shown(line, self.matcher);
-                let line = if number == first { Line::Match(number, line) } else { Line::Further(number, line) };
+                let line =
+                    if number == first { GrepLine::Match(number, line) } else { GrepLine::Further(number, line) };
                 hits.lines.push(line);
             }
         }
@@ -426,14 +296,16 @@ impl Sink for Taker<'_> {
             SinkContextKind::Before | SinkContextKind::Other => self.hits.kept < self.most,
         };
         if belongs {
-            self.hits.lines.push(Line::Around(around.line_number().unwrap_or(0), shown(around.bytes(), self.matcher)));
+            self.hits
+                .lines
+                .push(GrepLine::Around(around.line_number().unwrap_or(0), shown(around.bytes(), self.matcher)));
         }
         Ok(true)
     }
 
     fn context_break(&mut self, _: &Searcher) -> io::Result<bool> {
         if self.hits.kept < self.most && !self.hits.lines.is_empty() {
-            self.hits.lines.push(Line::Gap);
+            self.hits.lines.push(GrepLine::Gap);
         }
         Ok(true)
     }
@@ -468,14 +340,14 @@ mod tests {
     use serde_json::json;
 
     use super::super::erase;
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::*;
 
-    async fn grep(context: &Context, input: Value) -> Output {
-        call(&erase(Grep), input, context).await.unwrap().1
+    async fn grep(context: &ToolContext, input: Value) -> ToolOutput {
+        call(&erase(GrepTool), input, context).await.unwrap().1
     }
 
-    fn age(stage: &Stage, name: &str, seconds: u64) {
+    fn age(stage: &TestProject, name: &str, seconds: u64) {
         let file = std::fs::File::options().write(true).open(stage.cwd().join(name)).unwrap();
         let at = file.metadata().unwrap().modified().unwrap() - Duration::from_secs(seconds);
         file.set_modified(at).unwrap();
@@ -483,7 +355,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_found() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a.rs", "fn one() {}\r\nfn two() {}\n");
         stage.write("b/c.txt", "fn three\n");
         stage.write(".hid", "fn four\n");
@@ -525,16 +397,16 @@ mod tests {
             let text = grep(&context, input.clone()).await.text;
             assert!(format!("{text}\n").starts_with(expected), "{input}: {text}");
         }
-        let failure = call(&erase(Grep), json!({"pattern": "("}), &context).await.unwrap_err().to_string();
+        let failure = call(&erase(GrepTool), json!({"pattern": "("}), &context).await.unwrap_err().to_string();
         assert!(failure.contains("not a valid regular expression"), "{failure}");
-        let (needs, _) = call(&erase(Grep), json!({"pattern": "x", "path": ".env"}), &context).await.unwrap();
+        let (needs, _) = call(&erase(GrepTool), json!({"pattern": "x", "path": ".env"}), &context).await.unwrap();
         let asked: Vec<_> = needs.iter().map(|need| (need.permission.as_str(), need.patterns[0].as_str())).collect();
         assert_eq!(asked, [("read", ".env"), ("grep", "x")]);
     }
 
     #[tokio::test]
     async fn the_newest_hundred_are_shown() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         for n in 0..40 {
             stage.write(&format!("f{n:02}"), "hit\n".repeat(5));
             age(&stage, &format!("f{n:02}"), 1000 - n);
@@ -556,7 +428,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_shown_of_matches_can_be_chosen() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a", "1\n2\nhit\n4\n5\n6\n7\nhit hit\n9\n");
         stage.write("b/c", "let x =\n    hit;\n");
         age(&stage, "b/c", 100);
@@ -595,7 +467,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_that_is_missing_is_looked_for_elsewhere() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         for name in
             ["src/runtime/mod.rs", "src/net/mod.rs", "src/config.rs", "ignored/lost.rs", "secret/keys.rs", ".env"]
         {
@@ -623,7 +495,7 @@ mod tests {
         ];
         for (path, instead) in table {
             let failure =
-                call(&erase(Grep), json!({"pattern": "x", "path": path}), &context).await.unwrap_err().to_string();
+                call(&erase(GrepTool), json!({"pattern": "x", "path": path}), &context).await.unwrap_err().to_string();
             assert!(failure.contains("not found: ") && failure.ends_with(instead), "{failure}");
             assert_eq!(failure.contains("Did you mean"), !instead.is_empty(), "{failure}");
         }
@@ -631,10 +503,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_search_stops() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("a", "x\n");
         let context = stage.context();
-        let prepared = erase(Grep).prepare(json!({"pattern": "x"}), &context).await.unwrap();
+        let prepared = erase(GrepTool).prepare(json!({"pattern": "x"}), &context).await.unwrap();
         context.cancelled.cancel();
         assert!(matches!((prepared.run)(context).await, Err(Failure::Cancelled)));
     }

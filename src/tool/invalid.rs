@@ -3,13 +3,14 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
 use crate::text;
 
 /// See the module.
-pub struct Invalid;
+#[derive(Default)]
+pub struct InvalidTool;
 
 /// What was wrong.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,22 +21,24 @@ pub struct Input {
     pub error: String,
 }
 
-impl Tool for Invalid {
+impl Tool for InvalidTool {
     const NAME: &'static str = "invalid";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/invalid.md");
     const KIND: Kind = Kind::Other;
     const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::PerStep;
     type Input = Input;
     type Ready = Input;
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: text::title(&format!("Invalid call of {}", input.tool)), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: text::title(&format!("Invalid call of {}", input.tool)), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
         Ok((Vec::new(), input))
     }
 
-    async fn run(&self, input: Input, _: Context) -> Result<Output, Failure> {
+    async fn run(&self, input: Input, _: ToolContext) -> Result<ToolOutput, Failure> {
         Err(Failure::Tell(format!("The call of {} could not be run: {}", text::escaped(&input.tool), input.error)))
     }
 }

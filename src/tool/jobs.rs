@@ -20,22 +20,16 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::confinement::Lock;
-use super::pattern::Pattern;
-use super::printed::Printed;
-use super::watch::Watch;
-use crate::event::Exit;
+use super::confinement::CommandSandbox;
+use super::exit_status::ending;
+use super::pattern::SearchPattern;
+use super::printed::CapturedOutput;
+use super::watch::ControlFiles;
+use crate::event::ProgramExit;
 use crate::id::CallId;
 use crate::process::Child;
 use crate::text;
 use crate::worktree::Worktree;
-
-/// The key in a call's metadata that names the command it left in the background.
-pub const ID: &str = "background";
-/// The key that says how that command ended.
-pub const ENDED: &str = "ended";
-/// The key that says that the model knows.
-pub const TOLD: &str = "told";
 
 /// How many may run at once in a session.
 pub const MOST: usize = 8;
@@ -55,13 +49,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A command as it is handed over.
-pub(super) struct Running {
+pub(super) struct DetachedCommand {
     pub(super) child: Child,
     pub(super) pipe: pipe::Receiver,
     pub(super) open: bool,
-    pub(super) printed: Printed,
-    pub(super) lock: Lock,
-    pub(super) watch: Watch,
+    pub(super) printed: CapturedOutput,
+    pub(super) lock: CommandSandbox,
+    pub(super) watch: ControlFiles,
     pub(super) worktree: Arc<Worktree>,
     /// When it is ended, if there is a limit.
     pub(super) limit: Option<Duration>,
@@ -69,7 +63,7 @@ pub(super) struct Running {
 
 /// How a command has ended.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct EndedJob {
     /// Its id.
     pub id: String,
     /// The call that left it in the background.
@@ -90,15 +84,15 @@ pub struct Ended {
 
 /// What somebody waits for.
 #[derive(Debug)]
-pub(super) enum Until {
+pub(super) enum WaitFor {
     /// The end.
     End,
     /// New output with this in a line.
-    Output(Box<Pattern>),
+    Output(Box<SearchPattern>),
 }
 
 /// What is new of a command.
-pub(super) struct Reading {
+pub(super) struct JobOutput {
     pub(super) text: String,
     /// What was waited for has come.
     pub(super) came: bool,
@@ -112,21 +106,21 @@ pub(super) struct Reading {
     pub(super) whole: String,
 }
 
-struct Job {
+struct BackgroundJob {
     id: String,
     call: CallId,
     command: String,
-    /// To be ended; [`State::halt`] says why.
+    /// To be ended; [`JobState::halt`] says why.
     stop: CancellationToken,
     over: CancellationToken,
     /// It has printed something.
     printed: Notify,
     // A leaf: never held across an await.
-    state: Mutex<State>,
+    state: Mutex<JobState>,
 }
 
-struct State {
-    printed: Printed,
+struct JobState {
+    printed: CapturedOutput,
     /// What cannot change any more, and came since it was read last.
     fresh: VecDeque<u8>,
     /// What could still change when it was read last, as it was then.
@@ -134,7 +128,7 @@ struct State {
     skipped: u64,
     /// Why it is being ended, and how long it may take.
     halt: Option<(&'static str, Duration)>,
-    end: Option<(String, Exit)>,
+    end: Option<(String, ProgramExit)>,
     notes: Vec<String>,
     heard: bool,
     settled: bool,
@@ -147,7 +141,7 @@ struct State {
 /// The commands a session has in the background.
 pub struct Jobs {
     // A leaf lock around a list.
-    jobs: Mutex<Vec<Arc<Job>>>,
+    jobs: Mutex<Vec<Arc<BackgroundJob>>>,
     next: AtomicU32,
     tasks: TaskTracker,
     news: Arc<Notify>,
@@ -179,7 +173,7 @@ impl Jobs {
         }
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<Job>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<BackgroundJob>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +207,7 @@ impl Jobs {
 
     /// All of them, for people: id, command line, how it ended.
     pub fn all(&self) -> Vec<(String, String, Option<String>)> {
-        let one = |job: &Arc<Job>| {
+        let one = |job: &Arc<BackgroundJob>| {
             let how = job.state().end.as_ref().map(|(how, _)| how.clone());
             (job.id.clone(), text::title(&job.command), how)
         };
@@ -221,12 +215,12 @@ impl Jobs {
     }
 
     /// Takes a command over. Gives its id and the file that holds all it prints.
-    pub(super) fn add(&self, mut running: Running, command: &str, call: &CallId) -> (String, Option<PathBuf>) {
+    pub(super) fn add(&self, mut running: DetachedCommand, command: &str, call: &CallId) -> (String, Option<PathBuf>) {
         let id = format!("bash_{}", self.next.fetch_add(1, Ordering::Relaxed) + 1);
         running.printed.file_all();
         let path = running.printed.path();
-        let Running { child, pipe, open, printed, lock, watch, worktree, limit } = running;
-        let state = State {
+        let DetachedCommand { child, pipe, open, printed, lock, watch, worktree, limit } = running;
+        let state = JobState {
             // The call that leaves it here has shown what there is.
             seen: printed.live(),
             printed,
@@ -241,7 +235,7 @@ impl Jobs {
             shown: false,
             noticed: false,
         };
-        let job = Arc::new(Job {
+        let job = Arc::new(BackgroundJob {
             id: id.clone(),
             call: call.clone(),
             command: command.to_owned(),
@@ -260,7 +254,7 @@ impl Jobs {
             }
             list.push(job.clone());
         }
-        let follow = Follow { job, child, pipe, open, lock, watch, worktree, limit };
+        let follow = JobFollower { job, child, pipe, open, lock, watch, worktree, limit };
         let news = self.news.clone();
         self.tasks.spawn(async move {
             follow.run().await;
@@ -269,7 +263,7 @@ impl Jobs {
         (id, path)
     }
 
-    fn find(&self, id: &str) -> Result<Arc<Job>, String> {
+    fn find(&self, id: &str) -> Result<Arc<BackgroundJob>, String> {
         let list = self.list();
         if let Some(job) = list.iter().find(|job| job.id == id) {
             return Ok(job.clone());
@@ -287,7 +281,7 @@ impl Jobs {
     ///
     /// # Errors
     /// To the model, when there is none of that id.
-    pub(super) async fn read(&self, id: &str, wait: Duration, until: &Until) -> Result<Reading, String> {
+    pub(super) async fn read(&self, id: &str, wait: Duration, until: &WaitFor) -> Result<JobOutput, String> {
         let job = self.find(id)?;
         let waiting = async {
             loop {
@@ -303,7 +297,7 @@ impl Jobs {
         };
         tokio::time::timeout(wait, waiting).await.ok();
         let came = job.shows(until);
-        Ok(Reading { came, ..job.read() })
+        Ok(JobOutput { came, ..job.read() })
     }
 
     /// Ends a command and everything it started, for this reason.
@@ -347,14 +341,14 @@ impl Jobs {
         self.untold.swap(false, Ordering::Relaxed)
     }
 
-    fn ended(&self, take: impl Fn(&mut State) -> bool) -> Vec<Ended> {
+    fn ended(&self, take: impl Fn(&mut JobState) -> bool) -> Vec<EndedJob> {
         let list = self.list();
         list.iter()
             .filter_map(|job| {
                 let mut state = job.state();
                 let (how, exit) = state.end.clone().filter(|_| take(&mut state))?;
                 let tail = text::tail(&state.printed.kept().text, TAIL).to_owned();
-                Some(Ended {
+                Some(EndedJob {
                     id: job.id.clone(),
                     call: job.call.clone(),
                     command: job.command.clone(),
@@ -369,7 +363,7 @@ impl Jobs {
     }
 
     /// Those that have ended since this was asked last, for the history.
-    pub fn unsettled(&self) -> Vec<Ended> {
+    pub fn unsettled(&self) -> Vec<EndedJob> {
         let ended = self.ended(|state| !std::mem::replace(&mut state.settled, true));
         if !ended.is_empty() {
             self.untold.store(true, Ordering::Relaxed);
@@ -389,7 +383,7 @@ impl Jobs {
     }
 
     /// Those whose end the editor has not seen in their calls.
-    pub fn unshown(&self) -> Vec<Ended> {
+    pub fn unshown(&self) -> Vec<EndedJob> {
         self.ended(|state| {
             state.noticed |= state.announced;
             state.announced && !std::mem::replace(&mut state.shown, true)
@@ -397,7 +391,7 @@ impl Jobs {
     }
 
     /// Those of whose end the editor knows nothing.
-    pub fn unnoticed(&self) -> Vec<Ended> {
+    pub fn unnoticed(&self) -> Vec<EndedJob> {
         self.ended(|state| !std::mem::replace(&mut state.noticed, true))
     }
 }
@@ -405,22 +399,22 @@ impl Jobs {
 /// How much of what one printed is shown in its call when it has ended.
 const TAIL: usize = 8 << 10;
 
-impl Job {
+impl BackgroundJob {
     fn take(&self, bytes: &[u8]) {
         self.state().take(bytes);
         self.printed.notify_waiters();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JobState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether what somebody waits for has come.
-    fn shows(&self, until: &Until) -> bool {
+    fn shows(&self, until: &WaitFor) -> bool {
         let state = self.state();
         match until {
-            Until::End => state.end.is_some(),
-            Until::Output(pattern) => {
+            WaitFor::End => state.end.is_some(),
+            WaitFor::Output(pattern) => {
                 let news = state.news();
                 news.split(|byte| *byte == b'\n')
                     .any(|line| !line.is_empty() && pattern.matcher.is_match(line).unwrap_or_default())
@@ -428,7 +422,7 @@ impl Job {
         }
     }
 
-    fn read(&self) -> Reading {
+    fn read(&self) -> JobOutput {
         let mut state = self.state();
         let mut news = state.news();
         // An unfinished character is no news yet.
@@ -438,7 +432,7 @@ impl Job {
         state.fresh.clear();
         state.seen = state.printed.live();
         state.heard |= state.end.is_some();
-        Reading {
+        JobOutput {
             text: String::from_utf8_lossy(&news).into_owned(),
             came: true,
             skipped: std::mem::take(&mut state.skipped),
@@ -450,7 +444,7 @@ impl Job {
     }
 }
 
-impl State {
+impl JobState {
     fn take(&mut self, bytes: &[u8]) {
         let done = self.printed.take(bytes);
         self.add(&done);
@@ -483,18 +477,18 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A command on its way to its end.
-struct Follow {
-    job: Arc<Job>,
+struct JobFollower {
+    job: Arc<BackgroundJob>,
     child: Child,
     pipe: pipe::Receiver,
     open: bool,
-    lock: Lock,
-    watch: Watch,
+    lock: CommandSandbox,
+    watch: ControlFiles,
     worktree: Arc<Worktree>,
     limit: Option<Duration>,
 }
 
-impl Follow {
+impl JobFollower {
     async fn run(mut self) {
         let job = self.job.clone();
         // A limit beyond what the clock can count is no limit.
@@ -510,18 +504,18 @@ impl Follow {
                 () = job.stop.cancelled() => {
                     let (why, grace) = job.state().halt.unwrap_or(("ended with the session", SHORT_GRACE));
                     self.child.kill(grace).await;
-                    break (why.to_owned(), Exit { code: None, signal: Some("SIGTERM".into()) });
+                    break (why.to_owned(), ProgramExit { code: None, signal: Some("SIGTERM".into()) });
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     self.child.kill(GRACE).await;
                     let limit = self.limit.unwrap_or_default().as_millis();
                     let how = format!("terminated after exceeding its timeout of {limit} ms");
-                    break (how, Exit { code: None, signal: Some("SIGTERM".into()) });
+                    break (how, ProgramExit { code: None, signal: Some("SIGTERM".into()) });
                 }
                 status = self.child.wait(), if shell.is_none() => {
                     shell = Some(match status {
-                        Ok(status) => super::bash::ending(status),
-                        Err(e) => (format!("it could not be waited for: {e}"), Exit { code: None, signal: None }),
+                        Ok(status) => ending(status),
+                        Err(e) => (format!("it could not be waited for: {e}"), ProgramExit { code: None, signal: None }),
                     });
                     if self.open {
                         let take = |bytes: &[u8]| job.take(bytes);

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::beneath::Root;
-use super::path::{Access, Found, Resolved};
+use super::accept::{Aliases, FOLDER};
+use super::beneath::SearchRoot;
+use super::path::{Access, Found, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Action, Need};
@@ -21,7 +22,8 @@ use crate::text;
 const COUNTED: usize = 200_000;
 
 /// See the module.
-pub struct List;
+#[derive(Default)]
+pub struct ListTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -35,26 +37,33 @@ pub struct Input {
 /// Where, without what.
 #[derive(Debug)]
 pub struct Ready {
-    place: Resolved,
+    place: ResolvedPath,
     without: globset::GlobSet,
 }
 
-impl Tool for List {
+impl Tool for ListTool {
     const NAME: &'static str = "list";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/list.md");
     const KIND: Kind = Kind::Search;
     const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::Unlisted;
+    const ALIASES: Aliases = Aliases {
+        also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
+        says: None,
+        fields: &[("path", FOLDER)],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(input.path.as_deref().unwrap_or("."));
-        Description {
+        CallDescription {
             title: text::title(&format!("List {}", context.relative(&path))),
             locations: vec![Location { path: crate::worktree::normal(&path), line: None }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let place = look_up(context, input.path.as_deref().unwrap_or("."), Access::List).await?;
         if place.real.inside {
             directory(&place, context).await?;
@@ -66,7 +75,7 @@ impl Tool for List {
         Ok((needs, Ready { place, without }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.place.still()?;
         directory(&ready.place, &context).await?;
         let sight = Sight::new(&context.policy);
@@ -74,7 +83,7 @@ impl Tool for List {
         let Ready { place, without } = ready;
         let (root, shown, named) = (place.real.path.clone(), place.path.clone(), place.shown.clone());
         let done = blocking(&context, move || {
-            let mut look = Root::open(&root)?.looker();
+            let mut look = SearchRoot::open(&root)?.looker();
             let root_of_filter = root.clone();
             let mut walk = walker(&root);
             walk.filter_entry(move |entry| {
@@ -82,7 +91,7 @@ impl Tool for List {
                 entry.depth() == 0 || entry.file_name() != ".git" && !without.is_match(rest)
             });
             walk.sort_by_file_name(Ord::cmp);
-            let mut tree = Tree::default();
+            let mut tree = DirectoryTree::default();
             let (mut more, mut denied) = (false, LeftOut::default());
             for entry in walk.build().flatten() {
                 let rest = entry.path().strip_prefix(&root).unwrap_or(entry.path());
@@ -127,12 +136,12 @@ impl Tool for List {
             ("truncated".to_owned(), Value::Bool(!whole)),
         ]);
         let locations = vec![Location { path: shown, line: None }];
-        Ok(Output { metadata, locations, ..Output::text(text) })
+        Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
 }
 
 /// That there is a directory. What lies outside is not told before it may be looked at.
-async fn directory(place: &Resolved, context: &Context) -> Result<(), Failure> {
+async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Failure> {
     match place.real.found {
         Found::Directory => Ok(()),
         Found::File | Found::Special => {
@@ -147,8 +156,8 @@ async fn directory(place: &Resolved, context: &Context) -> Result<(), Failure> {
 
 /// Directories and files, by name.
 #[derive(Debug, Default)]
-struct Tree {
-    dirs: BTreeMap<String, Tree>,
+struct DirectoryTree {
+    dirs: BTreeMap<String, DirectoryTree>,
     files: Vec<String>,
     /// Files here and below.
     count: usize,
@@ -159,7 +168,7 @@ struct Tree {
     shown: usize,
 }
 
-impl Tree {
+impl DirectoryTree {
     fn add(&mut self, path: &Path) {
         let name = |part: &std::ffi::OsStr| text::escaped(&part.to_string_lossy());
         let mut at = self;
@@ -237,12 +246,12 @@ mod tests {
     use serde_json::json;
 
     use super::super::erase;
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::*;
 
     #[tokio::test]
     async fn a_large_directory_hides_no_other() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         for n in 0..150 {
             stage.write(&format!("src/doc/{n}.md"), "");
             stage.write(&format!("crates/big/{n}.rs"), "");
@@ -250,7 +259,7 @@ mod tests {
         for name in ["src/runtime/mod.rs", "src/runtime/task/core.rs", "src/lib.rs", "tests/one.rs", "Cargo.toml"] {
             stage.write(name, "");
         }
-        let (_, output) = call(&erase(List), json!({}), &stage.context()).await.unwrap();
+        let (_, output) = call(&erase(ListTool), json!({}), &stage.context()).await.unwrap();
         let (_, text) = output.text.split_once('\n').unwrap();
         let expected = "  crates/ (150)
     big/ (150)
@@ -269,28 +278,29 @@ mod tests {
 ";
         assert_eq!(text, expected);
         // What was asked for shows what there is room for.
-        let (_, output) = call(&erase(List), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
+        let (_, output) = call(&erase(ListTool), json!({"path": "src/doc"}), &stage.context()).await.unwrap();
         assert_eq!(output.text.lines().filter(|line| line.ends_with(".md")).count(), 99);
         assert!(output.text.contains("\n  (51 more files)\n"), "{}", output.text);
         for n in 0..130 {
             stage.write(&format!("many/{n:03}/x"), "");
         }
-        let (_, output) = call(&erase(List), json!({"path": "many"}), &stage.context()).await.unwrap();
+        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &stage.context()).await.unwrap();
         assert!(output.text.contains("\n  099/ (1)\n  (30 more directories)\n"), "{}", output.text);
-        let failure = call(&erase(List), json!({"path": "runtime"}), &stage.context()).await.unwrap_err().to_string();
+        let failure =
+            call(&erase(ListTool), json!({"path": "runtime"}), &stage.context()).await.unwrap_err().to_string();
         assert_eq!(failure, "Directory not found: runtime\n\nDid you mean one of these?\nsrc/runtime");
     }
 
     #[tokio::test]
     async fn a_directory_is_a_tree() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         for name in ["b.txt", "a/y.rs", "a/x/deep", "dist/out", "node_modules/m/i.js", ".git/HEAD", ".hid", "odd\nname"]
         {
             stage.write(name, "");
         }
         stage.write(".gitignore", "node_modules\n");
         let context = stage.context();
-        let (needs, output) = call(&erase(List), json!({"ignore": ["dist/"]}), &context).await.unwrap();
+        let (needs, output) = call(&erase(ListTool), json!({"ignore": ["dist/"]}), &context).await.unwrap();
         let cwd = stage.cwd().display().to_string();
         assert_eq!(
             output.text,
@@ -300,11 +310,11 @@ mod tests {
         for n in 0..120 {
             stage.write(&format!("many/{n}"), "");
         }
-        let (_, output) = call(&erase(List), json!({"path": "many"}), &context).await.unwrap();
+        let (_, output) = call(&erase(ListTool), json!({"path": "many"}), &context).await.unwrap();
         assert!(output.text.contains("\n  (21 more files)\n"), "{}", output.text);
         assert!(output.text.contains("(120 files in all.") && output.metadata["count"] == 120);
         for (path, why) in [("b.txt", "is a file"), ("none", "not found")] {
-            let failure = call(&erase(List), json!({"path": path}), &context).await.unwrap_err().to_string();
+            let failure = call(&erase(ListTool), json!({"path": path}), &context).await.unwrap_err().to_string();
             assert!(failure.contains(why), "{failure}");
         }
     }

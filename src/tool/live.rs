@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Context;
-use crate::event::{CallUpdate, Exit};
-use crate::text::{self, Lossy};
+use super::ToolContext;
+use crate::event::{CallUpdate, ProgramExit};
+use crate::text::{self, Utf8Decoder};
 
 /// How often the editor hears of new output.
 pub(super) const BEAT: Duration = Duration::from_millis(100);
@@ -18,20 +18,20 @@ type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Output on its way to the editor. While one piece is being sent, the next one gathers; an editor
 /// that does not read holds up neither the command nor its end.
-pub(super) struct Live {
-    context: Context,
-    lossy: Lossy,
+pub(super) struct LiveOutput {
+    context: ToolContext,
+    lossy: Utf8Decoder,
     news: String,
     skipped: usize,
     last: Option<Instant>,
     pub(super) sending: Option<Sending>,
 }
 
-impl Live {
-    pub(super) fn new(context: &Context) -> Self {
+impl LiveOutput {
+    pub(super) fn new(context: &ToolContext) -> Self {
         Self {
             context: context.clone(),
-            lossy: Lossy::default(),
+            lossy: Utf8Decoder::default(),
             news: String::new(),
             skipped: 0,
             last: None,
@@ -84,14 +84,14 @@ impl Live {
     }
 
     /// Sends what is left and how it ended, unless the user gives up: also to an editor that is slow.
-    pub(super) async fn over(self, exit: Option<Exit>, context: &Context) {
+    pub(super) async fn over(self, exit: Option<ProgramExit>, context: &ToolContext) {
         tokio::select! {
             () = self.finish(exit) => {}
             () = context.cancelled.cancelled() => {}
         }
     }
 
-    async fn finish(mut self, exit: Option<Exit>) {
+    async fn finish(mut self, exit: Option<ProgramExit>) {
         self.sent().await;
         let end = self.lossy.end();
         self.news.push_str(&end);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use super::indent::reindented;
-use super::spelling::{Folded, Level, carried};
+use super::spelling::{FoldLevel, FoldedText, carried};
 
 /// Makes the change of `old` into `new` to `found`; all of them lines without their ends. None where the
 /// change replaces lines that are others in `found`.
@@ -18,8 +18,9 @@ pub(super) fn merged(old: &[&str], new: &[&str], found: &[&str]) -> Option<Vec<S
     let (old_text, new_text) = (old.join("\n"), new.join("\n"));
     let (old_text, new_text) = (reindented(&old_text, old, found), reindented(&new_text, old, found));
     let (old, new): (Vec<&str>, Vec<&str>) = (old_text.split('\n').collect(), new_text.split('\n').collect());
-    let plain =
-        |lines: &[&str]| -> Vec<String> { lines.iter().map(|line| Folded::of(line, Level::Blanks).text).collect() };
+    let plain = |lines: &[&str]| -> Vec<String> {
+        lines.iter().map(|line| FoldedText::of(line, FoldLevel::Blanks).text).collect()
+    };
     // Where each line of `old` is in `found`.
     let mut place: Vec<Option<usize>> = vec![None; old.len()];
     for op in capture_diff_slices(Algorithm::Myers, &plain(&old), &plain(found)) {

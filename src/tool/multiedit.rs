@@ -3,20 +3,21 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::accept::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::target;
 use super::edit::{Ready, describe, ready};
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
 
 /// See the module.
-pub struct Multiedit;
+#[derive(Default)]
+pub struct MultieditTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
-    /// Path of the file
     pub file_path: String,
     /// Applied in order, each to the result of the one before
     pub edits: Vec<Piece>,
@@ -34,18 +35,32 @@ pub struct Piece {
     pub replace_all: Option<bool>,
 }
 
-impl Tool for Multiedit {
+impl Tool for MultieditTool {
     const NAME: &'static str = "multiedit";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/multiedit.md");
     const KIND: Kind = Kind::Edit;
     const CONCURRENT: bool = false;
+    const PERMISSION: &'static str = "edit";
+    const OFFER: Offer = Offer::Unlisted;
+    const ALIASES: Aliases = Aliases {
+        also: &["multieditfile", "editfile", "multistrreplace"],
+        says: None,
+        fields: &[
+            ("filePath", PATH),
+            ("edits", &["changes", "replacements", "operations"]),
+            ("oldString", OLD),
+            ("newString", NEW),
+            ("replaceAll", ALL),
+        ],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         describe("Edit", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
         if input.edits.is_empty() {
             return Err(Failure::tell("edits is empty; there is nothing to change."));
@@ -58,7 +73,7 @@ impl Tool for Multiedit {
         ready(document, &pieces, context)
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         ready.write("Edits applied successfully.", &context).await
     }
 }
@@ -67,19 +82,21 @@ impl Tool for Multiedit {
 mod tests {
     use serde_json::json;
 
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::super::{erase, read};
     use super::*;
 
     #[tokio::test]
     async fn all_or_none() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "a\nb\nc\n");
         let context = stage.context();
-        call(&erase(read::Read), json!({"filePath": "f"}), &context).await.unwrap();
+        call(&erase(read::ReadTool), json!({"filePath": "f"}), &context).await.unwrap();
         let edits = json!([{"oldString": "nope", "newString": "y"}, {"oldString": "a", "newString": "A"}, {"oldString": "no", "newString": "x"}]);
-        let failure =
-            call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap_err().to_string();
+        let failure = call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(failure.starts_with("Edit 1 of 3: Could not find oldString"), "{failure}");
         assert!(failure.contains("\n\nEdit 3 of 3: Could not find oldString"), "{failure}");
         assert!(
@@ -88,17 +105,19 @@ mod tests {
         );
         assert_eq!(stage.read("f"), b"a\nb\nc\n");
         let edits = json!([{"oldString": "a", "newString": "A"}, {"oldString": "A\nb", "newString": "A\nB"}]);
-        let (_, output) = call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
+        let (_, output) =
+            call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
         assert_eq!(stage.read("f"), b"A\nB\nc\n");
         assert_eq!(output.text, "Edits applied successfully.\n2 edits made, 2 replacements in all.");
         let edits = json!([{"oldString": "A", "newString": "x"}, {"oldString": "c", "newString": "x"}, {"oldString": "x", "newString": "y", "replaceAll": true}]);
-        let (_, output) = call(&erase(Multiedit), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
+        let (_, output) =
+            call(&erase(MultieditTool), json!({"filePath": "f", "edits": edits}), &context).await.unwrap();
         assert_eq!(
             output.text,
             "Edits applied successfully.\n3 edits made, 4 replacements in all.\nEdit 3 of 3: 2 places replaced, at lines 1, 3."
         );
         let edits = json!([{"oldString": "", "newString": "one\n"}, {"oldString": "one", "newString": "two"}]);
-        call(&erase(Multiedit), json!({"filePath": "n", "edits": edits}), &context).await.unwrap();
+        call(&erase(MultieditTool), json!({"filePath": "n", "edits": edits}), &context).await.unwrap();
         assert_eq!(stage.read("n"), b"two\n");
     }
 }

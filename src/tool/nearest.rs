@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::spelling::{Folded, LONGEST, Level, differences};
+use super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
 use crate::text;
 
 /// How many lines are shown at most, and how much of each, in characters.
@@ -18,7 +18,7 @@ const NAMED: usize = 4;
 
 /// A place, and what is there instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Near {
+pub(super) struct NearMiss {
     /// The first line, from 1.
     pub(super) first: usize,
     /// The last one.
@@ -29,7 +29,7 @@ pub(super) struct Near {
 
 /// The words of a line, each once; a line without any is its own word.
 fn words(line: &str) -> HashSet<String> {
-    let line = Folded::of(line, Level::Blanks).text;
+    let line = FoldedText::of(line, FoldLevel::Blanks).text;
     let words: HashSet<String> =
         line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
     if words.is_empty() && !line.trim().is_empty() { HashSet::from([line.trim().to_owned()]) } else { words }
@@ -43,7 +43,7 @@ fn alike(one: &HashSet<String>, other: &HashSet<String>) -> f64 {
 }
 
 /// The lines that are most like `wanted`; none where nothing is half like it.
-pub(super) fn near(file: &str, wanted: &str) -> Option<Near> {
+pub(super) fn near(file: &str, wanted: &str) -> Option<NearMiss> {
     if file.len().max(wanted.len()) > LONGEST {
         return None;
     }
@@ -98,7 +98,7 @@ pub(super) fn near(file: &str, wanted: &str) -> Option<Near> {
     if above == 0 && first + wanted.len() > lines.len() {
         told.push("the file ends before what you wrote does".into());
     }
-    Some(Near { first: first + 1, last, differences: told })
+    Some(NearMiss { first: first + 1, last, differences: told })
 }
 
 fn cut(line: &str) -> String {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::{Context, Failure, refusal};
+use super::{Failure, ToolContext, refusal};
 use crate::permission::paths::{self, Barred, Located};
 pub use crate::permission::paths::{Access, Found};
 use crate::permission::{Denial, Need};
@@ -11,7 +11,7 @@ use crate::text;
 
 /// A place on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedPath {
     /// For people and the model: relative to the worktree, control characters written out.
     pub shown: String,
     /// Absolute, as the editor knows it: below the session's cwd as the editor spells that.
@@ -20,7 +20,7 @@ pub struct Resolved {
     pub real: Located,
 }
 
-impl Resolved {
+impl ResolvedPath {
     /// The needs of using it, then `own`.
     pub fn needs(&self, access: Access, own: Need) -> Vec<Need> {
         self.real.needs(access).into_iter().chain([own]).collect()
@@ -45,30 +45,30 @@ impl Resolved {
 ///
 /// # Errors
 /// A denial where a rule or a floor forbids this use; to the model, what cannot be used so at all.
-pub fn resolve(context: &Context, written: &str, access: Access) -> Result<Resolved, Failure> {
+pub fn resolve(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
     let real = paths::admit(&context.policy, access, written).map_err(|barred| match barred {
         Barred::Denied(denied) => {
             Failure::Denied(Denial::Rule(refusal::words(&denied.1, &denied.0, &context.policy.rules)))
         }
         Barred::Refused(refusal) => Failure::Tell(refusal.to_string()),
     })?;
-    let cwd = std::fs::canonicalize(&context.cwd).ok();
+    let cwd = std::fs::canonicalize(&context.project.cwd).ok();
     let path = match cwd.as_deref().and_then(|cwd| real.path.strip_prefix(cwd).ok()) {
-        Some(rest) if rest.as_os_str().is_empty() => context.cwd.clone(),
-        Some(rest) => context.cwd.join(rest),
+        Some(rest) if rest.as_os_str().is_empty() => context.project.cwd.clone(),
+        Some(rest) => context.project.cwd.join(rest),
         None => real.path.clone(),
     };
-    Ok(Resolved { shown: text::escaped(&real.relative), path, real })
+    Ok(ResolvedPath { shown: text::escaped(&real.relative), path, real })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::Stage;
+    use super::super::test::TestProject;
     use super::*;
 
-    fn stage() -> Stage {
+    fn stage() -> TestProject {
         use std::os::unix::fs::symlink;
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("src/deep/f", "f");
         stage.write("a.txt", "a");
         stage.write(".env", "KEY=1");

@@ -10,7 +10,7 @@ const MOST: usize = 10 << 20;
 
 /// How it is meant.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Style {
+pub(super) struct MatchOptions {
     pub(super) ignore_case: bool,
     pub(super) word: bool,
     pub(super) multiline: bool,
@@ -18,19 +18,19 @@ pub(super) struct Style {
 
 /// What it is compiled to.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub(super) struct SearchPattern {
     pub(super) matcher: RegexMatcher,
     /// It is matched across lines, by wish or because there is a line break in it.
     pub(super) multiline: bool,
 }
 
-impl Pattern {
+impl SearchPattern {
     /// Compiles it: to be matched line by line, unless it cannot be or is not meant to be. `name` is what the
     /// model calls it.
     ///
     /// # Errors
     /// To the model: the pattern as it was sent, and what is wrong with it.
-    pub(super) fn new(name: &str, written: &str, style: Style) -> Result<Self, Failure> {
+    pub(super) fn new(name: &str, written: &str, style: MatchOptions) -> Result<Self, Failure> {
         let mut builder = RegexMatcherBuilder::new();
         builder.size_limit(MOST).dfa_size_limit(MOST).multi_line(true);
         builder.case_insensitive(style.ignore_case).word(style.word);
@@ -83,30 +83,31 @@ mod tests {
             ("(?=a)", "look-around, including look-ahead and look-behind, is not supported", "\\(\\?=a\\)"),
         ];
         for (written, wanted, right) in table {
-            let failure = Pattern::new("pattern", written, Style::default()).unwrap_err().to_string();
+            let failure = SearchPattern::new("pattern", written, MatchOptions::default()).unwrap_err().to_string();
             assert!(failure.contains(wanted) && failure.ends_with(&format!("send:\n{right}")), "{failure}");
-            let matcher = Pattern::new("pattern", right, Style::default()).unwrap().matcher;
+            let matcher = SearchPattern::new("pattern", right, MatchOptions::default()).unwrap().matcher;
             assert!(matcher.is_match(written.as_bytes()).unwrap(), "{right}");
         }
     }
 
     #[test]
     fn a_pattern_that_would_fill_the_memory_is_refused() {
-        let failure = Pattern::new("pattern", "(x{1000}){1000}", Style::default()).unwrap_err().to_string();
+        let failure =
+            SearchPattern::new("pattern", "(x{1000}){1000}", MatchOptions::default()).unwrap_err().to_string();
         assert!(failure.contains("size limit"), "{failure}");
     }
 
     #[test]
     fn a_line_break_is_matched_across_lines() {
-        let all = Style { multiline: true, ..Style::default() };
+        let all = MatchOptions { multiline: true, ..MatchOptions::default() };
         for (written, style, multiline) in [
-            ("fn\\s+\\w+", Style::default(), false),
-            ("\\p{L}{50}", Style::default(), false),
-            ("a\nb", Style::default(), true),
-            ("a\\nb", Style::default(), true),
+            ("fn\\s+\\w+", MatchOptions::default(), false),
+            ("\\p{L}{50}", MatchOptions::default(), false),
+            ("a\nb", MatchOptions::default(), true),
+            ("a\\nb", MatchOptions::default(), true),
             ("^a$", all, true),
         ] {
-            assert_eq!(Pattern::new("pattern", written, style).unwrap().multiline, multiline, "{written}");
+            assert_eq!(SearchPattern::new("pattern", written, style).unwrap().multiline, multiline, "{written}");
         }
     }
 }

@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::accept::Aliases;
 use super::plan_exit::switch;
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::{Action, Need};
 use crate::text;
@@ -13,7 +14,8 @@ use crate::text;
 const REASON: usize = 500;
 
 /// See the module.
-pub struct PlanEnter;
+#[derive(Default)]
+pub struct PlanEnterTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,18 +24,23 @@ pub struct Input {
     pub reason: String,
 }
 
-impl Tool for PlanEnter {
+impl Tool for PlanEnterTool {
     const NAME: &'static str = "plan_enter";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/plan_enter.md");
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
+    const OFFER: Offer = Offer::ByName;
+    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: None, fields: &[] };
     type Input = Input;
     type Ready = ();
+    const REJECTED: Option<&'static str> =
+        Some("The user does not want a plan first. Go on with the task without planning; do not ask again.");
 
-    fn describe(_: &Input, _: &Context) -> Description {
-        Description { title: "Plan first".into(), locations: Vec::new() }
+    fn describe(_: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: "Plan first".into(), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, ()), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
         let reason = text::cut_chars(input.reason.trim(), REASON);
         let question = format!("Switch to plan mode, where nothing is changed, and plan first? {reason}");
         // Whatever the rules allow: it is the user who decides.
@@ -41,8 +48,8 @@ impl Tool for PlanEnter {
         Ok((vec![need], ()))
     }
 
-    async fn run(&self, (): (), context: Context) -> Result<Output, Failure> {
+    async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {
         let agent = switch("plan", &context).await?;
-        Ok(Output::text(format!("The user wants a plan first. {agent} speaks from here on.")))
+        Ok(ToolOutput::text(format!("The user wants a plan first. {agent} speaks from here on.")))
     }
 }

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::accept::Aliases;
 use super::path::{Access, Found, resolve};
-use super::{Context, Description, Failure, Output, Tool};
-use crate::event::{Errand, Kind, Location, Switch};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use crate::event::{Kind, Location, SessionRequest, SwitchAgent};
 use crate::permission::{Action, Need};
 use crate::text;
 
@@ -17,34 +18,42 @@ use crate::text;
 const SHOWN: usize = 16 << 10;
 
 /// See the module.
-pub struct PlanExit;
+#[derive(Default)]
+pub struct PlanExitTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    /// The file the plan is in, if there is one
+    /// The file the plan is in, or the plan itself
     pub plan: Option<String>,
 }
 
-impl Tool for PlanExit {
+impl Tool for PlanExitTool {
     const NAME: &'static str = "plan_exit";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/plan_exit.md");
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
+    const OFFER: Offer = Offer::ByName;
+    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: None, fields: &[] };
     type Input = Input;
     type Ready = Option<String>;
 
-    fn describe(input: &Input, context: &Context) -> Description {
-        let path: Option<PathBuf> = input.plan.as_deref().map(|plan| context.absolute(plan));
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
+        let named = input.plan.as_deref().filter(|plan| !is_text(plan));
+        let path: Option<PathBuf> = named.map(|plan| context.absolute(plan));
         let locations = path.into_iter().map(|path| Location { path, line: None }).collect();
-        Description { title: "Carry out the plan".into(), locations }
+        CallDescription { title: "Carry out the plan".into(), locations }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Option<String>), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Option<String>), Failure> {
         let mut question = "The plan is ready. Leave plan mode and carry it out?".to_owned();
         let mut needs = Vec::new();
         let mut need = Need::new(Self::NAME, "*");
         let mut plan = None;
-        if let Some(named) = input.plan.as_deref().filter(|named| !named.trim().is_empty()) {
+        let given = input.plan.as_deref().filter(|given| !given.trim().is_empty());
+        if let Some(words) = given.filter(|given| is_text(given)) {
+            question.push_str(&format!("\n\n{}", text::head(words.trim(), SHOWN).trim_end()));
+        } else if let Some(named) = given {
             let place = resolve(context, named, Access::Read)?;
             if place.real.found != Found::File {
                 return Err(Failure::Tell(format!(
@@ -74,17 +83,31 @@ impl Tool for PlanExit {
         Ok((needs, plan))
     }
 
-    async fn run(&self, plan: Option<String>, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, plan: Option<String>, context: ToolContext) -> Result<ToolOutput, Failure> {
         let agent = switch("build", &context).await?;
         let plan = plan.map(|plan| format!(" in {plan}")).unwrap_or_default();
-        Ok(Output::text(format!("The user has approved the plan{plan}. {agent} speaks from here on: carry it out.")))
+        Ok(ToolOutput::text(format!(
+            "The user has approved the plan{plan}. {agent} speaks from here on: carry it out."
+        )))
     }
 }
 
+/// Whether it is the plan itself, not the name of a file: no name has several lines, or ends in a sentence.
+fn is_text(plan: &str) -> bool {
+    let plan = plan.trim();
+    plan.contains('\n')
+        || (plan.contains(' ') && (plan.ends_with(['.', '!', ':']) || plan.starts_with(['#', '-', '*'])))
+}
+
 /// Lets another agent speak from the next step on; gives back who it is.
-pub(super) async fn switch(agent: &str, context: &Context) -> Result<String, Failure> {
+pub(super) async fn switch(agent: &str, context: &ToolContext) -> Result<String, Failure> {
     let (reply, answer) = oneshot::channel();
-    let sent = context.errands.send(Errand::Switch(Switch { agent: agent.into(), reply })).await.is_ok();
+    let sent = context
+        .client
+        .session_requests
+        .send(SessionRequest::Switch(SwitchAgent { agent: agent.into(), reply }))
+        .await
+        .is_ok();
     match answer.await {
         Ok(Some(agent)) => Ok(agent),
         Ok(None) => Err(Failure::tell("The mode cannot be changed here. Tell the user to change it.")),

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use super::screen::Screen;
-use super::truncate::{Keep, Limits, create, full, has_room, hint};
+use super::screen::TerminalScreen;
+use super::truncate::{KeepEnd, OutputLimits, create, full, has_room, hint};
 use crate::environment::Environment;
 use crate::text;
 
@@ -18,11 +18,11 @@ const PIECE: u64 = 8 << 20;
 
 /// Output as it is kept: a fifth of what may be shown from the beginning, the rest from the end, all
 /// of it in a file once it is too long to be shown.
-pub(super) struct Printed {
-    limits: Limits,
+pub(super) struct CapturedOutput {
+    limits: OutputLimits,
     environment: Environment,
     /// What can still change. It is no part of the counts and ends below; in the file it stands last.
-    screen: Screen,
+    screen: TerminalScreen,
     /// Everything, while it is short; then its beginning.
     head: Vec<u8>,
     /// Its end, and at most as much again before that.
@@ -37,18 +37,18 @@ pub(super) struct Printed {
 }
 
 /// Output as it is shown.
-pub(super) struct Kept {
+pub(super) struct ShownOutput {
     pub(super) text: String,
     pub(super) hint: Option<String>,
     pub(super) path: Option<PathBuf>,
 }
 
-impl Printed {
-    pub(super) fn new(limits: Limits, environment: Environment) -> Self {
+impl CapturedOutput {
+    pub(super) fn new(limits: OutputLimits, environment: Environment) -> Self {
         Self {
             limits,
             environment,
-            screen: Screen::default(),
+            screen: TerminalScreen::default(),
             head: Vec::new(),
             tail: Vec::new(),
             total: 0,
@@ -148,7 +148,7 @@ impl Printed {
     }
 
     /// How much of it may be shown.
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> OutputLimits {
         self.limits
     }
 
@@ -201,13 +201,13 @@ impl Printed {
     }
 
     /// What is to be shown of it now.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> ShownOutput {
         let live = self.live();
         if !self.long(&live) {
             let all = [&self.head[..], &live].concat();
             let text = String::from_utf8_lossy(&all);
             let text = text::head(&text, self.limits.bytes).to_owned();
-            return Kept { text, hint: None, path: None };
+            return ShownOutput { text, hint: None, path: None };
         }
         let end = [&self.tail[..], &live].concat();
         // What can still change may be what makes it too long.
@@ -220,8 +220,8 @@ impl Printed {
         };
         let tail = &end[end.len().saturating_sub(self.most())..];
         let few = self.limits.lines / 5;
-        let head = whole_lines(head, few.max(1), Keep::Head);
-        let tail = whole_lines(tail, (self.limits.lines - few).max(1), Keep::Tail);
+        let head = whole_lines(head, few.max(1), KeepEnd::Head);
+        let tail = whole_lines(tail, (self.limits.lines - few).max(1), KeepEnd::Tail);
         let shown = length(head) + length(tail);
         let missing = (self.total + length(&live)).saturating_sub(shown);
         // What is no UTF-8 grows when it becomes text.
@@ -232,7 +232,7 @@ impl Printed {
             text::head(&head, first).trim_end_matches('\n'),
             text::tail(&tail, self.limits.bytes - first)
         );
-        Kept { text, hint: Some(self.whole()), path: self.path() }
+        ShownOutput { text, hint: Some(self.whole()), path: self.path() }
     }
 }
 
@@ -246,11 +246,11 @@ fn breaks(bytes: &[u8]) -> usize {
 
 /// At most `lines` lines from one end, cut between characters and, where there is a line break to
 /// cut at that does not cost half of it, between lines.
-fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
+fn whole_lines(bytes: &[u8], lines: usize, keep: KeepEnd) -> &[u8] {
     let breaks: Vec<usize> =
         bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
     match keep {
-        Keep::Head => {
+        KeepEnd::Head => {
             let last = breaks.last().filter(|last| **last >= bytes.len() / 2);
             let at = breaks.get(lines - 1).or(last).copied();
             let mut end = at.unwrap_or(bytes.len());
@@ -266,7 +266,7 @@ fn whole_lines(bytes: &[u8], lines: usize, keep: Keep) -> &[u8] {
             }
             &bytes[..end]
         }
-        Keep::Tail => {
+        KeepEnd::Tail => {
             let ended = bytes.last() == Some(&b'\n');
             let total = breaks.len() + usize::from(!ended);
             let first = breaks.first().filter(|first| **first <= bytes.len() / 2);
@@ -289,15 +289,15 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_in_sum() {
         use super::super::truncate::{ALL_KEPT, folder};
-        let stage = super::super::test::Stage::new();
-        let environment = stage.context().environment;
+        let stage = super::super::test::TestProject::new();
+        let environment = stage.context().project.environment;
         let old = folder(&environment.dirs).join("old");
         crate::environment::private_dir(old.parent().unwrap()).unwrap();
         let sparse = |path: &std::path::Path, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
         sparse(&old, ALL_KEPT - (20 << 20));
-        let limits = Limits { lines: 10, bytes: 1 << 10 };
+        let limits = OutputLimits { lines: 10, bytes: 1 << 10 };
         let print = |mib: usize| {
-            let mut printed = Printed::new(limits, environment.clone());
+            let mut printed = CapturedOutput::new(limits, environment.clone());
             (0..mib).for_each(|_| drop(printed.take(&vec![b'y'; 1 << 20])));
             printed
         };
@@ -314,21 +314,21 @@ mod tests {
 
     #[test]
     fn both_ends_are_kept() {
-        let table: &[(&[u8], usize, Keep, &[u8])] = &[
-            (b"a\nb\nc\n", 2, Keep::Head, b"a\nb\n"),
-            (b"a\nb\nc", 9, Keep::Head, b"a\nb\n"),
-            (b"abc", 2, Keep::Head, b"abc"),
-            (b"ab\xc3", 2, Keep::Head, b"ab"),
-            (b"a\nb\nc\n", 2, Keep::Tail, b"b\nc\n"),
-            (b"a\nb\nc", 2, Keep::Tail, b"b\nc"),
-            (b"art\nbb\nc", 9, Keep::Tail, b"bb\nc"),
-            (b"a\nbbbbbb", 9, Keep::Head, b"a\nbbbbbb"),
-            (b"a\nbbbbb\xc3", 9, Keep::Head, b"a\nbbbbb"),
-            (b"a\nbbbbbb", 1, Keep::Head, b"a\n"),
-            (b"aaaaaa\nb\n", 9, Keep::Tail, b"aaaaaa\nb\n"),
-            (b"aaaaaa\nb\n", 1, Keep::Tail, b"b\n"),
-            (b"abc\n", 9, Keep::Tail, b"abc\n"),
-            (b"\xa9bc", 9, Keep::Tail, b"bc"),
+        let table: &[(&[u8], usize, KeepEnd, &[u8])] = &[
+            (b"a\nb\nc\n", 2, KeepEnd::Head, b"a\nb\n"),
+            (b"a\nb\nc", 9, KeepEnd::Head, b"a\nb\n"),
+            (b"abc", 2, KeepEnd::Head, b"abc"),
+            (b"ab\xc3", 2, KeepEnd::Head, b"ab"),
+            (b"a\nb\nc\n", 2, KeepEnd::Tail, b"b\nc\n"),
+            (b"a\nb\nc", 2, KeepEnd::Tail, b"b\nc"),
+            (b"art\nbb\nc", 9, KeepEnd::Tail, b"bb\nc"),
+            (b"a\nbbbbbb", 9, KeepEnd::Head, b"a\nbbbbbb"),
+            (b"a\nbbbbb\xc3", 9, KeepEnd::Head, b"a\nbbbbb"),
+            (b"a\nbbbbbb", 1, KeepEnd::Head, b"a\n"),
+            (b"aaaaaa\nb\n", 9, KeepEnd::Tail, b"aaaaaa\nb\n"),
+            (b"aaaaaa\nb\n", 1, KeepEnd::Tail, b"b\n"),
+            (b"abc\n", 9, KeepEnd::Tail, b"abc\n"),
+            (b"\xa9bc", 9, KeepEnd::Tail, b"bc"),
         ];
         for (bytes, lines, keep, expected) in table {
             assert_eq!(whole_lines(bytes, *lines, *keep), *expected, "{bytes:?} {lines} {keep:?}");

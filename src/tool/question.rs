@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::{Context, Description, Failure, Output, Tool};
-use crate::event::{self, Inquiry, Kind, Said, Up};
+use super::accept::Aliases;
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
+use crate::event::{self, Kind, QuestionReply, QuestionRequest, TurnMessage};
 use crate::permission::Need;
 use crate::text;
 
@@ -27,52 +28,57 @@ const HEADER: usize = 30;
 const LABEL: usize = 100;
 
 /// See the module.
-pub struct Question;
+#[derive(Default)]
+pub struct QuestionTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
-    pub questions: Vec<Item>,
+    pub questions: Vec<QuestionInput>,
 }
 
 // What stands in a schema is paid for with every request: names that say enough have no words here.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Item {
+pub struct QuestionInput {
     pub question: String,
     /// Two or three words
     pub header: String,
     /// None if it is answered in words
     #[serde(default)]
-    #[schemars(with = "Vec<Choice>")]
-    pub options: Option<Vec<Choice>>,
+    #[schemars(with = "Vec<ChoiceInput>")]
+    pub options: Option<Vec<ChoiceInput>>,
     pub multiple: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-pub struct Choice {
+pub struct ChoiceInput {
     pub label: String,
     #[serde(default)]
     #[schemars(with = "String")]
     pub description: Option<String>,
 }
 
-impl Tool for Question {
+impl Tool for QuestionTool {
     const NAME: &'static str = "question";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/question.md");
     const KIND: Kind = Kind::Other;
     // Two forms at once would be answered in the wrong order.
     const CONCURRENT: bool = false;
+    const OFFER: Offer = Offer::ByName;
+    const ALIASES: Aliases =
+        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: None, fields: &[] };
     type Input = Input;
     type Ready = Vec<event::Question>;
 
-    fn describe(input: &Input, _: &Context) -> Description {
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
         let title = match input.questions.as_slice() {
             [one] => text::title(&one.question),
             many => text::title(&many.iter().map(|item| item.header.trim()).collect::<Vec<_>>().join(", ")),
         };
-        Description { title, locations: Vec::new() }
+        CallDescription { title, locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Vec<event::Question>), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<event::Question>), Failure> {
         if input.questions.is_empty() || input.questions.len() > QUESTIONS {
             return Err(Failure::Tell(format!("Ask one to {QUESTIONS} questions, not {}.", input.questions.len())));
         }
@@ -80,10 +86,10 @@ impl Tool for Question {
         Ok((Vec::new(), questions.map_err(Failure::Tell)?))
     }
 
-    async fn run(&self, questions: Vec<event::Question>, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, questions: Vec<event::Question>, context: ToolContext) -> Result<ToolOutput, Failure> {
         let (reply, said) = oneshot::channel();
-        let inquiry = Inquiry { call: context.call.clone(), questions: questions.clone(), reply };
-        if !context.outlet.send(Up::Inquire(Box::new(inquiry))).await {
+        let inquiry = QuestionRequest { call: context.call.id.clone(), questions: questions.clone(), reply };
+        if !context.client.outlet.send(TurnMessage::AskQuestions(Box::new(inquiry))).await {
             return Err(Failure::Cancelled);
         }
         let said = tokio::select! {
@@ -91,12 +97,12 @@ impl Tool for Question {
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
         match said {
-            Ok(Said::Answers(answers)) => Ok(output(&questions, &answers)),
-            Ok(Said::Dismissed) => Err(Failure::Stopped(
+            Ok(QuestionReply::Answers(answers)) => Ok(output(&questions, &answers)),
+            Ok(QuestionReply::Dismissed) => Err(Failure::Stopped(
                 "The user dismissed the question. Do not ask it again; wait for what they say.".into(),
             )),
             // Nobody took it: there is no way to show it.
-            Ok(Said::Unshown) | Err(_) => Err(Failure::tell(
+            Ok(QuestionReply::Unshown) | Err(_) => Err(Failure::tell(
                 "The user's editor cannot show this question. Ask it in your answer, the options as a numbered list, and end your turn there.",
             )),
         }
@@ -104,7 +110,7 @@ impl Tool for Question {
 }
 
 /// A question as it is shown, or what is wrong with it.
-fn checked(item: Item) -> Result<event::Question, String> {
+fn checked(item: QuestionInput) -> Result<event::Question, String> {
     let words = text::escaped(item.question.trim()).replace("\\n", "\n");
     if words.is_empty() {
         return Err("A question has no words.".into());
@@ -128,14 +134,14 @@ fn checked(item: Item) -> Result<event::Question, String> {
             return Err(format!("\"{header}\" has the option \"{label}\" twice."));
         }
         let description = text::escaped(option.description.as_deref().unwrap_or_default().trim());
-        shown.push(event::Offer { label, description });
+        shown.push(event::QuestionOption { label, description });
     }
     let multiple = item.multiple == Some(true) && shown.len() > 1;
     Ok(event::Question { header, text: words, options: shown, multiple })
 }
 
 /// The answers, for the model and for people.
-fn output(questions: &[event::Question], answers: &[Vec<String>]) -> Output {
+fn output(questions: &[event::Question], answers: &[Vec<String>]) -> ToolOutput {
     let none = Vec::new();
     let answer = |at: usize| answers.get(at).unwrap_or(&none);
     let joined = |at: usize| match answer(at).join(", ") {
@@ -153,27 +159,27 @@ fn output(questions: &[event::Question], answers: &[Vec<String>]) -> Output {
     let display: Vec<String> =
         questions.iter().enumerate().map(|(at, question)| format!("{}: {}", question.header, joined(at))).collect();
     let all: Vec<Value> = (0..questions.len()).map(|at| json!(answer(at))).collect();
-    Output {
+    ToolOutput {
         display: Some(display.join("\n")),
         metadata: Map::from_iter([("answers".to_owned(), Value::Array(all))]),
-        ..Output::text(format!("The user has answered.\n\n{}", told.join("\n")))
+        ..ToolOutput::text(format!("The user has answered.\n\n{}", told.join("\n")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::erase;
-    use super::super::test::Stage;
+    use super::super::test::TestProject;
     use super::*;
 
-    async fn ask(input: Value, said: Option<Said>) -> Result<Output, String> {
-        let stage = Stage::new();
+    async fn ask(input: Value, said: Option<QuestionReply>) -> Result<ToolOutput, String> {
+        let stage = TestProject::new();
         let (context, mut up) = stage.listened();
-        let tool = erase(Question);
+        let tool = erase(QuestionTool);
         let prepared = tool.prepare(input, &context).await.map_err(|e| e.to_string())?;
         assert!(prepared.needs.is_empty());
         let answering = async {
-            let Some(Up::Inquire(inquiry)) = up.recv().await else { panic!("nothing was asked") };
+            let Some(TurnMessage::AskQuestions(inquiry)) = up.recv().await else { panic!("nothing was asked") };
             if let Some(said) = said {
                 inquiry.reply.send(said).unwrap();
             }
@@ -191,13 +197,15 @@ mod tests {
 
     #[tokio::test]
     async fn answers_come_back() {
-        let answers = Said::Answers(vec![vec!["B".into()], vec![]]);
+        let answers = QuestionReply::Answers(vec![vec!["B".into()], vec![]]);
         let output = ask(which(), Some(answers)).await.unwrap();
         assert_eq!(output.text, "The user has answered.\n\n\"Which one?\": \"B\"\n\"Why?\": no answer");
         assert_eq!(output.display.unwrap(), "Kind: B\nWhy?: (no answer)");
         assert_eq!(output.metadata["answers"], json!([["B"], []]));
-        assert!(ask(which(), Some(Said::Dismissed)).await.unwrap_err().starts_with("stopped: The user dismissed"));
-        for unshown in [Some(Said::Unshown), None] {
+        assert!(
+            ask(which(), Some(QuestionReply::Dismissed)).await.unwrap_err().starts_with("stopped: The user dismissed")
+        );
+        for unshown in [Some(QuestionReply::Unshown), None] {
             assert!(ask(which(), unshown).await.unwrap_err().contains("cannot show this question"));
         }
     }

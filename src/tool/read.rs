@@ -8,12 +8,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::claims::Claims;
+use super::accept::{Aliases, PATH};
 use super::document::encoding;
-use super::path::{Access, Found, Resolved};
+use super::path::{Access, Found, ResolvedPath};
 use super::search::{elsewhere, look_up};
-use super::seen::{Known, Print};
-use super::{Context, Description, Failure, Output, Tool, disk};
+use super::seen::{Fingerprint, KnownFile};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk};
 use crate::event::{Event, Kind, Location, Severity};
 use crate::instruction;
 use crate::message::File;
@@ -31,7 +31,8 @@ const IMAGE: usize = 5 << 20;
 const PDF: usize = 20 << 20;
 
 /// See the module.
-pub struct Read;
+#[derive(Default)]
+pub struct ReadTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -50,26 +51,47 @@ pub struct Input {
 /// A place and which part of it.
 #[derive(Debug)]
 pub struct Ready {
-    place: Resolved,
-    part: Part,
+    place: ResolvedPath,
+    part: Excerpt,
 }
 
 /// Which part of it.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Excerpt {
     offset: usize,
     limit: usize,
     column: usize,
 }
 
-impl Tool for Read {
+impl Tool for ReadTool {
     const NAME: &'static str = "read";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read.md");
     const KIND: Kind = Kind::Read;
     const CONCURRENT: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "view",
+            "readfile",
+            "viewfile",
+            "openfile",
+            "open",
+            "cat",
+            "fileread",
+            "getfilecontents",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+        ],
+        says: Some(("command", "view")),
+        fields: &[
+            ("filePath", PATH),
+            ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),
+            ("limit", &["lines", "maxlines", "numlines", "count", "linecount", "linelimit"]),
+        ],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         let path = context.absolute(&input.file_path);
         let part = match (input.offset.map(|n| n.max(1)), input.limit) {
             (None, None) => String::new(),
@@ -80,23 +102,23 @@ impl Tool for Read {
             (Some(first), None) => format!(":{first}-"),
         };
         let line = input.offset.and_then(|n| u32::try_from(n.max(1)).ok());
-        Description {
+        CallDescription {
             title: text::title(&format!("Read {}{part}", context.relative(&path))),
             locations: vec![Location { path: crate::worktree::normal(&path), line }],
         }
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let place = look_up(context, &input.file_path, Access::Read).await?;
         let needs = place.real.needs(Access::Read);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = size(input.offset.unwrap_or(1)).max(1);
         let limit = input.limit.map_or(LINES, size).max(1);
         let column = size(input.column.unwrap_or(1)).max(1);
-        Ok((needs, Ready { place, part: Part { offset, limit, column } }))
+        Ok((needs, Ready { place, part: Excerpt { offset, limit, column } }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready { place, part } = ready;
         place.still()?;
         if place.real.found == Found::Directory {
@@ -122,8 +144,8 @@ impl Tool for Read {
                 (Some(text), note)
             }
         };
-        let known = context.seen.known(&place.real.path);
-        let disk = saved.as_deref().map(Print::of);
+        let known = context.session.seen.known(&place.real.path);
+        let disk = saved.as_deref().map(Fingerprint::of);
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known.as_ref()),
             (_, Some(text)) | (Some(text), None) => text,
@@ -132,31 +154,43 @@ impl Tool for Read {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut output = page(&place, text, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
-        context.seen.note(&place.real.path, Known::of(text, disk));
+        context.session.seen.note(&place.real.path, KnownFile::of(text, disk));
         Ok(output)
     }
 }
 
 /// Adds the instructions that stand beside the file, each once.
-async fn instructed(output: &mut Output, place: &Resolved, context: &Context) {
-    let known = |path: &Path| !context.claims.claim(path);
+async fn instructed(output: &mut ToolOutput, place: &ResolvedPath, context: &ToolContext) {
+    let known = |path: &Path| !context.call.instructions.claim(path);
     let sight = Sight::new(&context.policy);
-    let found = instruction::beside(&place.path, &context.cwd, &context.environment, &context.worktree, &sight, &known);
-    for title in found.notices {
-        context.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+    let found = instruction::beside(
+        &place.path,
+        &context.project.cwd,
+        &context.project.environment,
+        &context.project.worktree,
+        &sight,
+        &known,
+    );
+    for title in found.problems.iter().map(ToString::to_string) {
+        context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
     }
     if found.entries.is_empty() {
         return;
     }
-    let blocks: Vec<String> = found.entries.iter().map(instruction::Entry::block).collect();
+    let blocks: Vec<String> = found.entries.iter().map(instruction::InstructionText::block).collect();
     output.note = blocks.join("\n\n");
-    let paths: Vec<Value> = found.entries.into_iter().map(|entry| entry.source.into()).collect();
-    output.metadata.insert(Claims::LOADED.into(), paths.into());
+    output.facts.loaded = found.entries.into_iter().map(|entry| entry.source.into()).collect();
 }
 
 /// The part of a text that was asked for, with line numbers.
-fn page(place: &Resolved, text: &str, part: Part, most: usize, note: Option<String>) -> Result<Output, Failure> {
-    let Part { offset, limit, column } = part;
+fn page(
+    place: &ResolvedPath,
+    text: &str,
+    part: Excerpt,
+    most: usize,
+    note: Option<String>,
+) -> Result<ToolOutput, Failure> {
+    let Excerpt { offset, limit, column } = part;
     let total = text.lines().count();
     if offset > total && !(offset == 1 && total == 0) {
         return Err(Failure::Tell(format!(
@@ -197,7 +231,7 @@ fn page(place: &Resolved, text: &str, part: Part, most: usize, note: Option<Stri
     let path = place.path.display();
     let truncated = last < total;
     let end = ending(part, last, total, capped.then_some(most));
-    Ok(Output {
+    Ok(ToolOutput {
         text: format!("<path>{path}</path>\n<type>file</type>\n<content>\n{numbered}\n{end}{note}\n</content>"),
         display: Some(display),
         cut: true,
@@ -205,14 +239,14 @@ fn page(place: &Resolved, text: &str, part: Part, most: usize, note: Option<Stri
             "preview": preview, "truncated": truncated, "type": "file",
             "lineStart": offset, "lineEnd": last, "totalLines": total,
         })),
-        ..Output::default()
+        ..ToolOutput::default()
     })
 }
 
 /// Which lines of how many are shown, which are not, and how to go on. `most` is how many bytes a result has at
 /// most, where that is what ended this one.
-fn ending(part: Part, last: usize, total: usize, most: Option<usize>) -> String {
-    let Part { offset, column, .. } = part;
+fn ending(part: Excerpt, last: usize, total: usize, most: Option<usize>) -> String {
+    let Excerpt { offset, column, .. } = part;
     let columns = if column > 1 { format!(", from column {column}") } else { String::new() };
     if offset == 1 && last == total {
         return format!("(End of file - total {total} lines{columns})");
@@ -226,7 +260,7 @@ fn ending(part: Part, last: usize, total: usize, most: Option<usize>) -> String 
     format!("(Showing lines {offset}-{last} of {total}{columns}. Left out: {}{why}.{on})", left.join(" and "))
 }
 
-fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Failure> {
+fn directory(place: &ResolvedPath, offset: usize, limit: usize) -> Result<ToolOutput, Failure> {
     let refused = |e: disk::Error| Failure::Tell(format!("Cannot list {}: {e}.", place.shown));
     let mut entries = Vec::new();
     for (name, folder) in disk::list(&place.real.path).map_err(refused)? {
@@ -246,15 +280,15 @@ fn directory(place: &Resolved, offset: usize, limit: usize) -> Result<Output, Fa
         format!("(Showing {} of {total} entries. Use 'offset' parameter to read beyond entry {last})", shown.len())
     };
     let path = place.path.display();
-    Ok(Output {
+    Ok(ToolOutput {
         text: format!("<path>{path}</path>\n<type>directory</type>\n<entries>\n{list}\n{end}\n</entries>"),
         display: Some(list),
         metadata: facts(json!({ "type": "directory", "truncated": last < total, "totalEntries": total })),
-        ..Output::default()
+        ..ToolOutput::default()
     })
 }
 
-fn attachment(place: &Resolved, bytes: &[u8], mime: &str) -> Result<Output, Failure> {
+fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutput, Failure> {
     let (what, most) = if mime == "application/pdf" { ("PDF", PDF) } else { ("Image", IMAGE) };
     if bytes.len() > most {
         return Err(Failure::Tell(format!(
@@ -266,7 +300,7 @@ fn attachment(place: &Resolved, bytes: &[u8], mime: &str) -> Result<Output, Fail
     }
     let name = place.path.file_name().map(|name| text::escaped(&name.to_string_lossy()));
     let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)) };
-    Ok(Output { attachments: vec![file], ..Output::text(format!("{what} read successfully")) })
+    Ok(ToolOutput { attachments: vec![file], ..ToolOutput::text(format!("{what} read successfully")) })
 }
 
 /// What a file is by its first bytes, if it is something models can look at.
@@ -282,7 +316,7 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// The text of bytes, with a note for the model where it is not exactly what is in the file.
-fn decode(place: &Resolved, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
+fn decode(place: &ResolvedPath, bytes: Vec<u8>) -> Result<(String, Option<String>), Failure> {
     let bytes = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') && !mostly_control(text.as_bytes()) => return Ok((text, None)),
         Ok(text) => text.into_bytes(),
@@ -315,7 +349,7 @@ fn mostly_control(bytes: &[u8]) -> bool {
 }
 
 /// That it is not there, and what may be meant.
-async fn missing(place: &Resolved, context: &Context) -> Failure {
+async fn missing(place: &ResolvedPath, context: &ToolContext) -> Failure {
     let instead = elsewhere(context, &place.real.path).await;
     Failure::Tell(format!("File not found: {}{instead}", text::escaped(&place.path.display().to_string())))
 }
@@ -329,17 +363,17 @@ fn facts(value: Value) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::{Stage, Way};
+    use super::super::test::{EditorReply, TestProject};
     use super::*;
 
-    async fn read(context: &Context, input: Value) -> Result<Output, Failure> {
-        let (_, output) = super::super::test::call(&super::super::erase(Read), input, context).await?;
+    async fn read(context: &ToolContext, input: Value) -> Result<ToolOutput, Failure> {
+        let (_, output) = super::super::test::call(&super::super::erase(ReadTool), input, context).await?;
         Ok(output)
     }
 
     #[tokio::test]
     async fn files_are_numbered_and_paged() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "a\r\nb\nc\n");
         stage.write("empty", "");
         stage.write("long", format!("{}\nend\n", "é".repeat(2_001)));
@@ -393,7 +427,7 @@ mod tests {
 
     #[tokio::test]
     async fn other_kinds_of_files() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
         stage.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
         stage.write_bytes("bin", b"\x7fELF\0\0");
@@ -431,9 +465,9 @@ mod tests {
 
     #[tokio::test]
     async fn unsaved_text_is_read() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write("f", "saved\n");
-        let (context, editor) = stage.with_editor(Way::Saves);
+        let (context, editor) = stage.with_editor(EditorReply::Saves);
         editor.type_into(&stage.cwd().join("f"), "unsaved\n");
         assert!(read(&context, json!({"filePath": "f"})).await.unwrap().text.contains("1: unsaved\n"));
         // An empty answer may mean that there is no such buffer.
@@ -444,7 +478,7 @@ mod tests {
 
     #[test]
     fn titles() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         let context = stage.context();
         let table = [
             (json!({"filePath": "src/lib.rs"}), "Read src/lib.rs", None),
@@ -453,7 +487,7 @@ mod tests {
             (json!({"filePath": "/x\n\u{1b}[1m", "offset": 3}), "Read /x\\n\\x1b[1m:3-", Some(3)),
         ];
         for (input, title, line) in table {
-            let description = Read::describe(&serde_json::from_value(input).unwrap(), &context);
+            let description = ReadTool::describe(&serde_json::from_value(input).unwrap(), &context);
             assert_eq!(description.title, title);
             assert_eq!(description.locations[0].line, line);
         }

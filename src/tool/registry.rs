@@ -2,45 +2,76 @@
 
 use std::sync::Arc;
 
-use super::skill::Skill;
-use super::task::Task;
-use super::{AnyTool, Tool, erase};
+use super::accept::Aliases;
+use super::{AnyTool, Offer, Tool, erase};
 use crate::model::Model;
 use crate::permission::{Action, Need, Rules, evaluate};
 
+/// What a tool says of itself, whatever it is called with.
+#[derive(Debug)]
+pub struct ToolProperties {
+    pub name: &'static str,
+    pub permission: &'static str,
+    pub offer: Offer,
+    pub sweeps: bool,
+    pub keeps_output: bool,
+    pub keeps_input: bool,
+    pub aliases: Aliases,
+    make: fn() -> Arc<dyn AnyTool>,
+}
+
+const fn properties<T: Tool + Default>() -> ToolProperties {
+    ToolProperties {
+        name: T::NAME,
+        permission: T::PERMISSION,
+        offer: T::OFFER,
+        sweeps: T::SWEEPS,
+        keeps_output: T::KEEPS_OUTPUT,
+        keeps_input: T::KEEPS_INPUT,
+        aliases: T::ALIASES,
+        make: || erase(T::default()),
+    }
+}
+
+/// The tools there are.
+pub static PROPERTIES: &[ToolProperties] = &[
+    properties::<super::invalid::InvalidTool>(),
+    properties::<super::bash::BashTool>(),
+    properties::<super::bash_output::BashOutputTool>(),
+    properties::<super::bash_stop::BashStopTool>(),
+    properties::<super::read::ReadTool>(),
+    properties::<super::list::ListTool>(),
+    properties::<super::glob::GlobTool>(),
+    properties::<super::grep::GrepTool>(),
+    properties::<super::edit::EditTool>(),
+    properties::<super::multiedit::MultieditTool>(),
+    properties::<super::write::WriteTool>(),
+    properties::<super::apply_patch::ApplyPatchTool>(),
+    properties::<super::task::TaskTool>(),
+    properties::<super::skill::SkillTool>(),
+    properties::<super::plan_enter::PlanEnterTool>(),
+    properties::<super::plan_exit::PlanExitTool>(),
+    properties::<super::question::QuestionTool>(),
+    properties::<super::webfetch::WebfetchTool>(),
+    properties::<super::todowrite::TodowriteTool>(),
+    properties::<super::todoread::TodoreadTool>(),
+];
+
+/// What the tool of exactly this name says of itself; none for those of servers.
+pub fn find_properties(name: &str) -> Option<&'static ToolProperties> {
+    PROPERTIES.iter().find(|tool| tool.name == name)
+}
+
 /// The tools of a session, in the order they were added.
 #[derive(Clone, Default)]
-pub struct Registry {
+pub struct ToolRegistry {
     tools: Vec<Arc<dyn AnyTool>>,
 }
 
-impl Registry {
+impl ToolRegistry {
     /// The tools that need nothing but files and processes.
     pub fn built_in() -> Self {
-        Self {
-            tools: vec![
-                erase(super::invalid::Invalid),
-                erase(super::bash::Bash),
-                erase(super::bash_output::BashOutput),
-                erase(super::bash_stop::BashStop),
-                erase(super::read::Read),
-                erase(super::list::List),
-                erase(super::glob::Glob),
-                erase(super::grep::Grep),
-                erase(super::edit::Edit),
-                erase(super::multiedit::Multiedit),
-                erase(super::write::Write),
-                erase(super::apply_patch::ApplyPatch),
-                erase(Task::default()),
-                erase(Skill::default()),
-                erase(super::plan_enter::PlanEnter),
-                erase(super::plan_exit::PlanExit),
-                erase(super::question::Question),
-                erase(super::webfetch::Webfetch::default()),
-                erase(super::todowrite::Todowrite),
-                erase(super::todoread::Todoread),
-            ],
-        }
+        Self { tools: PROPERTIES.iter().map(|tool| (tool.make)()).collect() }
     }
 
     /// Adds a tool. One of the same name that is there already stays: a tool from elsewhere never
@@ -63,19 +94,18 @@ impl Registry {
         self.tools.iter()
     }
 
-    /// What is offered to a model, sorted by name: nothing that is denied altogether, and one way
-    /// of editing, the one the model was trained on. `made` are the tools that were made for this step:
+    /// What a model may call, sorted by name: nothing that is denied altogether, and one way of
+    /// editing, the one the model was trained on. `made` are the tools that were made for this step:
     /// those that know who asks.
-    pub fn visible(&self, rules: &Rules, model: &Model, made: Vec<Arc<dyn AnyTool>>) -> Vec<Arc<dyn AnyTool>> {
+    pub fn callable(&self, rules: &Rules, model: &Model, made: Vec<Arc<dyn AnyTool>>) -> Vec<Arc<dyn AnyTool>> {
         let patches = patches(&model.api_id);
-        let may = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
-        let offered = |tool: &&Arc<dyn AnyTool>| match tool.name() {
-            "invalid" | Task::NAME | Skill::NAME => false,
-            "apply_patch" => patches,
-            "edit" | "multiedit" | "write" => !patches,
-            // A general "allow" does not give these to agents that have no use for them.
-            "plan_enter" | "plan_exit" | "question" => may(tool.name()),
-            _ => true,
+        let by_name = |name: &str| evaluate(rules, &Rules::default(), &Need::new(name, "*")).action != Action::Deny;
+        let offered = |tool: &&Arc<dyn AnyTool>| match find_properties(tool.name()).map(|tool| tool.offer) {
+            Some(Offer::PerStep) => false,
+            Some(Offer::PatchModels) => patches,
+            Some(Offer::OtherModels) => !patches,
+            Some(Offer::ByName) => by_name(tool.name()),
+            Some(Offer::Everyone | Offer::Unlisted) | None => true,
         };
         let mut tools: Vec<_> =
             self.tools.iter().filter(offered).filter(|tool| !rules.hides(tool.permission())).cloned().collect();
@@ -93,21 +123,23 @@ fn patches(model: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::file::PERMISSIONS;
     use crate::message::ModelRef;
 
     fn names(rules: &[(&str, &str, Action)], model: &str) -> String {
         let model = Model::unknown(ModelRef::parse(&format!("p/{model}")).unwrap());
-        let tools = Registry::built_in().visible(&Rules::built_in(rules), &model, Vec::new());
-        tools.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
+        let tools = ToolRegistry::built_in().callable(&Rules::built_in(rules), &model, Vec::new());
+        tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn what_is_offered() {
-        let all = "bash bash_output bash_stop edit glob grep list multiedit plan_enter plan_exit question read todoread todowrite webfetch write";
-        let patch = "apply_patch bash bash_output bash_stop glob grep list plan_enter plan_exit question read todoread todowrite webfetch";
-        let none =
-            "bash bash_output bash_stop glob grep list plan_enter plan_exit question read todoread todowrite webfetch";
-        let calm = "apply_patch bash bash_output bash_stop glob grep list question read todoread todowrite webfetch";
+        let all =
+            "bash bash_output bash_stop edit glob grep plan_enter plan_exit question read todowrite webfetch write";
+        let patch =
+            "apply_patch bash bash_output bash_stop glob grep plan_enter plan_exit question read todowrite webfetch";
+        let none = "bash bash_output bash_stop glob grep plan_enter plan_exit question read todowrite webfetch";
+        let calm = "apply_patch bash bash_output bash_stop glob grep question read todowrite webfetch";
         type Case<'a> = (&'a [(&'a str, &'a str, Action)], &'a str, &'a str);
         let table: &[Case<'_>] = &[
             (&[], "claude-x", all),
@@ -131,14 +163,27 @@ mod tests {
 
     #[test]
     fn a_name_is_there_once() {
-        let registry = Registry::built_in();
+        let registry = ToolRegistry::built_in();
         assert!(registry.find("read").is_some() && registry.find("Read").is_none());
-        assert!(!registry.clone().add(erase(super::super::bash::Bash)));
+        assert!(!registry.clone().add(erase(super::super::bash::BashTool)));
+    }
+
+    /// A description, and a permission that settings may name, belong to a tool.
+    #[test]
+    fn each_tool_is_whole() {
+        for tool in PROPERTIES.iter().filter(|tool| tool.name != "invalid") {
+            let file = format!("{}/prompts/tool/{}.md", env!("CARGO_MANIFEST_DIR"), tool.name);
+            let words = std::fs::read_to_string(&file).unwrap();
+            let first = words.lines().next().unwrap();
+            assert!((tool.make)().description().starts_with(first), "{file} is not what the model reads");
+            let named = PERMISSIONS.iter().any(|(key, _)| *key == tool.permission);
+            assert!(named, "settings cannot name the permission {}", tool.permission);
+        }
     }
 
     #[test]
     fn descriptions_and_schemas_are_short() {
-        let registry = Registry::built_in();
+        let registry = ToolRegistry::built_in();
         let mut size = 0;
         for tool in registry.all().filter(|tool| tool.name() != "invalid") {
             assert!(!tool.description().is_empty(), "{}", tool.name());

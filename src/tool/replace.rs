@@ -5,15 +5,18 @@
 //! finds anything decides: one place is replaced, several are an error that lists them. It is never
 //! guessed which one was meant.
 
-use std::ops::Range;
+mod line_ends;
+mod strategies;
 
-use super::merge::merged;
-use super::spelling::{Folded, LONGEST, Level, differences};
+use line_ends::NormalizedText;
+use strategies::{Match, STRATEGIES, lines, starts, too_large};
+
+use super::spelling::differences;
 use crate::text;
 
 /// A replacement made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replaced {
+pub struct Replacement {
     /// The whole new text.
     pub text: String,
     /// The first line of each place that was replaced, from 1.
@@ -21,14 +24,14 @@ pub struct Replaced {
     /// The first and last line of each place as it is now, from 1.
     pub now: Vec<(usize, usize)>,
     /// How the place was found, where it was not by the exact text.
-    pub fuzzy: Option<Fuzzy>,
+    pub fuzzy: Option<FuzzyMatch>,
     /// The line numbers of a listing were taken off the old and the new text.
     pub numbers: bool,
 }
 
 /// How a place was found that is not the text that was looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fuzzy {
+pub struct FuzzyMatch {
     /// The way, for the model.
     pub way: &'static str,
     /// What differs.
@@ -75,9 +78,9 @@ pub fn list(lines: &[usize]) -> String {
 ///
 /// # Errors
 /// When it is not clear what to replace; see [`Error`].
-pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replaced, Error> {
-    let file = Normal::of(content);
-    let (old, new) = (Normal::of(old).text, Normal::of(new).text);
+pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replacement, Error> {
+    let file = NormalizedText::of(content);
+    let (old, new) = (NormalizedText::of(old).text, NormalizedText::of(new).text);
     if old == new {
         return Err(Error::Same);
     }
@@ -93,17 +96,17 @@ pub fn replace(content: &str, old: &str, new: &str, all: bool) -> Result<Replace
             None if new.lines().any(|line| number(line).is_some()) => return Err(Error::Numbers),
             None => new.clone(),
         };
-        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replaced { numbers: true, ..replaced });
+        return search(content, &file, &bare, &bare_new, all).map(|replaced| Replacement { numbers: true, ..replaced });
     }
     search(content, &file, &old, &new, all)
 }
 
-fn search(content: &str, file: &Normal, old: &str, new: &str, all: bool) -> Result<Replaced, Error> {
+fn search(content: &str, file: &NormalizedText, old: &str, new: &str, all: bool) -> Result<Replacement, Error> {
     if old.is_empty() {
         return Err(Error::Missing);
     }
     let line_of = |at: usize| memchr::memchr_iter(b'\n', &file.text.as_bytes()[..at]).count() + 1;
-    for (name, way) in WAYS {
+    for (name, way) in STRATEGIES {
         // Blanks alone would match anywhere once blanks are ignored.
         if name.is_some() && old.trim().is_empty() {
             break;
@@ -139,7 +142,7 @@ fn search(content: &str, file: &Normal, old: &str, new: &str, all: bool) -> Resu
         let mut moved = 0_isize;
         let breaks = |text: &str| isize::try_from(memchr::memchr_iter(b'\n', text.as_bytes()).count()).unwrap_or(0);
         let mut now = Vec::with_capacity(found.len());
-        for (Found { span, new }, line) in found.iter().zip(&lines) {
+        for (Match { span, new }, line) in found.iter().zip(&lines) {
             let first = line.saturating_add_signed(moved);
             now.push((first, first.saturating_add_signed(breaks(new.strip_suffix('\n').unwrap_or(new)))));
             moved += breaks(new) - breaks(&file.text[span.clone()]);
@@ -148,9 +151,9 @@ fn search(content: &str, file: &Normal, old: &str, new: &str, all: bool) -> Resu
             let texts = found.iter().map(|found| file.text[found.span.clone()].to_owned());
             let was: Vec<(usize, String)> = lines.iter().copied().zip(texts).collect();
             let differences = was.first().map(|(_, was)| differences(old, was)).unwrap_or_default();
-            Fuzzy { way, differences, was }
+            FuzzyMatch { way, differences, was }
         });
-        return Ok(Replaced { text, lines, now, fuzzy, numbers: false });
+        return Ok(Replacement { text, lines, now, fuzzy, numbers: false });
     }
     Err(Error::Missing)
 }
@@ -192,9 +195,9 @@ fn without_numbers(text: &str) -> Option<String> {
 }
 
 /// The line each place begins in, counted from one; the places are in order, so the text is gone through once.
-fn lines_of(text: &str, found: &[Found]) -> Vec<usize> {
+fn lines_of(text: &str, found: &[Match]) -> Vec<usize> {
     let (mut line, mut counted) = (1, 0);
-    let line_of = |found: &Found| {
+    let line_of = |found: &Match| {
         line += memchr::memchr_iter(b'\n', &text.as_bytes()[counted..found.span.start]).count();
         counted = found.span.start;
         line
@@ -202,324 +205,8 @@ fn lines_of(text: &str, found: &[Found]) -> Vec<usize> {
     found.iter().map(line_of).collect()
 }
 
-/// A place, and what goes there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
-    span: Range<usize>,
-    new: String,
-}
-
-type Way = fn(&str, &str, &str) -> Vec<Found>;
-
-/// The ways of looking; all but the first have a name that the model is told.
-const WAYS: &[(Option<&str>, Way)] = &[
-    (None, exact),
-    (Some("ignoring blanks around lines"), trimmed_lines),
-    (Some("in other characters"), |file, old, new| respelled(file, old, new, Level::Characters)),
-    (Some("ignoring how blanks are spaced"), |file, old, new| respelled(file, old, new, Level::Blanks)),
-    (Some("by its first and last line"), anchored),
-    (Some("after undoing escapes"), unescaped),
-    (Some("ignoring blanks around it"), trimmed),
-    (Some("by its context"), context),
-];
-
-fn exact(file: &str, old: &str, new: &str) -> Vec<Found> {
-    starts(file, old).map(|start| Found { span: start..start + old.len(), new: new.to_owned() }).collect()
-}
-
-/// Where a text begins in another. Overlapping places count: "aa" in "aaa" is not one place.
-fn starts(text: &str, wanted: &str) -> impl Iterator<Item = usize> {
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let start = from + text.get(from..)?.find(wanted)?;
-        from = start + text[start..].chars().next().map_or(1, char::len_utf8);
-        Some(start)
-    })
-}
-
-fn trimmed_lines(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let (all, wanted) = (Lines::of(file), lines(old));
-    all.windows(wanted.len())
-        .filter(|window| window.texts().zip(&wanted).all(|(line, wanted)| line.trim() == wanted.trim()))
-        .filter_map(|window| window.found(file, old, new))
-        .collect()
-}
-
-/// The same in another spelling: whole lines, or a piece of some.
-fn respelled(file: &str, old: &str, new: &str, level: Level) -> Vec<Found> {
-    if file.len().max(old.len()) > LONGEST {
-        return Vec::new();
-    }
-    let (folded, wanted) = (Folded::of(file, level), Folded::of(old, level).text);
-    if wanted.trim().is_empty() {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    for start in starts(&folded.text, &wanted) {
-        let Some(span) = folded.original(&(start..start + wanted.len())) else { continue };
-        let end = span.end - usize::from(file[span.clone()].ends_with('\n'));
-        let (before, after) = (&file[..span.start], &file[end..]);
-        let (lead, trail) = (before.rfind('\n').map_or(0, |at| at + 1), after.find('\n').unwrap_or(after.len()));
-        if before[lead..].trim().is_empty() && after[..trail].trim().is_empty() && !old.starts_with('\n') {
-            // Whole lines, which may have to be indented otherwise.
-            let first = memchr::memchr_iter(b'\n', before.as_bytes()).count();
-            let all = Lines::of(file);
-            let window = all.windows(lines(old).len()).nth(first);
-            found.extend(window.and_then(|window| window.found(file, old, new)));
-        } else {
-            let there: Vec<&str> = file[span.clone()].split('\n').collect();
-            let old: Vec<&str> = old.split('\n').collect();
-            if let Some(new) = merged(&old, &new.split('\n').collect::<Vec<_>>(), &there) {
-                found.push(Found { span, new: new.join("\n") });
-            }
-        }
-    }
-    found
-}
-
-fn anchored(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let (all, wanted) = (Lines::of(file), lines(old));
-    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else {
-        return Vec::new();
-    };
-    if wanted.len() < 3 || first.trim().is_empty() || last.trim().is_empty() {
-        return Vec::new();
-    }
-    let slack = (wanted.len() / 4).max(1);
-    let sizes = wanted.len().saturating_sub(slack).max(2)..=wanted.len() + slack;
-    let mut found: Vec<Found> = Vec::new();
-    for size in sizes {
-        for window in all.windows(size) {
-            let ends = window.line(0).trim() == first.trim() && window.line(size - 1).trim() == last.trim();
-            if ends && alike(&window, &wanted) >= 0.65 {
-                found.extend(window.found(file, old, new));
-            }
-        }
-    }
-    found
-}
-
-/// How alike the lines between the first and the last are, 0 to 1.
-fn alike(window: &Window<'_, '_>, wanted: &[&str]) -> f64 {
-    let middle = window.lines.len().min(wanted.len()).saturating_sub(2);
-    if middle == 0 {
-        return 1.0;
-    }
-    let each = (1..=middle).map(|n| similarity(window.line(n).trim(), wanted[n].trim()));
-    each.sum::<f64>() / f64::from(u32::try_from(middle).unwrap_or(u32::MAX))
-}
-
-/// 1 − edit distance / longer length, in characters. Very long lines are alike or not.
-fn similarity(one: &str, other: &str) -> f64 {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let longer = one.len().max(other.len());
-    if longer == 0 || one == other {
-        return 1.0;
-    }
-    if longer > 1_000 {
-        return 0.0;
-    }
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (n, a) in one.iter().enumerate() {
-        let mut corner = row[0];
-        row[0] = n + 1;
-        for (m, b) in other.iter().enumerate() {
-            let cost = (corner + usize::from(a != b)).min(row[m] + 1).min(row[m + 1] + 1);
-            corner = row[m + 1];
-            row[m + 1] = cost;
-        }
-    }
-    let float = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
-    1.0 - float(row[other.len()]) / float(longer)
-}
-
-fn unescaped(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let plain = unescape(old);
-    // Who escaped the one will have escaped the other.
-    if plain == old { Vec::new() } else { exact(file, &plain, &unescape(new)) }
-}
-
-fn unescape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let meant = match (c, chars.peek()) {
-            ('\\', Some('n' | '\n')) => '\n',
-            ('\\', Some('t')) => '\t',
-            ('\\', Some('r')) => '\r',
-            ('\\', Some(c @ ('\'' | '"' | '`' | '\\' | '$'))) => *c,
-            _ => {
-                out.push(c);
-                continue;
-            }
-        };
-        chars.next();
-        out.push(meant);
-    }
-    out
-}
-
-fn trimmed(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let bare = old.trim();
-    if bare == old {
-        return Vec::new();
-    }
-    // What blanks the new text shares with the old one around it are in the file already, in some form.
-    let lead = &old[..old.len() - old.trim_start().len()];
-    let trail = &old[old.trim_end().len()..];
-    let new = new.strip_prefix(lead).unwrap_or(new);
-    let new = new.strip_suffix(trail).unwrap_or(new);
-    exact(file, bare, new)
-}
-
-fn context(file: &str, old: &str, new: &str) -> Vec<Found> {
-    let (all, wanted) = (Lines::of(file), lines(old));
-    if wanted.len() < 3 {
-        return Vec::new();
-    }
-    let last = wanted.len() - 1;
-    let fits = |window: &Window<'_, '_>| {
-        let ends = window.line(0).trim() == wanted[0].trim() && window.line(last).trim() == wanted[last].trim();
-        let middle = (1..last).filter(|n| !wanted[*n].trim().is_empty() || !window.line(*n).trim().is_empty());
-        let (all, same) = middle
-            .fold((0, 0), |(all, same), n| (all + 1, same + usize::from(window.line(n).trim() == wanted[n].trim())));
-        ends && same * 2 >= all
-    };
-    all.windows(wanted.len()).filter(fits).filter_map(|window| window.found(file, old, new)).collect()
-}
-
-fn too_large(found: &str, old: &str) -> bool {
-    let (has, wants) = (lines(found).len(), lines(old).len());
-    has >= (wants + 3).max(2 * wants)
-        || wants > 1 && found.trim().len() > (old.trim().len() + 500).max(4 * old.trim().len())
-}
-
-/// The lines of a text; what follows a final line break is no line.
-fn lines(text: &str) -> Vec<&str> {
-    text.strip_suffix('\n').unwrap_or(text).split('\n').collect()
-}
-
-/// All between line breaks; without the last one where the text is not to end in one.
-fn split(text: &str, unended: bool) -> Vec<&str> {
-    text.strip_suffix('\n').filter(|_| unended).unwrap_or(text).split('\n').collect()
-}
-
-/// All lines of a text: start and text of each, without its line break.
-struct Lines<'a>(Vec<(usize, &'a str)>);
-
-impl<'a> Lines<'a> {
-    fn of(file: &'a str) -> Self {
-        let mut at = 0;
-        let mut all = Vec::new();
-        for line in file.split_inclusive('\n') {
-            all.push((at, line.strip_suffix('\n').unwrap_or(line)));
-            at += line.len();
-        }
-        Self(all)
-    }
-
-    fn windows(&self, size: usize) -> impl Iterator<Item = Window<'a, '_>> {
-        self.0.windows(size.max(1)).map(|lines| Window { lines })
-    }
-}
-
-/// Some lines in a row.
-struct Window<'a, 'l> {
-    lines: &'l [(usize, &'a str)],
-}
-
-impl<'a> Window<'a, '_> {
-    fn line(&self, n: usize) -> &'a str {
-        self.lines.get(n).map_or("", |(_, text)| text)
-    }
-
-    fn texts(&self) -> impl Iterator<Item = &'a str> {
-        self.lines.iter().map(|(_, text)| *text)
-    }
-
-    /// The change of `old` into `new`, made to these lines: with the last line break where `old` has one.
-    /// None where the change replaces what these lines do not have.
-    fn found(&self, file: &str, old: &str, new: &str) -> Option<Found> {
-        let start = self.lines.first().map_or(0, |(start, _)| *start);
-        let end = self.lines.last().map_or(0, |(start, text)| start + text.len());
-        let breaks = old.ends_with('\n') && file[end..].starts_with('\n');
-        // Where the file ends without a line break, it goes on doing so.
-        let unended = old.ends_with('\n') && !breaks;
-        let split = |text| split(text, unended);
-        let (old, new) = (split(old), split(new));
-        let there: Vec<&str> = self.texts().chain(breaks.then_some("")).collect();
-        let new = merged(&old, &new, &there)?.join("\n");
-        Some(Found { span: start..end + usize::from(breaks), new })
-    }
-}
-
-/// A text with `\n` for `\r\n`, and the way back. A lone `\r` is an ordinary character.
-struct Normal {
-    text: String,
-    /// Where in `text` a `\r` is missing, before the `\n` there.
-    missing: Vec<usize>,
-}
-
-impl Normal {
-    fn of(text: &str) -> Self {
-        let mut out = String::with_capacity(text.len());
-        let mut missing = Vec::new();
-        for (n, piece) in text.split("\r\n").enumerate() {
-            if n > 0 {
-                missing.push(out.len());
-                out.push('\n');
-            }
-            out.push_str(piece);
-        }
-        Self { text: out, missing }
-    }
-
-    /// The same point in the original text; before a `\r\n`, not inside it.
-    fn original(&self, at: usize) -> usize {
-        at + self.missing.partition_point(|missing| *missing < at)
-    }
-
-    /// Puts new texts in their places. Only the bytes that differ are replaced, and line breaks in
-    /// them are those of the neighbourhood: everything else stays as it is to the byte.
-    fn put(&self, original: &str, places: &[Found]) -> String {
-        let mut out = String::with_capacity(original.len());
-        let mut copied = 0;
-        for Found { span, new } in places {
-            let old = &self.text[span.clone()];
-            let (same, rest) = shared(old, new);
-            let (start, end) = (span.start + same, span.end - rest);
-            let fresh = &new[same..new.len() - rest];
-            out.push_str(&original[copied..self.original(start)]);
-            if self.returns_near(start) {
-                out.push_str(&fresh.replace('\n', "\r\n"));
-            } else {
-                out.push_str(fresh);
-            }
-            copied = self.original(end);
-        }
-        out.push_str(&original[copied..]);
-        out
-    }
-
-    /// Whether the line at this point, else the one before it, ends in `\r\n`.
-    fn returns_near(&self, at: usize) -> bool {
-        let next = self.text[at..].find('\n').map(|found| at + found);
-        let near = next.or_else(|| self.text[..at].rfind('\n'));
-        near.is_some_and(|at| self.missing.binary_search(&at).is_ok())
-    }
-}
-
-/// How many bytes two texts share at their beginning and at their end, in whole characters.
-fn shared(old: &str, new: &str) -> (usize, usize) {
-    let same = |(a, b): &(char, char)| a == b;
-    let start: usize = old.chars().zip(new.chars()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
-    let (old, new) = (&old[start..], &new[start..]);
-    let end = old.chars().rev().zip(new.chars().rev()).take_while(same).map(|(c, _)| c.len_utf8()).sum();
-    (start, end)
-}
-
 /// What the model is told about a match that was not exact, in a sentence or two.
-pub fn remark(replaced: &Replaced) -> Option<String> {
+pub fn remark(replaced: &Replacement) -> Option<String> {
     let numbers = replaced.numbers.then(|| "The line numbers in oldString were left out.".to_owned());
     let fuzzy = replaced.fuzzy.as_ref().map(|fuzzy| {
         let places = text::count(replaced.lines.len(), "place");
@@ -537,6 +224,8 @@ pub fn remark(replaced: &Replaced) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spelling::{FoldLevel, FoldedText};
+    use super::line_ends::shared;
     use super::*;
 
     #[test]
@@ -685,14 +374,14 @@ mod tests {
                     let Ok(replaced) = replace(&file, old, new, false) else { continue };
                     compared += 1;
                     let (head, tail) = shared(&file, &replaced.text);
-                    let gone = Normal::of(&file[head..file.len() - tail]).text;
-                    let came = Normal::of(&replaced.text[head..replaced.text.len() - tail]).text;
+                    let gone = NormalizedText::of(&file[head..file.len() - tail]).text;
+                    let came = NormalizedText::of(&replaced.text[head..replaced.text.len() - tail]).text;
                     // What differs is no more than what the edit changes.
                     assert!(gone.len() <= old.len() + 1, "{file:?} {old:?} -> {:?}", replaced.text);
                     assert!(came.len() <= new.len() + 1, "{file:?} {new:?} -> {:?}", replaced.text);
-                    let naive = Normal::of(&file).text.replacen(old, new, 1);
+                    let naive = NormalizedText::of(&file).text.replacen(old, new, 1);
                     if replaced.fuzzy.is_none() {
-                        assert_eq!(Normal::of(&replaced.text).text, naive, "{file:?} {old:?}");
+                        assert_eq!(NormalizedText::of(&replaced.text).text, naive, "{file:?} {old:?}");
                     }
                     if !file.replace("\r\n", "").contains('\n') && file.contains('\n') {
                         assert!(!replaced.text.replace("\r\n", "").contains('\n'), "{:?}", replaced.text);
@@ -731,7 +420,7 @@ mod tests {
                 (c, _) => c.to_string(),
             };
             let spelled: String = file.chars().map(&mut spell).collect();
-            let plain = |text: &str| Folded::of(&text.replace("\r\n", "\n"), Level::Blanks).text;
+            let plain = |text: &str| FoldedText::of(&text.replace("\r\n", "\n"), FoldLevel::Blanks).text;
             proptest::prop_assert_eq!(plain(&spelled), &file[..]);
             if let Ok(replaced) = replace(&spelled, &old, &new, false) {
                 let places: Vec<usize> = starts(&file, &old).collect();

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::beneath::Root;
-use super::test::{Stage, call};
+use super::beneath::SearchRoot;
+use super::test::{TestProject, call};
 use super::{AnyTool, bash, disk, edit, erase, glob, grep, list, read};
 use crate::permission::{Action, Need, Rules, evaluate, rule};
 
 /// What the rules that come with the program say.
-fn verdict(stage: &Stage, needs: &[Need]) -> Action {
+fn verdict(stage: &TestProject, needs: &[Need]) -> Action {
     let rules: Rules = rule::base(&stage.home().join("data"), Path::new("/scratch"), &[] as &[PathBuf]);
     let verdicts = needs.iter().map(|need| evaluate(&rules, &Rules::default(), need).action);
     verdicts.max().unwrap_or(Action::Allow)
@@ -19,14 +19,14 @@ fn verdict(stage: &Stage, needs: &[Need]) -> Action {
 
 #[tokio::test]
 async fn p67_searches_leave_secrets_out_and_say_so() {
-    let stage = Stage::new();
+    let stage = TestProject::new();
     for name in [".env", "conf/prod.env", "deep/id_rsa", "tls.key", ".npmrc", ".ENV.local", ".aws/credentials"] {
         stage.write(name, "token=swordfish\n");
     }
     stage.write("a.txt", "token=harmless\n");
     stage.write(".env.example", "token=\n");
     let context = stage.context();
-    let (_, found) = call(&erase(grep::Grep), json!({"pattern": "token", "path": "."}), &context).await.unwrap();
+    let (_, found) = call(&erase(grep::GrepTool), json!({"pattern": "token", "path": "."}), &context).await.unwrap();
     assert!(found.text.contains("a.txt") && found.text.contains(".env.example"), "{}", found.text);
     assert!(!found.text.contains("swordfish"), "{}", found.text);
     assert!(
@@ -36,7 +36,7 @@ async fn p67_searches_leave_secrets_out_and_say_so() {
         "{}",
         found.text
     );
-    let (_, found) = call(&erase(glob::Glob), json!({"pattern": "**/*"}), &context).await.unwrap();
+    let (_, found) = call(&erase(glob::GlobTool), json!({"pattern": "**/*"}), &context).await.unwrap();
     assert!(found.text.contains("a.txt") && !found.text.contains("id_rsa"), "{}", found.text);
     assert!(
         found.text.contains(
@@ -49,14 +49,14 @@ async fn p67_searches_leave_secrets_out_and_say_so() {
 
 #[tokio::test]
 async fn p107_a_helper_that_starts_outside_is_asked_about() {
-    let stage = Stage::new();
+    let stage = TestProject::new();
     let context = stage.context();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("link")).unwrap();
     for (place, wanted) in
         [("../outside", Action::Ask), ("link", Action::Ask), ("/", Action::Ask), (".", Action::Allow)]
     {
         let input = json!({"command": "true", "workdir": place, "description": "Starts"});
-        let prepared = erase(bash::Bash).prepare(input, &context).await.unwrap();
+        let prepared = erase(bash::BashTool).prepare(input, &context).await.unwrap();
         let needs: Vec<Need> =
             prepared.needs.into_iter().filter(|need| need.permission == "external_directory").collect();
         assert_eq!(verdict(&stage, &needs), wanted, "{place}");
@@ -65,26 +65,26 @@ async fn p107_a_helper_that_starts_outside_is_asked_about() {
 
 #[tokio::test]
 async fn p111_what_was_swapped_since_the_question_is_not_written() {
-    let stage = Stage::new();
+    let stage = TestProject::new();
     stage.write("a.txt", "mine\n");
     std::fs::write(stage.outside().join("a.txt"), "mine\n").unwrap();
     let context = stage.context();
-    call(&erase(read::Read), json!({"filePath": "a.txt"}), &context).await.unwrap();
+    call(&erase(read::ReadTool), json!({"filePath": "a.txt"}), &context).await.unwrap();
     let change = json!({"filePath": "a.txt", "oldString": "mine", "newString": "theirs"});
-    let prepared = erase(edit::Edit).prepare(change.clone(), &context).await.unwrap();
+    let prepared = erase(edit::EditTool).prepare(change.clone(), &context).await.unwrap();
     std::fs::remove_file(stage.cwd().join("a.txt")).unwrap();
     std::os::unix::fs::symlink(stage.outside().join("a.txt"), stage.cwd().join("a.txt")).unwrap();
     let failure = (prepared.run)(context.clone()).await.unwrap_err().to_string();
     assert!(failure.contains("another place"), "{failure}");
     assert_eq!(std::fs::read(stage.outside().join("a.txt")).unwrap(), b"mine\n");
     // Looked at again, it is what it is now: a file outside, which is asked about.
-    let again = erase(read::Read).prepare(json!({"filePath": "a.txt"}), &context).await.unwrap();
+    let again = erase(read::ReadTool).prepare(json!({"filePath": "a.txt"}), &context).await.unwrap();
     assert_eq!(verdict(&stage, &again.needs), Action::Ask);
 }
 
 #[test]
 fn p112_a_folder_that_is_moved_between_two_moves_is_not_written_to() {
-    let stage = Stage::new();
+    let stage = TestProject::new();
     stage.write("deep/a.txt", "old");
     let file = stage.cwd().join("deep/a.txt");
     let moved = disk::replace(&file, b"new", || {
@@ -98,20 +98,20 @@ fn p112_a_folder_that_is_moved_between_two_moves_is_not_written_to() {
 /// Searching and listing see nothing through a folder that became a link after it was judged.
 #[tokio::test]
 async fn searches_stay_in_what_was_judged() {
-    let stage = Stage::new();
+    let stage = TestProject::new();
     stage.write("src/a.txt", "needle\n");
     std::fs::write(stage.outside().join("b.txt"), "needle\n").unwrap();
     let context = stage.context();
     let tools: [(_, std::sync::Arc<dyn AnyTool>, _); 3] = [
-        ("grep", erase(grep::Grep), json!({"pattern": "needle", "path": "src"})),
-        ("glob", erase(glob::Glob), json!({"pattern": "*", "path": "src"})),
-        ("list", erase(list::List), json!({"path": "src"})),
+        ("grep", erase(grep::GrepTool), json!({"pattern": "needle", "path": "src"})),
+        ("glob", erase(glob::GlobTool), json!({"pattern": "*", "path": "src"})),
+        ("list", erase(list::ListTool), json!({"path": "src"})),
     ];
     let mut waiting = vec![];
     for (name, tool, input) in &tools {
         waiting.push((name, tool.prepare(input.clone(), &context).await.unwrap()));
     }
-    let held = Root::open(&stage.cwd().join("src")).unwrap();
+    let held = SearchRoot::open(&stage.cwd().join("src")).unwrap();
     std::fs::rename(stage.cwd().join("src"), stage.cwd().join("aside")).unwrap();
     std::os::unix::fs::symlink(stage.outside(), stage.cwd().join("src")).unwrap();
     for (name, prepared) in waiting {

@@ -12,9 +12,9 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ignore::{WalkBuilder, WalkState};
 use tokio_util::sync::CancellationToken;
 
-use super::beneath::Looker;
-use super::path::{Access, Resolved, resolve};
-use super::{Context, Failure};
+use super::beneath::SearchReader;
+use super::path::{Access, ResolvedPath, resolve};
+use super::{Failure, ToolContext};
 use crate::config::nearest;
 use crate::permission::Action;
 use crate::permission::paths::{self, Barred, Refusal};
@@ -35,7 +35,7 @@ pub struct Rank {
 
 impl Rank {
     /// The rank of a file; none where it is not below the directory that is searched.
-    pub fn of(path: &Path, look: &mut Looker) -> Option<Self> {
+    pub fn of(path: &Path, look: &mut SearchReader) -> Option<Self> {
         Some(Self { modified: std::cmp::Reverse(look.modified(path)?), path: path.into() })
     }
 }
@@ -85,7 +85,7 @@ const PROPOSED: usize = 3;
 ///
 /// # Errors
 /// As [`resolve`].
-pub async fn look_up(context: &Context, written: &str, access: Access) -> Result<Resolved, Failure> {
+pub async fn look_up(context: &ToolContext, written: &str, access: Access) -> Result<ResolvedPath, Failure> {
     let admitted = paths::admit(&context.policy, access, written);
     if let Err(Barred::Refused(missing @ Refusal::Missing(path))) = &admitted {
         let instead = elsewhere(context, Path::new(path)).await;
@@ -96,25 +96,25 @@ pub async fn look_up(context: &Context, written: &str, access: Access) -> Result
 
 /// Where the name of a place that is missing is found elsewhere in the project, or one that is nearly it: lines
 /// for the model, empty where there is none. What a search would not show is not proposed.
-pub async fn elsewhere(context: &Context, missing: &Path) -> String {
+pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
     let root = context.policy.place.root.clone();
     let sight = Sight::new(&context.policy);
     let enough = context.cancelled.child_token();
     let missing = missing.to_path_buf();
     let (from, cwd) = (root.clone(), context.policy.place.cwd.clone());
     let found = blocking(context, move || {
-        let found: Mutex<BTreeSet<Near>> = Mutex::default();
+        let found: Mutex<BTreeSet<SimilarPath>> = Mutex::default();
         let seen = AtomicUsize::new(0);
         let wanted = |path: &Path| {
             if seen.fetch_add(1, Ordering::Relaxed) > FAR {
                 enough.cancel();
             }
-            Near::of(path, &from, &missing).is_some()
+            SimilarPath::of(path, &from, &missing).is_some()
         };
         files(&root, &enough, wanted, &sight, || {
             |path: &Path| {
                 // A leaf lock: nothing is called while it is held.
-                if let Some(near) = Near::of(path, &from, &missing) {
+                if let Some(near) = SimilarPath::of(path, &from, &missing) {
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     found.insert(near);
                     if found.len() > PROPOSED {
@@ -130,7 +130,8 @@ pub async fn elsewhere(context: &Context, missing: &Path) -> String {
     if found.is_empty() {
         return String::new();
     }
-    let shown = |near: &Near| text::escaped(&near.path.strip_prefix(&cwd).unwrap_or(&near.path).display().to_string());
+    let shown =
+        |near: &SimilarPath| text::escaped(&near.path.strip_prefix(&cwd).unwrap_or(&near.path).display().to_string());
     let best = found.first().map(|near| near.name);
     let lines: Vec<String> = found.iter().filter(|near| Some(near.name) == best).map(shown).collect();
     format!("\n\nDid you mean one of these?\n{}", lines.join("\n"))
@@ -138,7 +139,7 @@ pub async fn elsewhere(context: &Context, missing: &Path) -> String {
 
 /// A path that may be meant by another one, the likelier the less.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Near {
+struct SimilarPath {
     /// 0 for the same name, 1 for one that begins like it in the same folder, 2 for one that is nearly it.
     name: u8,
     /// How many folders before the name are not the same.
@@ -146,7 +147,7 @@ struct Near {
     path: PathBuf,
 }
 
-impl Near {
+impl SimilarPath {
     /// What a file says about a missing path: it, or a folder it lies in, may be meant.
     fn of(path: &Path, root: &Path, missing: &Path) -> Option<Self> {
         let wanted = missing.file_name()?.to_str()?;
@@ -215,7 +216,7 @@ pub fn globs(patterns: &[&str]) -> Result<GlobSet, Failure> {
 /// # Errors
 /// Cancelled when the user did; broken when the work panicked.
 pub async fn blocking<T: Send + 'static>(
-    context: &Context,
+    context: &ToolContext,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     tokio::select! {

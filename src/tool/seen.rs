@@ -15,9 +15,9 @@ use super::disk;
 
 /// The state of a text: equal for equal content, whatever its line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Print(u64);
+pub struct Fingerprint(u64);
 
-impl Print {
+impl Fingerprint {
     /// The print of a text.
     pub fn of(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes();
@@ -34,21 +34,21 @@ impl Print {
 
 /// What is known of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownFile {
     /// What the model has seen.
-    pub text: Print,
+    pub text: Fingerprint,
     /// What lay on disk at that time; differs when the editor held unsaved changes.
-    pub disk: Option<Print>,
+    pub disk: Option<Fingerprint>,
     /// The text itself, where it is kept: to say what has changed since.
     pub was: Option<Arc<str>>,
     /// The file on disk at that time.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
 }
 
 /// Tells two states of a file on disk apart without reading it: its length and when it was written.
-type Stamp = (u64, SystemTime);
+type FileStamp = (u64, SystemTime);
 
-fn stamp(real: &Path) -> Option<Stamp> {
+fn stamp(real: &Path) -> Option<FileStamp> {
     let data = std::fs::metadata(real).ok()?;
     Some((data.len(), data.modified().ok()?))
 }
@@ -60,42 +60,42 @@ const ALL_KEPT: usize = 8 << 20;
 /// How many lines are remembered. Beyond that all are forgotten, and some may have to be read again.
 const LINES: usize = 400_000;
 
-impl Known {
+impl KnownFile {
     /// The model has seen this text, while this lay on disk.
-    pub fn of(text: &str, disk: Option<Print>) -> Self {
+    pub fn of(text: &str, disk: Option<Fingerprint>) -> Self {
         let was = (text.len() <= KEPT).then(|| text.into());
-        Self { text: Print::of(text), disk, was, stamp: None }
+        Self { text: Fingerprint::of(text), disk, was, stamp: None }
     }
 }
 
 /// The memory of one session. Leaf locks, held only for a look-up.
 #[derive(Debug, Default)]
-pub struct Seen {
-    files: Mutex<Files>,
-    shown: Mutex<Shown>,
+pub struct SeenFiles {
+    files: Mutex<FileTable>,
+    shown: Mutex<ShownLines>,
 }
 
 #[derive(Debug, Default)]
-struct Files {
-    known: HashMap<PathBuf, Known>,
+struct FileTable {
+    known: HashMap<PathBuf, KnownFile>,
     /// Bytes of the texts that are kept.
     kept: usize,
 }
 
 /// Lines, and which two followed each other; lines without words do not count.
 #[derive(Debug, Default)]
-struct Shown {
+struct ShownLines {
     lines: HashSet<u64>,
     pairs: HashSet<(u64, u64)>,
 }
 
-impl Seen {
-    fn files(&self) -> MutexGuard<'_, Files> {
+impl SeenFiles {
+    fn files(&self) -> MutexGuard<'_, FileTable> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The model has seen this file, or has written it. `real` has its symlinks resolved.
-    pub fn note(&self, real: &Path, mut known: Known) {
+    pub fn note(&self, real: &Path, mut known: KnownFile) {
         known.stamp = stamp(real);
         let mut files = self.files();
         files.kept += known.was.as_ref().map_or(0, |was| was.len());
@@ -109,7 +109,7 @@ impl Seen {
     }
 
     /// What the model knows of a file.
-    pub fn known(&self, real: &Path) -> Option<Known> {
+    pub fn known(&self, real: &Path) -> Option<KnownFile> {
         self.files().known.get(real).cloned()
     }
 
@@ -123,7 +123,7 @@ impl Seen {
 
     /// The files that lie on disk as the model knows them. Looks at the disk.
     pub fn as_known(&self) -> Vec<PathBuf> {
-        let known: Vec<(PathBuf, Option<Stamp>)> = {
+        let known: Vec<(PathBuf, Option<FileStamp>)> = {
             let files = self.files();
             let saved = files.known.iter().filter(|(_, known)| known.disk == Some(known.text));
             saved.map(|(path, known)| (path.clone(), known.stamp)).collect()
@@ -131,7 +131,7 @@ impl Seen {
         known.into_iter().filter(|(path, was)| was.is_some() && stamp(path) == *was).map(|(path, _)| path).collect()
     }
 
-    /// What has changed in these files since [`Seen::as_known`], the agent has changed: they are known as
+    /// What has changed in these files since [`SeenFiles::as_known`], the agent has changed: they are known as
     /// they are now. Reads those that have.
     pub fn adopt(&self, paths: Vec<PathBuf>) {
         for path in paths {
@@ -142,7 +142,7 @@ impl Seen {
             match disk::read(&path).map(String::from_utf8) {
                 Ok(Ok(text)) => {
                     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-                    self.note(&path, Known::of(text, Some(Print::of(text))));
+                    self.note(&path, KnownFile::of(text, Some(Fingerprint::of(text))));
                 }
                 // The next look says what is wrong with it.
                 Ok(Err(_)) | Err(_) => self.forget(&path),
@@ -154,7 +154,7 @@ impl Seen {
     pub fn show(&self, result: &str) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         if shown.lines.len() > LINES {
-            *shown = Shown::default();
+            *shown = ShownLines::default();
         }
         for undressed in DRESS {
             let mut before = None;
@@ -223,11 +223,11 @@ mod tests {
 
     #[test]
     fn line_ends_and_marks_do_not_count() {
-        assert_eq!(Print::of("a\r\nb\r\n"), Print::of("a\nb\n"));
-        assert_eq!(Print::of("\u{feff}a\n"), Print::of("a\n"));
-        assert_eq!(Print::of("a\r\n"), Print::of("a\n"));
+        assert_eq!(Fingerprint::of("a\r\nb\r\n"), Fingerprint::of("a\nb\n"));
+        assert_eq!(Fingerprint::of("\u{feff}a\n"), Fingerprint::of("a\n"));
+        assert_eq!(Fingerprint::of("a\r\n"), Fingerprint::of("a\n"));
         for (one, other) in [("a\nb", "ab"), ("a\n", "a"), ("a\r", "a"), ("a\rb", "a\nb"), ("", "\n")] {
-            assert_ne!(Print::of(one), Print::of(other), "{one:?} {other:?}");
+            assert_ne!(Fingerprint::of(one), Fingerprint::of(other), "{one:?} {other:?}");
         }
     }
 
@@ -250,19 +250,19 @@ mod tests {
             (String::new(), false),
         ];
         for (result, expected) in table {
-            let seen = Seen::default();
+            let seen = SeenFiles::default();
             seen.show(&result);
             assert_eq!(seen.shows(file), expected, "{result:?}");
         }
-        assert!(Seen::default().shows("\n"));
+        assert!(SeenFiles::default().shows("\n"));
     }
 
     #[test]
     fn what_a_command_changes_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let seen = Seen::default();
-        let known = |text: &str| Known::of(text, Some(Print::of(text)));
+        let seen = SeenFiles::default();
+        let known = |text: &str| KnownFile::of(text, Some(Fingerprint::of(text)));
         for name in ["formatted", "changed before", "left", "removed"] {
             std::fs::write(path(name), "a\n").unwrap();
             seen.note(&path(name), known("a\n"));
@@ -275,9 +275,9 @@ mod tests {
         std::fs::remove_file(path("removed")).unwrap();
         seen.adopt(before);
         let text = |name: &str| seen.known(&path(name)).map(|known| known.text);
-        assert_eq!(text("formatted"), Some(Print::of("a;\n")));
-        assert_eq!(text("changed before"), Some(Print::of("a\n")));
-        assert_eq!(text("left"), Some(Print::of("a\n")));
+        assert_eq!(text("formatted"), Some(Fingerprint::of("a;\n")));
+        assert_eq!(text("changed before"), Some(Fingerprint::of("a\n")));
+        assert_eq!(text("left"), Some(Fingerprint::of("a\n")));
         assert_eq!(text("removed"), None);
     }
 }

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::accept::Aliases;
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::{Need, Rules};
 use crate::skill::{self, Skills};
@@ -14,13 +15,13 @@ use crate::text;
 
 /// See the module. Made anew for every step: it knows who asks.
 #[derive(Default)]
-pub struct Skill {
+pub struct SkillTool {
     skills: Arc<Skills>,
     /// The names of those that may be loaded.
     allowed: Vec<String>,
 }
 
-impl Skill {
+impl SkillTool {
     /// For one step of an agent with these rules; none where there is nothing to load.
     pub fn new(skills: &Arc<Skills>, rules: &Rules) -> Option<Self> {
         let allowed: Vec<String> = skills.allowed(rules).map(|skill| skill.name.clone()).collect();
@@ -35,18 +36,26 @@ pub struct Input {
     pub name: String,
 }
 
-impl Tool for Skill {
+impl Tool for SkillTool {
     const NAME: &'static str = "skill";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/skill.md");
     const KIND: Kind = Kind::Read;
     const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::PerStep;
+    const KEEPS_OUTPUT: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &["useskill", "loadskill", "readskill"],
+        says: None,
+        fields: &[("name", &["skill", "skillname", "command"])],
+    };
     type Input = Input;
     type Ready = skill::Skill;
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: text::title(&format!("Load skill {}", input.name)), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: text::title(&format!("Load skill {}", input.name)), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, skill::Skill), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, skill::Skill), Failure> {
         let Some(skill) = self.skills.get(input.name.trim()) else {
             let (name, there) = (text::title(&input.name), self.allowed.join(", "));
             return Err(Failure::Tell(format!("There is no skill \"{name}\". There are: {there}.")));
@@ -55,7 +64,7 @@ impl Tool for Skill {
         Ok((vec![need], skill.clone()))
     }
 
-    async fn run(&self, skill: skill::Skill, _: Context) -> Result<Output, Failure> {
+    async fn run(&self, skill: skill::Skill, _: ToolContext) -> Result<ToolOutput, Failure> {
         let title = format!("Loaded skill: {}", skill.name);
         let metadata = Map::from_iter([
             ("name".to_owned(), Value::String(skill.name.clone())),
@@ -64,6 +73,6 @@ impl Tool for Skill {
         let shown = skill.text.to_string();
         let loaded = tokio::task::spawn_blocking(move || skill.loaded()).await;
         let text = loaded.map_err(|e| Failure::Broken(e.to_string()))?;
-        Ok(Output { title, text, display: Some(shown), metadata, ..Output::default() })
+        Ok(ToolOutput { title, text, display: Some(shown), metadata, ..ToolOutput::default() })
     }
 }

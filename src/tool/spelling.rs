@@ -15,7 +15,7 @@ pub(super) const LONGEST: usize = 1 << 20;
 
 /// How much is taken for the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
+pub(super) enum FoldLevel {
     /// Characters: quotes, dashes, composed and decomposed letters, what cannot be seen.
     Characters,
     /// How much blank there is, too: any within a line is one, and at the ends of a line none.
@@ -23,15 +23,15 @@ pub(super) enum Level {
 }
 
 /// A text in plain characters, and the way back.
-pub(super) struct Folded {
+pub(super) struct FoldedText {
     /// The plain text.
     pub text: String,
-    units: Vec<Unit>,
+    units: Vec<FoldedUnit>,
 }
 
 /// What stands for itself: a letter with its accents, a run of blanks.
 #[derive(Debug, Clone)]
-struct Unit {
+struct FoldedUnit {
     plain: Range<usize>,
     original: Range<usize>,
 }
@@ -64,9 +64,9 @@ fn continues(c: char) -> bool {
     c >= '\u{300}' && (CLASSES.get_u8(c) != 0 || ('\u{1160}'..='\u{11ff}').contains(&c))
 }
 
-impl Folded {
+impl FoldedText {
     /// Folds a text.
-    pub(super) fn of(text: &str, level: Level) -> Self {
+    pub(super) fn of(text: &str, level: FoldLevel) -> Self {
         const COMPOSED: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
         let mut out = String::with_capacity(text.len());
         let mut units = Vec::with_capacity(text.len());
@@ -76,7 +76,7 @@ impl Folded {
             let further = |fits: fn(char) -> bool| rest.len() - rest.trim_start_matches(fits).len();
             let mut length = c.len_utf8();
             let begin = out.len();
-            if level == Level::Blanks && is_empty(c) {
+            if level == FoldLevel::Blanks && is_empty(c) {
                 length += further(is_empty);
                 let edge = !text[at..at + length].contains(is_blank)
                     || begin == 0
@@ -92,7 +92,7 @@ impl Folded {
                     _ => out.push_str(&COMPOSED.normalize(unit)),
                 }
             }
-            units.push(Unit { plain: begin..out.len(), original: at..at + length });
+            units.push(FoldedUnit { plain: begin..out.len(), original: at..at + length });
             at += length;
         }
         Self { text: out, units }
@@ -110,21 +110,21 @@ impl Folded {
 }
 
 /// A piece of two texts that are the same but for their spelling: where it is in each.
-struct Pair {
+struct AlignedPair {
     one: Range<usize>,
     other: Range<usize>,
 }
 
 /// The smallest pieces of two texts with the same plain text, in order: what has plain text, and what
 /// lies between. None where the texts are not the same.
-fn pairs(one: &str, other: &str) -> Option<Vec<Pair>> {
-    let (a, b) = (Folded::of(one, Level::Blanks), Folded::of(other, Level::Blanks));
+fn pairs(one: &str, other: &str) -> Option<Vec<AlignedPair>> {
+    let (a, b) = (FoldedText::of(one, FoldLevel::Blanks), FoldedText::of(other, FoldLevel::Blanks));
     if a.text != b.text {
         return None;
     }
     let (mut found, mut n, mut m) = (Vec::new(), 0, 0);
     let (mut from, mut other_from) = (0, 0);
-    let skip = |units: &[Unit], n: &mut usize| {
+    let skip = |units: &[FoldedUnit], n: &mut usize| {
         while units.get(*n).is_some_and(|unit| unit.plain.is_empty()) {
             *n += 1;
         }
@@ -133,17 +133,17 @@ fn pairs(one: &str, other: &str) -> Option<Vec<Pair>> {
         skip(&a.units, &mut n);
         skip(&b.units, &mut m);
         let (Some(first), Some(other_first)) = (a.units.get(n), b.units.get(m)) else { break };
-        found.push(Pair { one: from..first.original.start, other: other_from..other_first.original.start });
+        found.push(AlignedPair { one: from..first.original.start, other: other_from..other_first.original.start });
         let (start, other_start) = (first.original.start, other_first.original.start);
         // "…" beside "...": as many units of each as it takes for both to end at one point.
         while a.units[n].plain.end != b.units[m].plain.end {
             if a.units[n].plain.end < b.units[m].plain.end { n += 1 } else { m += 1 }
         }
         (from, other_from) = (a.units[n].original.end, b.units[m].original.end);
-        found.push(Pair { one: start..from, other: other_start..other_from });
+        found.push(AlignedPair { one: start..from, other: other_start..other_from });
         (n, m) = (n + 1, m + 1);
     }
-    found.push(Pair { one: from..one.len(), other: other_from..other.len() });
+    found.push(AlignedPair { one: from..one.len(), other: other_from..other.len() });
     Some(found)
 }
 
@@ -285,23 +285,23 @@ mod tests {
     fn texts_are_the_same_but_for_their_spelling() {
         // One, other, from which level on they are the same.
         let table = [
-            ("a-b", "a\u{2011}b", Some(Level::Characters)),
-            ("\"x\" 'y'", "\u{201c}x\u{201d} \u{2018}y\u{2019}", Some(Level::Characters)),
-            ("wait...", "wait\u{2026}", Some(Level::Characters)),
-            ("caf\u{e9}", "cafe\u{301}", Some(Level::Characters)),
-            ("\u{ac00}\u{ac01}", "\u{1100}\u{1161}\u{1100}\u{1161}\u{11a8}", Some(Level::Characters)),
-            ("a b", "a\u{a0}b", Some(Level::Characters)),
-            ("ab", "a\u{200b}b", Some(Level::Characters)),
-            ("a b", "a  \tb", Some(Level::Blanks)),
-            ("  a\nb", "\ta  \nb ", Some(Level::Blanks)),
+            ("a-b", "a\u{2011}b", Some(FoldLevel::Characters)),
+            ("\"x\" 'y'", "\u{201c}x\u{201d} \u{2018}y\u{2019}", Some(FoldLevel::Characters)),
+            ("wait...", "wait\u{2026}", Some(FoldLevel::Characters)),
+            ("caf\u{e9}", "cafe\u{301}", Some(FoldLevel::Characters)),
+            ("\u{ac00}\u{ac01}", "\u{1100}\u{1161}\u{1100}\u{1161}\u{11a8}", Some(FoldLevel::Characters)),
+            ("a b", "a\u{a0}b", Some(FoldLevel::Characters)),
+            ("ab", "a\u{200b}b", Some(FoldLevel::Characters)),
+            ("a b", "a  \tb", Some(FoldLevel::Blanks)),
+            ("  a\nb", "\ta  \nb ", Some(FoldLevel::Blanks)),
             ("a b", "ab", None),
             ("a\nb", "a b", None),
             ("cafe", "caf\u{e9}", None),
             ("a\u{200d}b", "ab", None),
         ];
         for (one, other, level) in table {
-            for tried in [Level::Characters, Level::Blanks] {
-                let same = Folded::of(one, tried).text == Folded::of(other, tried).text;
+            for tried in [FoldLevel::Characters, FoldLevel::Blanks] {
+                let same = FoldedText::of(one, tried).text == FoldedText::of(other, tried).text;
                 assert_eq!(same, level.is_some_and(|level| tried >= level), "{one:?} {other:?} {tried:?}");
             }
         }
@@ -362,7 +362,7 @@ mod tests {
             found in "[ab \t\n\u{2011}\u{201c}\u{e9}\u{2026}\u{200b}-]{0,20}",
             cuts in proptest::collection::vec((0_usize..20, "[abx \n-]{0,3}"), 0..3),
         ) {
-            let old = Folded::of(&found, Level::Blanks).text;
+            let old = FoldedText::of(&found, FoldLevel::Blanks).text;
             let mut new = old.clone();
             for (at, put) in cuts {
                 let at = new.char_indices().map(|(at, _)| at).nth(at).unwrap_or(new.len());
@@ -372,7 +372,7 @@ mod tests {
             proptest::prop_assert_eq!(carried(&old, &new, &old), new.as_str());
             proptest::prop_assert_eq!(carried(&old, &old, &found), found.as_str());
             let made = carried(&old, &new, &found);
-            let plain = |text: &str| Folded::of(text, Level::Blanks).text;
+            let plain = |text: &str| FoldedText::of(text, FoldLevel::Blanks).text;
             proptest::prop_assert_eq!(plain(&made), plain(&new), "{:?} {:?} {:?} {:?}", old, new, found, made);
         }
     }

@@ -5,20 +5,18 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{AnyTool, Boxed, Context, Description, Failure, Output, Prepared};
+use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
 use crate::event::Kind;
+use crate::message::CallFacts;
 
 /// Its name.
 pub const NAME: &str = "structured_output";
-
-/// Where the result stands in the metadata of the call that was accepted.
-pub const RESULT: &str = "structured";
 
 /// How many things that are wrong are named.
 const NAMED: usize = 10;
 
 /// See the module.
-pub struct StructuredOutput {
+pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
     /// As the model sees it: an object.
     schema: Arc<Value>,
@@ -26,7 +24,7 @@ pub struct StructuredOutput {
     wrapped: bool,
 }
 
-impl StructuredOutput {
+impl StructuredOutputTool {
     /// A tool that takes what fits a JSON Schema.
     ///
     /// # Errors
@@ -116,13 +114,13 @@ impl jsonschema::Retrieve for Nowhere {
     }
 }
 
-impl AnyTool for StructuredOutput {
+impl AnyTool for StructuredOutputTool {
     fn name(&self) -> &str {
         NAME
     }
 
     fn description(&self) -> String {
-        crate::prompts::tool(NAME).to_owned()
+        include_str!("../../prompts/tool/structured_output.md").trim_ascii_end().to_owned()
     }
 
     fn schema(&self) -> Arc<Value> {
@@ -141,19 +139,19 @@ impl AnyTool for StructuredOutput {
         NAME
     }
 
-    fn describe(&self, _: &Value, _: &Context) -> Option<Description> {
-        Some(Description { title: "Hand over the result".into(), locations: Vec::new() })
+    fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
+        Some(CallDescription { title: "Hand over the result".into(), locations: Vec::new() })
     }
 
-    fn prepare<'a>(&'a self, input: Value, _: &'a Context) -> Boxed<'a, Result<Prepared, Failure>> {
+    fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
         Box::pin(async move {
             let result = self.check(input).map_err(|wrong| {
                 let wrong = crate::text::head(&wrong, 4_000);
                 Failure::Tell(format!("The result does not fit its schema: {wrong}\nCorrect it and call {NAME} again."))
             })?;
-            let metadata = Map::from_iter([(RESULT.to_owned(), result)]);
-            let output = Output { metadata, ..Output::text("The result was accepted.") };
-            Ok(Prepared { needs: Vec::new(), run: Box::new(move |_| Box::pin(async move { Ok(output) })) })
+            let facts = CallFacts { result: Some(result), ..CallFacts::default() };
+            let output = ToolOutput { facts, ..ToolOutput::text("The result was accepted.") };
+            Ok(PreparedCall { needs: Vec::new(), run: Box::new(move |_| Box::pin(async move { Ok(output) })) })
         })
     }
 }
@@ -181,7 +179,7 @@ mod tests {
             (&list, json!(["a"]), Err(["result", "missing"])),
         ];
         for (schema, input, expected) in table {
-            let found = StructuredOutput::new(schema).unwrap().check(input.clone());
+            let found = StructuredOutputTool::new(schema).unwrap().check(input.clone());
             match expected {
                 Ok(result) => assert_eq!(found, Ok(result)),
                 Err(words) => {
@@ -190,7 +188,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(StructuredOutput::new(&object).unwrap().schema().get("$schema"), None);
+        assert_eq!(StructuredOutputTool::new(&object).unwrap().schema().get("$schema"), None);
     }
 
     #[test]
@@ -206,10 +204,10 @@ mod tests {
             (json!({ "$ref": "#/$defs/gone" }), "/$defs/gone"),
         ];
         for (schema, words) in table {
-            let wrong = StructuredOutput::new(&schema).err().unwrap_or_default();
+            let wrong = StructuredOutputTool::new(&schema).err().unwrap_or_default();
             assert!(wrong.contains(words), "{schema}: {wrong}");
         }
-        assert_eq!(StructuredOutput::new(&json!(true)).unwrap().check(json!({ "result": 1 })), Ok(json!(1)));
+        assert_eq!(StructuredOutputTool::new(&json!(true)).unwrap().check(json!({ "result": 1 })), Ok(json!(1)));
     }
 
     #[test]
@@ -220,7 +218,7 @@ mod tests {
             "items": { "$ref": "#/$defs/node" },
             "$defs": { "node": { "type": "object", "properties": { "below": { "$ref": "#" }, "same": { "$ref": "#/items" } } } },
         });
-        let output = StructuredOutput::new(&tree).unwrap();
+        let output = StructuredOutputTool::new(&tree).unwrap();
         let shown = jsonschema::validator_for(&output.schema).unwrap();
         let table = [
             (json!([]), true),

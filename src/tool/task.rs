@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::accept::Aliases;
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
-use crate::event::{Errand, Kind, Report, ReportEnd, Spawn};
+use crate::event::{Kind, SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport};
 use crate::id::SessionId;
-use crate::message::{File, ModelRef};
+use crate::message::{CallFacts, ChildSession, File, ModelRef};
 use crate::permission::Need;
 use crate::text;
 
@@ -21,8 +21,8 @@ const DESCRIPTION: usize = 100;
 
 /// See the module. Made anew for every step: it knows who asks, and whom they may ask.
 #[derive(Default)]
-pub struct Task {
-    /// Whom the caller may ask: shown to the model.
+pub struct TaskTool {
+    /// Whom the caller may ask; the model is shown those that are not hidden.
     agents: Vec<Arc<Agent>>,
     /// Whom the user has named in this turn: they need no permission.
     named: Vec<String>,
@@ -36,7 +36,7 @@ pub struct Task {
     files: Vec<File>,
 }
 
-impl Task {
+impl TaskTool {
     /// For one step of `caller`, who may hand work to `agents`, and to those whom the user `named`.
     pub fn new(mut agents: Vec<Arc<Agent>>, named: &[String], caller: &Arc<Agent>, model: &ModelRef) -> Self {
         agents.retain(|agent| agent.name != caller.name);
@@ -57,7 +57,8 @@ impl Task {
 
     /// What the model is told when it asks for somebody it may not ask.
     fn nobody(&self, name: &str) -> Failure {
-        let mut names: Vec<&str> = self.agents.iter().map(|agent| agent.name.as_str()).collect();
+        let shown = self.agents.iter().filter(|agent| !agent.hidden);
+        let mut names: Vec<&str> = shown.map(|agent| agent.name.as_str()).collect();
         names.extend(
             self.named.iter().map(String::as_str).filter(|named| !self.agents.iter().any(|a| a.name == *named)),
         );
@@ -83,10 +84,21 @@ pub struct Input {
     pub task_id: Option<String>,
 }
 
-impl Tool for Task {
+impl Tool for TaskTool {
     const NAME: &'static str = "task";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/task.md");
     const KIND: Kind = Kind::Think;
     const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::PerStep;
+    const SWEEPS: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
+        says: None,
+        fields: &[
+            ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
+            ("prompt", &["task", "instructions", "message"]),
+        ],
+    };
     type Input = Input;
     type Ready = Input;
 
@@ -95,18 +107,18 @@ impl Tool for Task {
             let description = agent.description.as_deref().unwrap_or("Only when the user asks for it.");
             format!("- {}: {}", agent.name, description.split_whitespace().collect::<Vec<_>>().join(" "))
         };
-        let mut agents: Vec<String> = self.agents.iter().map(one).collect();
+        let mut agents: Vec<String> = self.agents.iter().filter(|agent| !agent.hidden).map(one).collect();
         if agents.is_empty() {
             agents.push("- none but those the user has named with @".into());
         }
-        crate::prompts::tool(Self::NAME).replace("{agents}", &agents.join("\n"))
+        Self::DESCRIPTION.trim_ascii_end().replace("{agents}", &agents.join("\n"))
     }
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: title(input), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: title(input), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Input), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Input), Failure> {
         if input.prompt.trim().is_empty() {
             return Err(Failure::tell("prompt is empty. Say what the subagent is to do."));
         }
@@ -121,15 +133,15 @@ impl Tool for Task {
         Ok((vec![need], input))
     }
 
-    async fn run(&self, input: Input, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, input: Input, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Some(model) = self.model.clone() else {
             return Err(Failure::Broken("no step made this tool".into()));
         };
         let title = title(&input);
         let (reply, answer) = oneshot::channel();
-        let spawn = Spawn {
-            call: context.call.clone(),
-            facts: context.facts.clone(),
+        let spawn = SpawnSubagent {
+            call: context.call.id.clone(),
+            facts: context.call.facts.clone(),
             agent: input.subagent_type,
             description: text::cut_chars(&text::title(&input.description), DESCRIPTION),
             prompt: input.prompt,
@@ -140,7 +152,7 @@ impl Tool for Task {
             rules: self.caller.as_ref().map(|caller| caller.rules.clone()).unwrap_or_default(),
             reply,
         };
-        let sent = context.errands.send(Errand::Spawn(Box::new(spawn))).await.is_ok();
+        let sent = context.client.session_requests.send(SessionRequest::Spawn(Box::new(spawn))).await.is_ok();
         // The session ends the child when the turn is cancelled, and answers then.
         match answer.await {
             Ok(Ok(report)) => result(report, title, &context),
@@ -151,57 +163,41 @@ impl Tool for Task {
     }
 }
 
-/// The keys of [`link`] that name the two sessions.
-pub const PARENT: &str = "parentSessionId";
-/// See [`PARENT`].
-pub const CHILD: &str = "sessionId";
-/// The key of the model that is asked there.
-pub const MODEL: &str = "model";
-
-/// Where the work of a call is done, so that an editor can link to it.
-pub fn link(parent: &SessionId, child: &SessionId, model: &ModelRef) -> Map<String, Value> {
-    Map::from_iter([
-        (PARENT.to_owned(), Value::String(parent.to_string())),
-        (CHILD.to_owned(), Value::String(child.to_string())),
-        (MODEL.to_owned(), Value::String(model.to_string())),
-    ])
-}
-
 fn title(input: &Input) -> String {
     text::title(&format!("{}: {}", input.subagent_type, input.description))
 }
 
 /// What came back, for the model and for people.
-fn result(report: Report, title: String, context: &Context) -> Result<Output, Failure> {
-    let Report { session, model, text, calls, end } = report;
+fn result(report: SubagentReport, title: String, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    let SubagentReport { session, model, text, calls, end } = report;
     let said = if text.is_empty() { String::new() } else { format!(" Its last words were:\n{text}") };
     match end {
-        ReportEnd::Done => {}
-        ReportEnd::Cancelled if context.cancelled.is_cancelled() => return Err(Failure::Cancelled),
-        ReportEnd::Cancelled => {
+        SubagentEnd::Done => {}
+        SubagentEnd::Cancelled if context.cancelled.is_cancelled() => return Err(Failure::Cancelled),
+        SubagentEnd::Cancelled => {
             return Err(Failure::Tell(format!(
                 "The user stopped the subagent (task id {session}). What it had done by then stands. Do not start it again unless the user asks for it.{said}"
             )));
         }
-        ReportEnd::Rejected(what) => {
+        SubagentEnd::Rejected(what) => {
             return Err(Failure::Stopped(format!(
                 "The user rejected a call of the subagent ({what}), which ended it (task id {session}).{said}"
             )));
         }
-        ReportEnd::Failed(why) => {
+        SubagentEnd::Failed(why) => {
             return Err(Failure::Tell(format!(
                 "The subagent did not get to the end: {why} What it had done by then stands. To let it go on, call task with task_id {session}.{said}"
             )));
         }
     }
     let words = if text.is_empty() { "(It ended without a word.)" } else { text.as_str() };
-    let metadata = link(&context.session, &session, &model);
+    let child = ChildSession { parent: Some(context.session.id.clone()), session: session.clone(), model: Some(model) };
     let display = if calls.is_empty() { words.to_owned() } else { format!("{calls}\n\n{words}") };
-    Ok(Output {
+    Ok(ToolOutput {
         title,
         text: format!("<task id=\"{session}\" state=\"completed\">\n<task_result>\n{words}\n</task_result>\n</task>"),
         display: Some(display),
-        metadata,
-        ..Output::default()
+        facts: CallFacts { child: Some(child), ..CallFacts::default() },
+        ..ToolOutput::default()
     })
 }

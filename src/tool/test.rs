@@ -8,36 +8,42 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::{AnyTool, Context, Failure, Files, Output, seen, todos, truncate};
+use super::{
+    AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
+    ToolOutput, truncate,
+};
 use crate::channel::Receiver;
 use crate::environment::Environment;
-use crate::event::{Outlet, Up};
+use crate::event::{NotWritten, Outlet, TurnMessage};
 use crate::id::{CallId, SessionId};
 use crate::permission::{Need, Place, Policy, rule};
+use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
 
-pub(super) struct Stage {
+pub(super) struct TestProject {
     _dir: TempDir,
     root: PathBuf,
 }
 
 /// How the pretended editor takes a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum EditorReply {
     Saves,
+    /// Knows no such file.
     Refuses,
+    Declines,
     /// Says yes, does nothing.
     Lies,
     Formats,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Editor {
+pub(super) struct FakeEditor {
     buffers: Arc<Mutex<HashMap<PathBuf, String>>>,
     saved: Arc<Mutex<usize>>,
 }
 
-impl Editor {
+impl FakeEditor {
     pub(super) fn type_into(&self, path: &Path, text: &str) {
         self.buffers.lock().unwrap().insert(path.into(), text.into());
     }
@@ -46,19 +52,20 @@ impl Editor {
         *self.saved.lock().unwrap()
     }
 
-    fn answer(&self, up: Up, way: Way) {
+    fn answer(&self, up: TurnMessage, way: EditorReply) {
         match up {
-            Up::Read(read) => {
+            TurnMessage::Read(read) => {
                 let buffer = self.buffers.lock().unwrap().get(&read.path).cloned();
                 let text = buffer.or_else(|| std::fs::read_to_string(&read.path).ok()).unwrap_or_default();
                 read.reply.send(Ok(text)).ok();
             }
-            Up::Write(write) => {
+            TurnMessage::Write(write) => {
                 let answer = match way {
-                    Way::Refuses => Err("not in this workspace".into()),
-                    Way::Lies => Ok(()),
-                    Way::Saves | Way::Formats => {
-                        let tail = if way == Way::Formats { "// formatted\n" } else { "" };
+                    EditorReply::Refuses => Err(NotWritten::Unknown),
+                    EditorReply::Declines => Err(NotWritten::Refused("the file is locked".into())),
+                    EditorReply::Lies => Ok(()),
+                    EditorReply::Saves | EditorReply::Formats => {
+                        let tail = if way == EditorReply::Formats { "// formatted\n" } else { "" };
                         std::fs::write(&write.path, format!("{}{tail}", write.text)).unwrap();
                         self.buffers.lock().unwrap().remove(&write.path);
                         *self.saved.lock().unwrap() += 1;
@@ -72,7 +79,7 @@ impl Editor {
     }
 }
 
-impl Stage {
+impl TestProject {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap();
@@ -111,11 +118,11 @@ impl Stage {
     }
 
     /// A context whose events nobody hears.
-    pub(super) fn context(&self) -> Context {
+    pub(super) fn context(&self) -> ToolContext {
         self.listened().0
     }
 
-    pub(super) fn listened(&self) -> (Context, Receiver<Up>) {
+    pub(super) fn listened(&self) -> (ToolContext, Receiver<TurnMessage>) {
         let vars = BTreeMap::from([
             ("HOME".to_owned(), self.home().display().to_string()),
             ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
@@ -128,10 +135,10 @@ impl Stage {
         listened(environment, worktree, policy)
     }
 
-    pub(super) fn with_editor(&self, way: Way) -> (Context, Editor) {
+    pub(super) fn with_editor(&self, way: EditorReply) -> (ToolContext, FakeEditor) {
         let (mut context, mut up) = self.listened();
-        context.files = Files { read: true, write: true };
-        let editor = Editor::default();
+        context.client.files = FileCapabilities { read: true, write: true };
+        let editor = FakeEditor::default();
         let answering = editor.clone();
         tokio::spawn(async move {
             while let Some(up) = up.recv().await {
@@ -143,7 +150,7 @@ impl Stage {
 }
 
 /// A context where these rules hold; nobody hears its events.
-pub(super) fn context_in(policy: Policy) -> Context {
+pub(super) fn context_in(policy: Policy) -> ToolContext {
     let Place { root, home, .. } = &policy.place;
     let home = home.as_ref().unwrap().display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
@@ -151,30 +158,32 @@ pub(super) fn context_in(policy: Policy) -> Context {
     listened(environment, Arc::new(worktree), policy).0
 }
 
-fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -> (Context, Receiver<Up>) {
+fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -> (ToolContext, Receiver<TurnMessage>) {
     let (outlet, up) = Outlet::new();
-    let context = Context {
-        session: SessionId::new("ses_test"),
-        mark: crate::text::mark::Mark::default(),
-        call: CallId::new(format!("call_{}", policy.place.cwd.display())),
-        cwd: policy.place.cwd.clone(),
-        roots: Arc::new([]),
-        worktree,
-        environment,
+    let context = ToolContext {
+        call: CallContext {
+            id: CallId::new(format!("call_{}", policy.place.cwd.display())),
+            position: None,
+            facts: crate::event::LiveFacts::default(),
+            instructions: Arc::default(),
+        },
+        session: SessionContext {
+            id: SessionId::new("ses_test"),
+            mark: ReminderMark::default(),
+            seen: Arc::default(),
+            todos: Arc::default(),
+            jobs: Arc::default(),
+        },
+        project: ProjectContext { cwd: policy.place.cwd.clone(), worktree, environment, settings: Arc::default() },
+        client: ClientContext {
+            outlet,
+            session_requests: tokio::sync::mpsc::channel(1).0,
+            files: FileCapabilities::default(),
+        },
         policy: Arc::new(policy),
-        cancelled: CancellationToken::new(),
-        outlet,
-        errands: tokio::sync::mpsc::channel(1).0,
-        seen: Arc::new(seen::Seen::default()),
-        todos: Arc::new(todos::Todos::default()),
-        jobs: Arc::default(),
-        order: None,
-        facts: crate::event::Facts::default(),
-        claims: Arc::default(),
-        files: Files::default(),
         confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
-        settings: Arc::default(),
-        limits: truncate::Limits::default(),
+        cancelled: CancellationToken::new(),
+        limits: truncate::OutputLimits::default(),
     };
     (context, up)
 }
@@ -183,10 +192,10 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
 pub(super) async fn call(
     tool: &Arc<dyn AnyTool>,
     input: Value,
-    context: &Context,
-) -> Result<(Vec<Need>, Output), Failure> {
+    context: &ToolContext,
+) -> Result<(Vec<Need>, ToolOutput), Failure> {
     let prepared = tool.prepare(input, context).await?;
     let output = (prepared.run)(context.clone()).await?;
-    context.seen.show(&output.text);
+    context.session.seen.show(&output.text);
     Ok((prepared.needs, output))
 }

@@ -3,35 +3,40 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::accept::Aliases;
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 
 /// See the module.
-pub struct Todoread;
+#[derive(Default)]
+pub struct TodoreadTool;
 
 /// Nothing.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {}
 
-impl Tool for Todoread {
+impl Tool for TodoreadTool {
     const NAME: &'static str = "todoread";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/todoread.md");
     const KIND: Kind = Kind::Think;
     const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::Unlisted;
+    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: None, fields: &[] };
     type Input = Input;
     type Ready = ();
 
-    fn describe(_: &Input, _: &Context) -> Description {
-        Description { title: "Read the todo list".into(), locations: Vec::new() }
+    fn describe(_: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: "Read the todo list".into(), locations: Vec::new() }
     }
 
-    async fn prepare(&self, _: Input, _: &Context) -> Result<(Vec<Need>, ()), Failure> {
+    async fn prepare(&self, _: Input, _: &ToolContext) -> Result<(Vec<Need>, ()), Failure> {
         Ok((vec![Need::new("todoread", "*").always("*")], ()))
     }
 
-    async fn run(&self, (): (), context: Context) -> Result<Output, Failure> {
-        let todos = context.todos.get();
+    async fn run(&self, (): (), context: ToolContext) -> Result<ToolOutput, Failure> {
+        let todos = context.session.todos.get();
         let line = |todo: &Todo| {
             let status = match todo.status {
                 TodoStatus::Pending => "pending",

@@ -4,14 +4,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Context, Description, Failure, Output, Tool};
+use super::accept::Aliases;
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Event, Kind};
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 use crate::text;
 
 /// See the module.
-pub struct Todowrite;
+#[derive(Default)]
+pub struct TodowriteTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -20,27 +22,38 @@ pub struct Input {
     pub todos: Vec<Todo>,
 }
 
-impl Tool for Todowrite {
+impl Tool for TodowriteTool {
     const NAME: &'static str = "todowrite";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/todowrite.md");
     const KIND: Kind = Kind::Think;
     const CONCURRENT: bool = false;
+    const KEEPS_INPUT: bool = true;
+    const ALIASES: Aliases = Aliases {
+        also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
+        says: None,
+        fields: &[
+            ("todos", &["todolist", "items", "tasks", "plan", "list"]),
+            ("content", &["task", "title", "text", "step", "todo", "description"]),
+            ("status", &["state"]),
+        ],
+    };
     type Input = Input;
     type Ready = Vec<Todo>;
 
-    fn describe(input: &Input, _: &Context) -> Description {
-        Description { title: title(&input.todos), locations: Vec::new() }
+    fn describe(input: &Input, _: &ToolContext) -> CallDescription {
+        CallDescription { title: title(&input.todos), locations: Vec::new() }
     }
 
-    async fn prepare(&self, input: Input, _: &Context) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
+    async fn prepare(&self, input: Input, _: &ToolContext) -> Result<(Vec<Need>, Vec<Todo>), Failure> {
         if let Some(n) = input.todos.iter().position(|todo| todo.content.trim().is_empty()) {
             return Err(Failure::Tell(format!("todos[{n}].content is empty.")));
         }
         Ok((vec![Need::new("todowrite", "*").always("*")], input.todos))
     }
 
-    async fn run(&self, todos: Vec<Todo>, context: Context) -> Result<Output, Failure> {
-        context.todos.set(todos.clone());
-        context.outlet.event(Event::Plan(todos.clone())).await;
+    async fn run(&self, todos: Vec<Todo>, context: ToolContext) -> Result<ToolOutput, Failure> {
+        context.session.todos.set(todos.clone());
+        context.client.outlet.event(Event::Plan(todos.clone())).await;
         Ok(output(&todos, standing(&todos)))
     }
 }
@@ -52,9 +65,9 @@ fn title(todos: &[Todo]) -> String {
 }
 
 /// What is said about a plan: `text` to the model, all of it to the editor.
-pub(super) fn output(todos: &[Todo], text: String) -> Output {
+pub(super) fn output(todos: &[Todo], text: String) -> ToolOutput {
     let metadata = Map::from_iter([("todos".to_owned(), serde_json::to_value(todos).unwrap_or(Value::Null))]);
-    Output { title: title(todos), metadata, ..Output::text(text) }
+    ToolOutput { title: title(todos), metadata, ..ToolOutput::text(text) }
 }
 
 /// How far a plan is, in a line: the model has written it and needs no more.
@@ -81,28 +94,28 @@ fn standing(todos: &[Todo]) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::super::{erase, todoread};
     use super::*;
-    use crate::event::Up;
+    use crate::event::TurnMessage;
 
     #[tokio::test]
     async fn the_plan_is_kept_and_shown() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         let (context, mut up) = stage.listened();
         let todos = json!([
             {"content": "one", "status": "completed", "priority": "high", "id": "1", "notes": null},
             {"content": "two", "status": "in_progress"},
         ]);
-        let (_, output) = call(&erase(Todowrite), json!({"todos": todos}), &context).await.unwrap();
+        let (_, output) = call(&erase(TodowriteTool), json!({"todos": todos}), &context).await.unwrap();
         assert_eq!(output.title, "1 todo");
         assert_eq!(output.text, "The plan is kept: 1 completed, 1 in progress.");
-        assert!(matches!(up.try_recv(), Ok(Up::Event(Event::Plan(plan))) if plan.len() == 2));
-        let (_, again) = call(&erase(todoread::Todoread), json!({}), &context).await.unwrap();
+        assert!(matches!(up.try_recv(), Ok(TurnMessage::Event(Event::Plan(plan))) if plan.len() == 2));
+        let (_, again) = call(&erase(todoread::TodoreadTool), json!({}), &context).await.unwrap();
         assert_eq!((again.text.as_str(), again.metadata), ("- [completed] one\n- [in_progress] two", output.metadata));
         let wrong = json!({"todos": [{"content": "x", "status": "done"}]});
-        let failure = call(&erase(Todowrite), wrong, &context).await.unwrap_err().to_string();
+        let failure = call(&erase(TodowriteTool), wrong, &context).await.unwrap_err().to_string();
         assert!(failure.contains("todos[0].status"), "{failure}");
-        assert_eq!(context.todos.get().len(), 2);
+        assert_eq!(context.session.todos.get().len(), 2);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{Context, Output};
+use super::{ToolContext, ToolOutput};
 use crate::environment::{Dirs, Environment, private_dir, private_file};
 use crate::text;
 
@@ -22,14 +22,14 @@ const IN_USE: Duration = Duration::from_secs(10 * 60);
 
 /// How much of a result goes to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct OutputLimits {
     /// Lines at most.
     pub lines: usize,
     /// Bytes at most.
     pub bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for OutputLimits {
     fn default() -> Self {
         Self { lines: 2_000, bytes: 50 << 10 }
     }
@@ -37,7 +37,7 @@ impl Default for Limits {
 
 /// Which end of a long result is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keep {
+pub enum KeepEnd {
     /// The beginning.
     #[default]
     Head,
@@ -47,23 +47,23 @@ pub enum Keep {
 
 /// A result, cut to size.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct Truncation {
     /// What is shown.
     pub shown: String,
     /// How much is missing; none when nothing is.
-    pub missing: Option<Missing>,
+    pub missing: Option<Remainder>,
 }
 
 /// How much of a text is missing, in the unit that says more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
+pub enum Remainder {
     /// Whole lines.
     Lines(usize),
     /// A part of a line as well.
     Bytes(usize),
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for Remainder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Self::Lines(n) => write!(f, "...{} truncated...", text::count(n, "line")),
@@ -74,10 +74,10 @@ impl std::fmt::Display for Missing {
 
 /// Cuts a text to whole lines within the limits; inside a line where that would leave less than half of what
 /// fits, as beside a line that is very long.
-pub fn cut(text: &str, limits: Limits, keep: Keep) -> Cut {
+pub fn cut(text: &str, limits: OutputLimits, keep: KeepEnd) -> Truncation {
     let lines = text.split_inclusive('\n').count();
     if lines <= limits.lines && text.len() <= limits.bytes {
-        return Cut { shown: text.to_owned(), missing: None };
+        return Truncation { shown: text.to_owned(), missing: None };
     }
     let (mut taken, mut bytes) = (0, 0);
     let mut take = |line: &str| {
@@ -89,52 +89,50 @@ pub fn cut(text: &str, limits: Limits, keep: Keep) -> Cut {
         fits
     };
     match keep {
-        Keep::Head => text.split_inclusive('\n').take_while(|line| take(line)).for_each(drop),
-        Keep::Tail => text.split_inclusive('\n').rev().take_while(|line| take(line)).for_each(drop),
+        KeepEnd::Head => text.split_inclusive('\n').take_while(|line| take(line)).for_each(drop),
+        KeepEnd::Tail => text.split_inclusive('\n').rev().take_while(|line| take(line)).for_each(drop),
     }
     if bytes < limits.bytes / 2 && taken < limits.lines {
         let shown = match keep {
-            Keep::Head => text::head(text, limits.bytes),
-            Keep::Tail => text::tail(text, limits.bytes),
+            KeepEnd::Head => text::head(text, limits.bytes),
+            KeepEnd::Tail => text::tail(text, limits.bytes),
         };
-        return Cut { shown: shown.to_owned(), missing: Some(Missing::Bytes(text.len() - shown.len())) };
+        return Truncation { shown: shown.to_owned(), missing: Some(Remainder::Bytes(text.len() - shown.len())) };
     }
     let shown = match keep {
-        Keep::Head => &text[..bytes],
-        Keep::Tail => &text[text.len() - bytes..],
+        KeepEnd::Head => &text[..bytes],
+        KeepEnd::Tail => &text[text.len() - bytes..],
     };
-    Cut { shown: shown.to_owned(), missing: Some(Missing::Lines(lines - taken)) }
+    Truncation { shown: shown.to_owned(), missing: Some(Remainder::Lines(lines - taken)) }
 }
 
 /// Cuts a result to what may go to the model; the whole text goes to a file, and the model is told
 /// where. Titles become one line.
-pub fn finish(mut output: Output, context: &Context) -> Output {
+pub fn finish(mut output: ToolOutput, context: &ToolContext) -> ToolOutput {
     output.title = text::title(&output.title);
     if let Some(display) = output.display.take() {
         let cut = cut(&display, context.limits, output.keep);
         output.display = Some(match (cut.missing, output.keep) {
             (None, _) => cut.shown,
-            (Some(missing), Keep::Head) => format!("{}\n{missing}", cut.shown.trim_end_matches('\n')),
-            (Some(missing), Keep::Tail) => format!("{missing}\n{}", cut.shown),
+            (Some(missing), KeepEnd::Head) => format!("{}\n{missing}", cut.shown.trim_end_matches('\n')),
+            (Some(missing), KeepEnd::Tail) => format!("{missing}\n{}", cut.shown),
         });
     }
     let text = std::mem::take(&mut output.text);
     output.text = match output.cut {
         true => text,
         false => shorten(text, output.keep, context, |hint, path| {
-            if let Some(path) = path {
-                output.metadata.insert("outputPath".into(), Value::String(path.display().to_string()));
-            }
+            output.facts.output_path = path.or(output.facts.output_path.take());
             output.metadata.insert("truncated".into(), Value::Bool(true));
             output.note = if output.note.is_empty() { hint } else { format!("{hint}\n{}", output.note) };
         }),
     };
     output.cut = true;
-    output.text = context.mark.data(output.text);
+    output.text = context.session.mark.data(output.text);
     if !output.note.is_empty() {
         let data = output.text.trim_end_matches('\n');
         let between = if data.is_empty() { "" } else { "\n\n" };
-        let noted = format!("{data}{between}{}", context.mark.note(&output.note));
+        let noted = format!("{data}{between}{}", context.session.mark.note(&output.note));
         let plain = || format!("{data}{between}{}", output.note);
         output.display = Some(output.display.take().unwrap_or_else(plain));
         output.text = noted;
@@ -143,7 +141,7 @@ pub fn finish(mut output: Output, context: &Context) -> Output {
 }
 
 /// A text that fits the limits. What is left out is kept in a file, and `told` in a sentence where that is.
-fn shorten(text: String, keep: Keep, context: &Context, told: impl FnOnce(String, Option<PathBuf>)) -> String {
+fn shorten(text: String, keep: KeepEnd, context: &ToolContext, told: impl FnOnce(String, Option<PathBuf>)) -> String {
     let cut = cut(&text, context.limits, keep);
     let Some(missing) = cut.missing else { return text };
     match self::keep(&text, context) {
@@ -151,16 +149,16 @@ fn shorten(text: String, keep: Keep, context: &Context, told: impl FnOnce(String
         Err(e) => told(format!("The rest could not be kept: {e}."), None),
     }
     match keep {
-        Keep::Head => format!("{}\n\n{missing}", cut.shown.trim_end_matches('\n')),
-        Keep::Tail => format!("{missing}\n\n{}", cut.shown.trim_end_matches('\n')),
+        KeepEnd::Head => format!("{}\n\n{missing}", cut.shown.trim_end_matches('\n')),
+        KeepEnd::Tail => format!("{missing}\n\n{}", cut.shown.trim_end_matches('\n')),
     }
 }
 
 /// Why a call failed, cut like a result: what a server or a program has to say may be long.
-pub fn failure(why: String, context: &Context) -> String {
+pub fn failure(why: String, context: &ToolContext) -> String {
     let mut told = None;
-    let shown = shorten(why, Keep::Head, context, |hint, _| told = Some(hint));
-    let shown = context.mark.data(shown);
+    let shown = shorten(why, KeepEnd::Head, context, |hint, _| told = Some(hint));
+    let shown = context.session.mark.data(shown);
     told.map_or(shown.clone(), |hint| format!("{shown}\n\n{hint}"))
 }
 
@@ -176,11 +174,11 @@ pub fn hint(path: &Path) -> String {
 ///
 /// # Errors
 /// The system's, when it cannot be written.
-pub fn keep(text: &str, context: &Context) -> io::Result<PathBuf> {
-    if !has_room(&context.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
+pub fn keep(text: &str, context: &ToolContext) -> io::Result<PathBuf> {
+    if !has_room(&context.project.environment, u64::try_from(text.len()).unwrap_or(u64::MAX)) {
         return Err(full());
     }
-    let (mut file, path) = create(&context.environment)?;
+    let (mut file, path) = create(&context.project.environment)?;
     file.write_all(text.as_bytes())?;
     Ok(path)
 }
@@ -276,65 +274,66 @@ fn remove(environment: &Environment) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test::Stage;
+    use super::super::test::TestProject;
     use super::*;
     use crate::environment::Timestamp;
 
     #[test]
     fn cuts() {
-        let limits = |lines, bytes| Limits { lines, bytes };
+        let limits = |lines, bytes| OutputLimits { lines, bytes };
         let table = [
-            ("", 2, 10, Keep::Head, "", None),
-            ("a\nb", 2, 10, Keep::Head, "a\nb", None),
-            ("a\nb\n", 2, 4, Keep::Head, "a\nb\n", None),
-            ("a\nb\nc", 2, 10, Keep::Head, "a\nb\n", Some(Missing::Lines(1))),
-            ("a\nb\nc", 2, 10, Keep::Tail, "b\nc", Some(Missing::Lines(1))),
-            ("aaa\nbbb\nccc\n", 9, 8, Keep::Head, "aaa\nbbb\n", Some(Missing::Lines(1))),
-            ("aaa\nbbb\nccc\n", 9, 9, Keep::Tail, "bbb\nccc\n", Some(Missing::Lines(1))),
-            ("a\nbbbbbbbbbbbb\n", 9, 8, Keep::Head, "a\nbbbbbb", Some(Missing::Bytes(7))),
-            ("aaaaaaaaaaaa\nb\n", 9, 8, Keep::Tail, "aaaaa\nb\n", Some(Missing::Bytes(7))),
-            ("a\nbbbbbbbbbbbb\n", 1, 8, Keep::Head, "a\n", Some(Missing::Lines(1))),
-            ("äöü", 9, 3, Keep::Head, "ä", Some(Missing::Bytes(4))),
-            ("äöü", 9, 3, Keep::Tail, "ü", Some(Missing::Bytes(4))),
+            ("", 2, 10, KeepEnd::Head, "", None),
+            ("a\nb", 2, 10, KeepEnd::Head, "a\nb", None),
+            ("a\nb\n", 2, 4, KeepEnd::Head, "a\nb\n", None),
+            ("a\nb\nc", 2, 10, KeepEnd::Head, "a\nb\n", Some(Remainder::Lines(1))),
+            ("a\nb\nc", 2, 10, KeepEnd::Tail, "b\nc", Some(Remainder::Lines(1))),
+            ("aaa\nbbb\nccc\n", 9, 8, KeepEnd::Head, "aaa\nbbb\n", Some(Remainder::Lines(1))),
+            ("aaa\nbbb\nccc\n", 9, 9, KeepEnd::Tail, "bbb\nccc\n", Some(Remainder::Lines(1))),
+            ("a\nbbbbbbbbbbbb\n", 9, 8, KeepEnd::Head, "a\nbbbbbb", Some(Remainder::Bytes(7))),
+            ("aaaaaaaaaaaa\nb\n", 9, 8, KeepEnd::Tail, "aaaaa\nb\n", Some(Remainder::Bytes(7))),
+            ("a\nbbbbbbbbbbbb\n", 1, 8, KeepEnd::Head, "a\n", Some(Remainder::Lines(1))),
+            ("äöü", 9, 3, KeepEnd::Head, "ä", Some(Remainder::Bytes(4))),
+            ("äöü", 9, 3, KeepEnd::Tail, "ü", Some(Remainder::Bytes(4))),
         ];
         for (text, lines, bytes, keep, shown, missing) in table {
-            let expected = Cut { shown: shown.into(), missing };
+            let expected = Truncation { shown: shown.into(), missing };
             assert_eq!(cut(text, limits(lines, bytes), keep), expected, "{text:?} {lines} {bytes} {keep:?}");
         }
     }
 
     #[test]
     fn long_results_are_filed() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         let context = stage.context();
         let whole: String = (0..3000).map(|n| format!("line {n}\n")).collect();
-        let output = finish(Output { title: "a\nb".into(), ..Output::text(whole.clone()) }, &context);
+        let output = finish(ToolOutput { title: "a\nb".into(), ..ToolOutput::text(whole.clone()) }, &context);
         assert_eq!(output.title, "a\\nb");
         assert!(output.text.starts_with("line 0\n"));
         assert!(output.text.contains("line 1999\n\n...1000 lines truncated...\n\n<system-reminder mark="));
-        let path = PathBuf::from(output.metadata["outputPath"].as_str().unwrap());
+        let path = output.facts.output_path.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
-        clean(&context.environment);
+        clean(&context.project.environment);
         assert!(path.exists());
-        context.environment.set_now(Timestamp(context.environment.now().0 + 8 * 24 * 3_600_000));
+        context.project.environment.set_now(Timestamp(context.project.environment.now().0 + 8 * 24 * 3_600_000));
         // Another process is at it.
-        let stamp = std::fs::File::options().write(true).open(context.environment.dirs.data.join(STAMP)).unwrap();
+        let stamp =
+            std::fs::File::options().write(true).open(context.project.environment.dirs.data.join(STAMP)).unwrap();
         stamp.lock().unwrap();
-        clean(&context.environment);
+        clean(&context.project.environment);
         assert!(path.exists());
         stamp.unlock().unwrap();
-        clean(&context.environment);
+        clean(&context.project.environment);
         assert!(!path.exists());
         // It was done within the hour.
         std::fs::write(&path, "old").unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_modified(UNIX_EPOCH).unwrap();
-        clean(&context.environment);
+        clean(&context.project.environment);
         assert!(path.exists());
-        context.environment.set_now(Timestamp(context.environment.now().0 + 3_600_000));
-        clean(&context.environment);
+        context.project.environment.set_now(Timestamp(context.project.environment.now().0 + 3_600_000));
+        clean(&context.project.environment);
         assert!(!path.exists());
     }
 }

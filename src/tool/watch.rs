@@ -87,22 +87,22 @@ fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
 
 /// What the control files of a project were before a command.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Watch(BTreeMap<PathBuf, Seen>);
+pub struct ControlFiles(BTreeMap<PathBuf, FileState>);
 
 /// What was seen of one.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum FileState {
     Directory,
     /// Its mode and the digest of what it holds.
     File(u32, [u8; 32]),
     /// Where it points, and what is there.
-    Link(PathBuf, Option<Box<Seen>>),
+    Link(PathBuf, Option<Box<FileState>>),
     /// Too large, too many, or no file to be read: its mode, size, number and time of change, which
     /// nobody can set.
     Unread(u32, u64, u64, (i64, i64)),
 }
 
-impl Watch {
+impl ControlFiles {
     /// At most so much is read of them.
     const MOST_BYTES: u64 = 8 << 20;
     /// The rest is told apart by its time of change, up to so many.
@@ -114,8 +114,8 @@ impl Watch {
         let mut seen = BTreeMap::new();
         let mut waiting: VecDeque<PathBuf> = control_files(worktree).into();
         while let Some(path) = waiting.pop_front().filter(|_| seen.len() < Self::MOST_ENTRIES) {
-            let Some(what) = Seen::look(&path, &mut left) else { continue };
-            if what == Seen::Directory {
+            let Some(what) = FileState::look(&path, &mut left) else { continue };
+            if what == FileState::Directory {
                 let wanted = |(name, path): &(std::ffi::OsString, PathBuf)| {
                     let shown = path.strip_prefix(&worktree.root).unwrap_or(path);
                     // Plans are for agents to write; samples of hooks are not run.
@@ -139,7 +139,7 @@ impl Watch {
     }
 }
 
-impl Seen {
+impl FileState {
     fn look(path: &Path, left: &mut u64) -> Option<Self> {
         let data = fs::symlink_metadata(path).ok()?;
         if data.is_symlink() {
@@ -179,7 +179,7 @@ impl Seen {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::test::Stage;
+    use super::super::test::TestProject;
     use super::*;
 
     /// What is there before, what is done to the project, which paths are told.
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn changed_control_files_are_seen() {
         for (what, before, act, told) in TABLE {
-            let stage = Stage::new();
+            let stage = TestProject::new();
             fs::create_dir_all(stage.cwd().join(".git")).unwrap();
             for path in *before {
                 match path.split_once(':') {
@@ -279,7 +279,7 @@ mod tests {
                 }
             }
             let tree = Worktree::find(&stage.cwd(), &[], None);
-            let watch = Watch::look(&tree);
+            let watch = ControlFiles::look(&tree);
             act(&stage.cwd());
             let mut changes = watch.changes(&tree);
             changes.sort();
@@ -290,15 +290,15 @@ mod tests {
     /// A pipe in the place of a file is not waited for, a flood is not read.
     #[test]
     fn what_cannot_be_read_is_seen_all_the_same() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write(".git/HEAD", "x");
         let tree = Worktree::find(&stage.cwd(), &[], None);
         let path = stage.cwd().join("AGENTS.md");
         let large = fs::File::create(&path).unwrap();
-        large.set_len(Watch::MOST_BYTES * 4).unwrap();
-        let watch = Watch::look(&tree);
+        large.set_len(ControlFiles::MOST_BYTES * 4).unwrap();
+        let watch = ControlFiles::look(&tree);
         assert_eq!(watch.changes(&tree), Vec::<String>::new());
-        large.set_len(Watch::MOST_BYTES * 5).unwrap();
+        large.set_len(ControlFiles::MOST_BYTES * 5).unwrap();
         assert_eq!(watch.changes(&tree), ["AGENTS.md"]);
         fs::remove_file(&path).unwrap();
         rustix::fs::mknodat(
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_can_be_protected_is_made() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         stage.write(".git/HEAD", "x");
         let tree = Worktree::find(&stage.cwd(), &[], None);
         prepare(&tree);

@@ -4,21 +4,22 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::accept::{Aliases, PATH};
 use super::document::{Document, target};
 use super::edit::describe;
-use super::{Context, Description, Failure, Output, Tool};
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::message::Change;
 use crate::permission::Need;
 
 /// See the module.
-pub struct Write;
+#[derive(Default)]
+pub struct WriteTool;
 
 /// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
-    /// Path of the file
     pub file_path: String,
     /// The whole new content
     pub content: String,
@@ -31,18 +32,36 @@ pub struct Ready {
     change: Change,
 }
 
-impl Tool for Write {
+impl Tool for WriteTool {
     const NAME: &'static str = "write";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/write.md");
     const KIND: Kind = Kind::Edit;
     const CONCURRENT: bool = false;
+    const PERMISSION: &'static str = "edit";
+    const OFFER: Offer = Offer::OtherModels;
+    const ALIASES: Aliases = Aliases {
+        also: &[
+            "create",
+            "writefile",
+            "createfile",
+            "writetofile",
+            "filewrite",
+            "savefile",
+            "newfile",
+            "strreplaceeditor",
+            "strreplacebasededittool",
+        ],
+        says: Some(("command", "create")),
+        fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
+    };
     type Input = Input;
     type Ready = Ready;
 
-    fn describe(input: &Input, context: &Context) -> Description {
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
         describe("Write", &input.file_path, context)
     }
 
-    async fn prepare(&self, input: Input, context: &Context) -> Result<(Vec<Need>, Ready), Failure> {
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let mut document = target(context, &input.file_path).await?;
         document.check_whole(context)?;
         // A mark at the beginning is kept, not doubled.
@@ -55,18 +74,18 @@ impl Tool for Write {
         Ok((document.needs(&change), Ready { document, change }))
     }
 
-    async fn run(&self, ready: Ready, context: Context) -> Result<Output, Failure> {
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready { document, change } = ready;
         document.check_unchanged(&context).await?;
         let note = document.write(&change.new, &context).await?;
         let text = ["Wrote file successfully.".to_owned()].into_iter().chain(note).collect::<Vec<_>>().join("\n");
         let mut metadata = super::document::facts(&change);
         metadata.insert("exists".into(), Value::Bool(document.exists));
-        Ok(Output {
+        Ok(ToolOutput {
             metadata,
             locations: vec![document.location(&change.new)],
             changes: vec![change],
-            ..Output::text(text)
+            ..ToolOutput::text(text)
         })
     }
 }
@@ -76,14 +95,14 @@ mod tests {
     use serde_json::json;
 
     use super::super::erase;
-    use super::super::test::{Stage, call};
+    use super::super::test::{TestProject, call};
     use super::*;
 
     #[tokio::test]
     async fn files_are_written() {
-        let stage = Stage::new();
+        let stage = TestProject::new();
         let context = stage.context();
-        let tool = erase(Write);
+        let tool = erase(WriteTool);
         let (needs, output) = call(&tool, json!({"filePath": "a/b/c.txt", "content": "x\n"}), &context).await.unwrap();
         assert_eq!(stage.read("a/b/c.txt"), b"x\n");
         assert_eq!(output.text, "Wrote file successfully.");

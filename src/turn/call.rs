@@ -1,5 +1,4 @@
-//! The calls of a step: doom check, find the tool, prepare, permission, run, cut, record. The only
-//! place that asks the user whether a call may go on.
+//! The calls of a step: doom check, find the tool, prepare, permission, run, cut, record.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -9,21 +8,22 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use serde_json::{Map, Value};
-use tokio::sync::oneshot;
+use serde_json::Value;
 
+use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
-use super::witness::Witness;
-use super::{History, Scope, doom, next, remind, view};
+use super::{History, TurnContext, carry, doom, next, permit, view};
 use crate::agent::Agent;
-use crate::event::{Answer, Ask, CallUpdate, Event, Exit, Facts, Kind, Progress, Up};
+use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
 use crate::id::{CallId, MessageId, PartId};
-use crate::message::{Call, CallState, Completed, Content, Finish, Message, Part};
-use crate::permission::explain::{explain, unit_line};
-use crate::permission::{Action, Denial, Need, Place, Policy, Verdict, evaluate, settles};
-use crate::tool::claims::Claims;
-use crate::tool::{AnyTool, Context, Failure, Order, Output, Run, accept, refusal, truncate};
+use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
+use crate::permission::{Denial, Need, Place, Policy};
+use crate::tool::loaded_instructions::LoadedInstructions;
+use crate::tool::{
+    AnyTool, CallContext, CallPosition, ClientContext, Failure, ProjectContext, RunCall, SessionContext, ToolContext,
+    ToolOutput, accept, truncate,
+};
 
 /// The most bytes a call's arguments may have.
 const ARGUMENTS_LIMIT: usize = 8 << 20;
@@ -37,46 +37,17 @@ const NOT_BEGUN: &str = "The call was not made: the user cancelled the turn befo
 /// Makes the calls of a message, side by side where the tools allow it, and puts the results into
 /// the message. After a cancel every call has ended, and is marked as failed where it did not
 /// complete.
-pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut Message, witness: &Witness) {
+pub async fn make(
+    history: &History,
+    scope: &TurnContext,
+    frame: &Frame,
+    message: &mut Message,
+    changes: &ChangeRecorder,
+) {
     let id = message.id.clone();
-    let claims = Arc::new(claims(history, scope));
-    let mut waiting: VecDeque<(usize, One<'_>)> = VecDeque::new();
-    let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
-    for (place, part) in message.parts.iter().enumerate() {
-        let Content::Tool(call) = &part.content else {
-            continue;
-        };
-        if call.state != CallState::Pending {
-            continue;
-        }
-        let Meant { call, tool, notes, wrong, kind } = meant(frame, call.clone());
-        let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
-        let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
-        let unbroken = here as usize == earlier.len();
-        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
-        earlier.push((call.tool.clone(), call.input.clone()));
-        let repeats = Repeats { calls: here + before.calls, ..before };
-        let (message, part, claims, facts) = (&id, part.id.clone(), claims.clone(), Facts::default());
-        let one = One {
-            scope,
-            frame,
-            witness,
-            message,
-            part,
-            call,
-            tool,
-            notes,
-            wrong,
-            kind,
-            claims,
-            order: None,
-            facts,
-            repeats,
-        };
-        waiting.push_back((place, one));
-    }
+    let mut waiting = waiting(history, scope, frame, changes, &id, &message.parts);
     let several = waiting.len() > 1;
-    let beside = |one: &One<'_>| {
+    let beside = |one: &RunningCall<'_>| {
         let judged = |tool: &Arc<dyn AnyTool>| tool.beside(&one.call.input, &one.context());
         one.tool.as_ref().is_none_or(|tool| if several { judged(tool) } else { tool.concurrent() })
     };
@@ -86,7 +57,7 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         let order = in_words(&besides);
         for ((n, beside), (_, one)) in besides.iter().enumerate().zip(&mut waiting) {
             let words = format!("Calls of this message ran in this order: {order}. This is call {}.", n + 1);
-            one.order = Some(Order { words, beside: *beside });
+            one.position = Some(CallPosition { words, beside: *beside });
         }
     }
     let mut besides = VecDeque::from(besides);
@@ -105,7 +76,8 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
         }
         match running.next().await {
             Some((place, call)) => {
-                let rejected = next::rejected(&call.state) && !scope.settings.experimental.continue_loop_on_deny;
+                let rejected =
+                    next::rejected(&call.state) && !scope.project.settings.experimental.continue_loop_on_deny;
                 message.parts[place].content = Content::Tool(call);
                 if rejected {
                     // The turn ends here: what has not begun will not.
@@ -117,6 +89,54 @@ pub async fn make(history: &History, scope: &Scope, frame: &Frame, message: &mut
     }
     drop(running);
     abandon(scope, message, "The call was not made: the user rejected another one.").await;
+}
+
+/// The calls of a message that are to be made, by their place in it.
+fn waiting<'a>(
+    history: &History,
+    scope: &'a TurnContext,
+    frame: &'a Frame,
+    changes: &'a ChangeRecorder,
+    id: &'a MessageId,
+    parts: &[Part],
+) -> VecDeque<(usize, RunningCall<'a>)> {
+    let instructions = Arc::new(instructions(history, scope));
+    let mut waiting: VecDeque<(usize, RunningCall<'a>)> = VecDeque::new();
+    let mut earlier: Vec<(String, Arc<Value>)> = Vec::new();
+    for (place, part) in parts.iter().enumerate() {
+        let Content::Tool(call) = &part.content else {
+            continue;
+        };
+        if call.state != CallState::Pending {
+            continue;
+        }
+        let ResolvedCall { call, tool, notes, wrong, kind } = resolve(frame, call.clone());
+        let same = |(tool, input): &&(String, Arc<Value>)| *tool == call.tool && *input == call.input;
+        let here = u32::try_from(earlier.iter().rev().take_while(same).count()).unwrap_or(u32::MAX);
+        let unbroken = here as usize == earlier.len();
+        let before = if unbroken { doom::repeats(history, &call.tool, &call.input) } else { Repeats::default() };
+        earlier.push((call.tool.clone(), call.input.clone()));
+        let repeats = Repeats { calls: here + before.calls, ..before };
+        let (message, part, instructions, facts) = (id, part.id.clone(), instructions.clone(), LiveFacts::default());
+        let one = RunningCall {
+            scope,
+            frame,
+            changes,
+            message,
+            part,
+            call,
+            tool,
+            notes,
+            wrong,
+            kind,
+            instructions,
+            position: None,
+            facts,
+            repeats,
+        };
+        waiting.push_back((place, one));
+    }
+    waiting
 }
 
 /// In which order calls run, by whether each may run beside its neighbours.
@@ -136,7 +156,7 @@ fn in_words(besides: &[bool]) -> String {
 }
 
 /// Marks calls that will not be made as failed.
-pub async fn abandon(scope: &Scope, message: &mut Message, why: &str) {
+pub async fn abandon(scope: &TurnContext, message: &mut Message, why: &str) {
     for place in 0..message.parts.len() {
         if matches!(&message.parts[place].content, Content::Tool(call) if call.state == CallState::Pending) {
             fail(scope, message, place, why).await;
@@ -144,9 +164,9 @@ pub async fn abandon(scope: &Scope, message: &mut Message, why: &str) {
     }
 }
 
-async fn fail(scope: &Scope, message: &mut Message, place: usize, why: &str) {
+async fn fail(scope: &TurnContext, message: &mut Message, place: usize, why: &str) {
     let Content::Tool(call) = &mut message.parts[place].content else { return };
-    call.state = CallState::Failed { error: why.to_owned(), metadata: Map::new() };
+    call.state = CallState::failed(why);
     let output = Some(why.to_owned());
     let update = CallUpdate { progress: Some(Progress::Failed), output, ..CallUpdate::of(&call.call) };
     scope.record.part(&message.id, &message.parts[place]).await;
@@ -156,7 +176,7 @@ async fn fail(scope: &Scope, message: &mut Message, place: usize, why: &str) {
 /// Of an answer that did not come to its own end, the calls that were cut: the last one, if nothing follows it, and
 /// those whose arguments are no whole object. They are answered instead of made; what was complete before them is
 /// made. An answer is cut at the output limit, or by a filter.
-pub async fn set_aside(scope: &Scope, message: &mut Message, finish: Finish) {
+pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finish) {
     let why = match finish {
         Finish::Length => {
             "The answer was cut off at the output limit inside this call. It was not run; send it in smaller parts."
@@ -183,18 +203,13 @@ pub fn interrupted(call: &Call) -> Option<CallState> {
         CallState::Running { .. } => super::request::INTERRUPTED,
         CallState::Completed(_) | CallState::Failed { .. } => return None,
     };
-    let mut metadata = match &call.state {
-        CallState::Running { metadata } => metadata.clone(),
-        _ => Map::new(),
-    };
-    if call.state != CallState::Pending {
-        metadata.insert(remind::INTERRUPTED.to_owned(), Value::Bool(true));
-    }
-    Some(CallState::Failed { error: error.into(), metadata })
+    let cause = if call.state == CallState::Pending { FailureCause::Error } else { FailureCause::ProcessEnded };
+    let facts = call.state.facts().cloned().unwrap_or_default();
+    Some(CallState::Failed { error: error.into(), cause, facts })
 }
 
 /// A call as it is meant.
-struct Meant {
+struct ResolvedCall {
     call: Call,
     /// None where the model was offered no such tool.
     tool: Option<Arc<dyn AnyTool>>,
@@ -208,7 +223,7 @@ struct Meant {
 
 /// Takes a call as it is meant: by the names that tools and arguments have elsewhere. From here on it is
 /// that call: what is judged, shown, run and kept is one.
-fn meant(frame: &Frame, mut call: Call) -> Meant {
+fn resolve(frame: &Frame, mut call: Call) -> ResolvedCall {
     let (mut notes, mut wrong, announced) = (Vec::new(), None, call.kind);
     if let Value::String(raw) = &*call.input {
         match accept::arguments(&call.tool, raw) {
@@ -235,26 +250,26 @@ fn meant(frame: &Frame, mut call: Call) -> Meant {
         }
     }
     let kind = Some(call.kind).filter(|kind| *kind != announced);
-    Meant { call, tool, notes, wrong, kind }
+    ResolvedCall { call, tool, notes, wrong, kind }
 }
 
 /// The instruction files that the model has in front of it: in the system prompt, and in the results
 /// of earlier calls that it still sees.
-fn claims(history: &History, scope: &Scope) -> Claims {
-    let prompted = scope.background.instructions.iter().filter_map(|entry| entry.path.clone());
-    let seen = view::view(history).messages;
-    let loaded = seen.into_iter().flat_map(Message::calls).filter_map(|call| match &call.state {
-        CallState::Completed(done) if done.cleared.is_none() => done.metadata.get(Claims::LOADED)?.as_array(),
+fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
+    let prompted = scope.project.background.instructions.iter().filter_map(|entry| entry.path.clone());
+    let view::View { summary, messages, .. } = view::view(history);
+    let loaded = messages.into_iter().flat_map(Message::calls).filter_map(|call| match &call.state {
+        CallState::Completed(done) if done.cleared.is_none() => Some(&done.facts.loaded),
         _ => None,
     });
-    Claims::new(prompted.chain(loaded.flatten().filter_map(Value::as_str).map(PathBuf::from)))
+    LoadedInstructions::new(prompted.chain(carry::beside(summary)).chain(loaded.flatten().cloned()))
 }
 
-/// One call on its way.
-struct One<'a> {
-    scope: &'a Scope,
+/// A call on its way.
+struct RunningCall<'a> {
+    scope: &'a TurnContext,
     frame: &'a Frame,
-    witness: &'a Witness,
+    changes: &'a ChangeRecorder,
     message: &'a MessageId,
     part: PartId,
     call: Call,
@@ -262,62 +277,64 @@ struct One<'a> {
     notes: Vec<String>,
     wrong: Option<String>,
     kind: Option<Kind>,
-    claims: Arc<Claims>,
-    order: Option<Order>,
-    facts: Facts,
+    instructions: Arc<LoadedInstructions>,
+    position: Option<CallPosition>,
+    facts: LiveFacts,
     repeats: Repeats,
 }
 
-impl One<'_> {
+impl RunningCall<'_> {
     async fn make(mut self) -> Call {
         let made = self.attempt().await;
-        let mut update = CallUpdate::of(&self.call.call);
-        match made {
-            Ok(mut output) => {
-                let mut metadata = self.facts.all();
-                metadata.append(&mut output.metadata);
-                output.metadata = metadata;
+        let (mut title, mut locations) = (None, None);
+        self.call.state = match made {
+            Ok(output) => {
+                let told = CallFacts { details: output.metadata, ..output.facts };
+                let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
                     self.call.title = crate::text::title(&output.title);
-                    update.title = Some(self.call.title.clone());
+                    title = Some(self.call.title.clone());
                 }
                 if !output.locations.is_empty() {
                     self.call.locations.clone_from(&output.locations);
-                    update.locations = Some(output.locations);
+                    locations = Some(output.locations);
                 }
-                update.progress = Some(Progress::Completed);
-                update.output = Some(output.display.clone().unwrap_or_else(|| output.text.clone()));
-                update.exit = exit(&output.metadata);
-                update.metadata = Some(output.metadata.clone());
-                update.attachments = (!output.attachments.is_empty()).then(|| output.attachments.clone());
-                update.changes = (!output.changes.is_empty()).then(|| output.changes.clone());
-                self.call.state = CallState::Completed(Completed {
+                CallState::Completed(Completed {
                     output: output.text.into(),
                     display: output.display,
-                    metadata: output.metadata,
+                    facts,
                     changes: output.changes,
                     attachments: output.attachments,
                     cleared: None,
-                });
+                })
             }
             Err(failure) => {
-                let mut metadata = self.facts.all();
+                let mut cause = FailureCause::Error;
                 let error = match failure {
                     Failure::Tell(text) => truncate::failure(text, &self.context()),
                     Failure::Denied(denial) => {
-                        if denial == Denial::Rejected {
-                            metadata.insert(next::REJECTED.into(), Value::Bool(true));
+                        let goes_on = self.tool.as_ref().and_then(|tool| tool.rejected());
+                        match goes_on.filter(|_| denial == Denial::Rejected) {
+                            Some(words) => words.to_owned(),
+                            None => {
+                                if denial == Denial::Rejected {
+                                    cause = FailureCause::Rejected;
+                                }
+                                denial.to_string()
+                            }
                         }
-                        denial.to_string()
                     }
                     Failure::Stopped(text) => {
-                        metadata.insert(next::REJECTED.into(), Value::Bool(true));
+                        cause = FailureCause::Rejected;
                         text
                     }
                     // What never ran took no effect.
-                    Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => NOT_BEGUN.into(),
+                    Failure::Cancelled if !matches!(self.call.state, CallState::Running { .. }) => {
+                        cause = FailureCause::NotBegun;
+                        NOT_BEGUN.into()
+                    }
                     Failure::Cancelled => {
-                        metadata.insert(remind::INTERRUPTED.into(), Value::Bool(true));
+                        cause = FailureCause::Cancelled;
                         "The user cancelled the turn before the call ended.".into()
                     }
                     Failure::Further(_) => "The call did not come to its end.".into(),
@@ -326,15 +343,14 @@ impl One<'_> {
                         format!("The tool failed: {cause}")
                     }
                 };
-                update.progress = Some(Progress::Failed);
-                update.output = Some(error.clone());
-                self.scope.seen.show(&error);
-                self.call.state = CallState::Failed { error, metadata };
+                self.scope.resources.seen.show(&error);
+                CallState::Failed { error, cause, facts: self.facts.all() }
             }
-        }
+        };
+        let update = CallUpdate { title, locations, ..ending(&self.call) };
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
-        self.scope.jobs.announced(&self.call.call);
+        self.scope.resources.jobs.announced(&self.call.call);
         self.call
     }
 
@@ -343,7 +359,7 @@ impl One<'_> {
         self.scope.record.part(self.message, &part).await;
     }
 
-    async fn attempt(&mut self) -> Result<Output, Failure> {
+    async fn attempt(&mut self) -> Result<ToolOutput, Failure> {
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
@@ -388,11 +404,11 @@ impl One<'_> {
         for need in &prepared.needs {
             self.permit(need, None).await?;
         }
-        self.witness.before(self.scope, self.call.kind, tool.name(), &prepared.needs).await;
+        self.changes.before(self.scope, self.call.kind, tool.name(), &prepared.needs).await;
         if self.scope.cancelled.is_cancelled() {
             return Err(Failure::Cancelled);
         }
-        self.call.state = CallState::Running { metadata: self.facts.all() };
+        self.call.state = CallState::Running { facts: self.facts.all() };
         self.save().await;
         if self.call.kind.acts()
             && let Err(e) = self.scope.record.flush().await
@@ -402,7 +418,7 @@ impl One<'_> {
         let update = CallUpdate { progress: Some(Progress::Running), ..CallUpdate::of(&self.call.call) };
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
         // What a command changes in files that are as the model knows them, the agent has changed.
-        let sweeps = super::witness::sweeps(self.call.kind, tool.name());
+        let sweeps = super::change_recorder::sweeps(self.call.kind, tool.name());
         let before = if sweeps { known(&context).await } else { Vec::new() };
         let done = self.further(prepared.run, &context).await;
         adopt(before, &context).await;
@@ -410,7 +426,7 @@ impl One<'_> {
     }
 
     /// Runs, as often as something further has to be allowed.
-    async fn further(&mut self, mut run: Run, context: &Context) -> Result<Output, Failure> {
+    async fn further(&mut self, mut run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
         loop {
             match self.run(run, context).await {
                 Ok(mut output) => {
@@ -418,7 +434,7 @@ impl One<'_> {
                         output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
                     }
                     let output = truncate::finish(output, context);
-                    context.seen.show(&output.text);
+                    context.session.seen.show(&output.text);
                     return Ok(output);
                 }
                 Err(Failure::Further(further)) => {
@@ -432,7 +448,7 @@ impl One<'_> {
         }
     }
 
-    async fn run(&mut self, run: Run, context: &Context) -> Result<Output, Failure> {
+    async fn run(&mut self, run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
         let (scope, facts) = (self.scope, self.facts.clone());
         // Tools watch for the cancel themselves; one that does not is left behind.
         let mut left_behind = std::pin::pin!(async {
@@ -446,7 +462,7 @@ impl One<'_> {
                 () = &mut left_behind => return Err(Failure::Cancelled),
                 // Kept at once: whoever finds the call cut off can tell from it where to go on.
                 () = facts.news() => {
-                    self.call.state = CallState::Running { metadata: facts.all() };
+                    self.call.state = CallState::Running { facts: facts.all() };
                     self.save().await;
                 }
             }
@@ -470,149 +486,93 @@ impl One<'_> {
 
     /// Judges a need, and asks where the rules say so.
     async fn permit(&self, need: &Need, reason: Option<String>) -> Result<(), Failure> {
-        permit(self.scope, &self.frame.agent, &self.call, need, reason).await
+        permit::permit(self.scope, &self.frame.agent, &self.call, need, reason).await
     }
 
-    fn context(&self) -> Context {
+    fn context(&self) -> ToolContext {
         let context = context(self.scope, &self.frame.agent, &self.call.call);
         // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
-        let usable = self.frame.model.usable(self.scope.settings.compaction.reserved);
+        let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
-        let limits = truncate::Limits { bytes, ..context.limits };
-        let order = self.order.clone();
-        Context { claims: self.claims.clone(), order, facts: self.facts.clone(), limits, ..context }
+        let limits = truncate::OutputLimits { bytes, ..context.limits };
+        let call = CallContext {
+            position: self.position.clone(),
+            facts: self.facts.clone(),
+            instructions: self.instructions.clone(),
+            ..context.call
+        };
+        ToolContext { call, limits, ..context }
     }
 }
 
 /// The files that are as the model knows them.
-async fn known(context: &Context) -> Vec<PathBuf> {
-    let seen = context.seen.clone();
+async fn known(context: &ToolContext) -> Vec<PathBuf> {
+    let seen = context.session.seen.clone();
     tokio::task::spawn_blocking(move || seen.as_known()).await.unwrap_or_default()
 }
 
 /// What has changed in these files since is the agent's own change.
-async fn adopt(files: Vec<PathBuf>, context: &Context) {
+async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
     if files.is_empty() {
         return;
     }
-    let seen = context.seen.clone();
+    let seen = context.session.seen.clone();
     if let Err(e) = tokio::task::spawn_blocking(move || seen.adopt(files)).await {
         tracing::warn!("what a command has changed was not looked at: {e}");
     }
 }
 
-/// Judges a need, and asks where the rules say so.
-pub(super) async fn permit(
-    scope: &Scope,
-    agent: &Agent,
-    call: &Call,
-    need: &Need,
-    reason: Option<String>,
-) -> Result<(), Failure> {
-    let judge = || evaluate(&agent.rules, &scope.grants.of(&agent.name), need);
-    // Subscribed before judging: a grant given in between is not missed.
-    let mut changes = scope.grants.changes();
-    let verdict = judge();
-    tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
-    match verdict.action {
-        Action::Allow => return Ok(()),
-        Action::Deny => return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &agent.rules)))),
-        Action::Ask if need.agreed => return Ok(()),
-        Action::Ask => {}
-    }
-    // What the user is asked about is kept first: the process may not live to hear the answer.
-    if let Err(e) = scope.record.flush().await {
-        tracing::warn!("asking although the call could not be recorded: {e}");
-    }
-    let (reply, mut answer) = oneshot::channel();
-    let lasting = settles(&agent.rules, &scope.grants.of(&agent.name), need);
-    let ask = Ask {
-        call: call.call.clone(),
-        show: question(call, need),
-        reason: reason.unwrap_or_else(|| asks(need, &verdict)),
-        always: lasting.then(|| shown(need)),
-        agent: None,
-        session: None,
-        reply,
-    };
-    if !scope.outlet.send(Up::Ask(Box::new(ask))).await {
-        return Err(Failure::Cancelled);
-    }
-    loop {
-        tokio::select! {
-            biased;
-            () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
-            answer = &mut answer => return match answer {
-                Ok(Answer::Once) => Ok(()),
-                Ok(Answer::Always) => {
-                    scope.grants.give(&agent.name, &need.permission, &need.always).await;
-                    Ok(())
-                }
-                Ok(Answer::No(denial)) => Err(Failure::Denied(denial)),
-                // The editor went away, or answered with an error: that is no approval.
-                Err(_) => Err(Failure::Denied(Denial::Rejected)),
-            },
-            Ok(()) = changes.changed() => {
-                if judge().action == Action::Allow {
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-/// The call as the question shows it: complete, because some editors show nothing else.
-fn question(call: &Call, need: &Need) -> CallUpdate {
-    CallUpdate {
-        title: Some(call.title.clone()),
-        tool: Some(call.tool.clone()),
-        kind: Some(call.kind),
-        progress: Some(Progress::Pending),
-        input: call.input.is_object().then(|| Value::clone(&call.input)),
-        locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
-        changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
-        metadata: (!need.metadata.is_empty()).then(|| need.metadata.clone()),
-        ..CallUpdate::of(&call.call)
-    }
-}
-
 /// What an agent's tools and commands are judged by.
-fn policy(scope: &Scope, agent: &Agent) -> Policy {
+fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     let data = &scope.environment.dirs.data;
     let scratch = Some(data.join("scratch").join(scope.session.as_str()));
-    let trusted = scope.settings.trusted;
+    let trusted = scope.project.settings.trusted;
     Policy {
         rules: agent.rules.clone(),
-        grants: scope.grants.of(&agent.name),
-        private: scope.settings.webfetch_private.clone(),
-        place: Place { scratch, trusted, ..Place::new(&scope.environment, &scope.worktree, &scope.cwd) },
+        grants: scope.permissions.grants.of(&agent.name),
+        private: scope.project.settings.webfetch_private.clone(),
+        place: Place {
+            scratch,
+            trusted,
+            ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
+        },
     }
 }
 
 /// What the tool of a call may use.
-pub fn context(scope: &Scope, agent: &Agent, call: &CallId) -> Context {
-    Context {
-        session: scope.session.clone(),
-        mark: scope.mark.clone(),
-        call: call.clone(),
-        order: None,
-        facts: Facts::default(),
-        cwd: scope.cwd.clone(),
-        roots: scope.roots.clone(),
-        worktree: scope.worktree.clone(),
-        environment: scope.environment.clone(),
+pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+    ToolContext {
+        call: CallContext {
+            id: call.clone(),
+            position: None,
+            facts: LiveFacts::default(),
+            instructions: Arc::default(),
+        },
+        session: SessionContext {
+            id: scope.session.clone(),
+            mark: scope.mark.clone(),
+            seen: scope.resources.seen.clone(),
+            todos: scope.resources.todos.clone(),
+            jobs: scope.resources.jobs.clone(),
+        },
+        project: ProjectContext {
+            cwd: scope.project.cwd.clone(),
+            worktree: scope.project.worktree.clone(),
+            environment: scope.environment.clone(),
+            settings: scope.project.settings.clone(),
+        },
+        client: ClientContext {
+            outlet: scope.outlet.clone(),
+            session_requests: scope.session_requests.clone(),
+            files: scope.resources.files,
+        },
         policy: Arc::new(policy(scope, agent)),
+        confinement: scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings),
         cancelled: scope.cancelled.clone(),
-        outlet: scope.outlet.clone(),
-        errands: scope.errands.clone(),
-        seen: scope.seen.clone(),
-        todos: scope.todos.clone(),
-        jobs: scope.jobs.clone(),
-        claims: Arc::default(),
-        files: scope.files,
-        confinement: scope.confinement.for_agent(&agent.rules, &scope.settings),
-        settings: scope.settings.clone(),
-        limits: truncate::Limits { lines: scope.settings.tool_output.lines, bytes: scope.settings.tool_output.bytes },
+        limits: truncate::OutputLimits {
+            lines: scope.project.settings.tool_output.lines,
+            bytes: scope.project.settings.tool_output.bytes,
+        },
     }
 }
 
@@ -622,33 +582,28 @@ pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) ->
     AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
 }
 
-pub(super) fn exit(metadata: &Map<String, Value>) -> Option<Exit> {
-    let code = metadata.get("exit")?;
-    let signal = metadata.get("signal").and_then(Value::as_str).map(str::to_owned);
-    Some(Exit { code: code.as_i64().and_then(|code| i32::try_from(code).ok()), signal })
-}
-
-/// For the user: what is asked for, and which part of a command makes it a question.
-fn asks(need: &Need, verdict: &Verdict) -> String {
-    let mut text = match &verdict.reason {
-        Some(reason) => reason.clone(),
-        None => format!("asks for {}: {}", need.permission, need.patterns.join(", ")),
-    };
-    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
-    for unit in asked.filter(|_| verdict.units.len() > 1) {
-        text.push('\n');
-        text.push_str(&unit_line(unit));
-    }
-    if let Some(from) = need.metadata.get("from").and_then(Value::as_str) {
-        text.push_str(&format!("\n{from} leads there."));
-    }
-    if let Some(sandbox) = need.metadata.get("sandbox").and_then(Value::as_str) {
-        text.push_str(&format!("\nSandbox: {sandbox}."));
-    }
-    text
-}
-
-/// What "always" would store, in the words it is stored in.
-fn shown(need: &Need) -> String {
-    need.always.iter().map(|pattern| format!("{} {pattern}", need.permission)).collect::<Vec<_>>().join(", ")
+/// How far a call is, and what came of it, for people: while it happens and when it is shown again. A
+/// command that did not succeed has failed, whatever the model makes of it.
+pub fn ending(call: &Call) -> CallUpdate {
+    let mut update = CallUpdate::of(&call.call);
+    update.progress = Some(match &call.state {
+        CallState::Pending => Progress::Pending,
+        CallState::Running { .. } => Progress::Running,
+        CallState::Completed(done) => {
+            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
+            // What looks at a command that runs elsewhere has not failed with it.
+            update.exit = done.facts.exit.clone().filter(|_| call.kind == Kind::Execute);
+            update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
+            update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
+            update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
+            let succeeded = update.exit.as_ref().is_none_or(|exit| exit.code == Some(0));
+            if succeeded { Progress::Completed } else { Progress::Failed }
+        }
+        CallState::Failed { error, cause, .. } => {
+            update.output = Some(error.clone());
+            let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
+            if stopped { Progress::Cancelled } else { Progress::Failed }
+        }
+    });
+    update
 }

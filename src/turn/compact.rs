@@ -8,14 +8,14 @@ use futures_util::StreamExt;
 use tokio::time::sleep;
 
 use super::frame::Frame;
-use super::next::Why;
+use super::next::CompactionTrigger;
 use super::view::{self, View, view};
-use super::{History, Outcome, Scope, digest, jobs, remind, request, retry, size, step};
+use super::{History, Outcome, TurnContext, carry, digest, remind, request, retry, size, step};
 use crate::environment::Timestamp;
 use crate::event::{Compaction as Progress, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{Draft, Input, Message as Asked, Params};
+use crate::model::request::{BodyCache, Input, Message as Asked, Params};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -36,7 +36,7 @@ const LEAST: u64 = 2_000;
 const OWN: u64 = 2_000;
 
 /// Who summarises.
-struct Writer {
+struct Summarizer {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
     system: Vec<String>,
@@ -46,11 +46,13 @@ struct Writer {
 /// A summary, and what it took.
 struct Summary {
     text: String,
+    /// What stands beside it.
+    notes: Vec<String>,
     usage: Usage,
 }
 
 /// Why there is none.
-enum Failed {
+enum SummaryError {
     Cancelled,
     Overflow(String),
     /// It came, and cannot be used.
@@ -64,13 +66,13 @@ enum Failed {
 /// The outcome of the turn, which cannot go on.
 pub async fn compact(
     history: &mut History,
-    scope: &Scope,
+    scope: &TurnContext,
     frame: &Frame,
-    why: Why,
+    why: CompactionTrigger,
     focus: Option<String>,
 ) -> Result<(), Outcome> {
-    let auto = why != Why::Asked;
-    let Plan { tail, prompt, estimated, usable } =
+    let auto = why != CompactionTrigger::Asked;
+    let CompactionPlan { tail, prompt, estimated, usable } =
         plan(history, scope, frame, why, focus.clone()).map_err(Outcome::Failed)?;
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
@@ -81,7 +83,7 @@ pub async fn compact(
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let written = match written {
         Ok(written) => written,
-        Err(Failed::Cancelled) => {
+        Err(SummaryError::Cancelled) => {
             tell(Progress::Cancelled).await;
             return Err(Outcome::Cancelled);
         }
@@ -94,23 +96,27 @@ pub async fn compact(
     let counted = size::load(history);
     // Where the provider is at its limit and the estimate is nowhere near, the estimate is wrong: no summary
     // is refused because of it. Whether room was made, the next step shows.
-    let says = frame.model.usable(scope.settings.compaction.reserved);
-    let trusted = why == Why::Asked || estimated >= says / 2;
+    let says = frame.model.usable(scope.project.settings.compaction.reserved);
+    let trusted = why == CompactionTrigger::Asked || estimated >= says / 2;
     let before = if counted > 0 && trusted { counted } else { counted.max(estimated) };
-    let compaction = Compaction { auto, tail, overflow: why == Why::Refused, before, after: 0, focus };
+    let overflow = why == CompactionTrigger::Refused;
+    let compaction = Compaction { auto, tail, overflow, before, focus, ..Compaction::default() };
     let text = written.text.clone();
     let messages = history.messages.len();
+    let mut carried = carry::carried(&prompt.history, scope, usable).await;
+    let compaction = carried.in_compaction(compaction);
+    let written = Summary { notes: carried.notes(scope, &frame.agent.name), ..written };
     let at = put(history, scope, frame, &writer, compaction, id.clone(), written);
     // As the provider would count it: an estimate errs before and after in the same way.
     let left = size::request(&request::request(history, frame, scope.session.as_str()));
     let after = before.saturating_mul(left) / estimated.max(1);
     let after = if trusted || after < before { after } else { left.min(before) };
-    let allowed = why == Why::Asked && size::tokens(text.len()) <= OWN;
+    let allowed = why == CompactionTrigger::Asked && size::tokens(text.len()) <= OWN;
     if after >= before && trusted && !allowed {
         let paid = history.messages[messages..].iter().filter_map(|m| m.assistant()?.cost).sum();
         scope.spent.add(paid);
         history.messages.truncate(messages);
-        let fault = fault(Failed::Bad("the summary would take no less room than what it replaces"));
+        let fault = fault(SummaryError::Bad("the summary would take no less room than what it replaces"));
         tell(Progress::Failed(fault.message.clone())).await;
         return Err(Outcome::Failed(fault));
     }
@@ -125,10 +131,10 @@ pub async fn compact(
 }
 
 /// What is to be done.
-struct Plan {
+struct CompactionPlan {
     /// The first message that stays.
     tail: Option<crate::id::MessageId>,
-    prompt: Prompt,
+    prompt: SummarySource,
     /// What the next request would have taken, about.
     estimated: u64,
     /// What a request may take.
@@ -136,7 +142,7 @@ struct Plan {
 }
 
 /// What the summary is written from.
-struct Prompt {
+struct SummarySource {
     /// Owned: the history is not to be held while the model writes.
     history: History,
     messages: usize,
@@ -145,21 +151,27 @@ struct Prompt {
     limit: u64,
 }
 
-fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option<String>) -> Result<Plan, Fault> {
-    let settings = &scope.settings.compaction;
-    let auto = why != Why::Asked;
+fn plan(
+    history: &History,
+    scope: &TurnContext,
+    frame: &Frame,
+    why: CompactionTrigger,
+    focus: Option<String>,
+) -> Result<CompactionPlan, Fault> {
+    let settings = &scope.project.settings.compaction;
+    let auto = why != CompactionTrigger::Asked;
     let next = request::request(history, frame, scope.session.as_str());
     let (estimated, fixed) = (size::request(&next), size::fixed(&next));
     let usable = frame.model.usable(settings.reserved);
     let seen = view(history);
-    let refused = |m: &&Message| why == Why::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
+    let refused = |m: &&Message| why == CompactionTrigger::Refused && m.assistant().is_some_and(|a| a.fault.is_some());
     let end = seen.messages.len();
     let end = end - seen.messages[..end].iter().rev().take_while(|m| refused(m)).count();
     // A prompt that has no answer yet is no part of what is summarised.
     let unanswered = seen.messages[..end].last().filter(|last| auto && last.is_prompt());
     let waiting = unanswered.map_or(0, |prompt| match why {
-        Why::Refused => size::words(prompt),
-        Why::Full | Why::Asked => size::message(prompt),
+        CompactionTrigger::Refused => size::words(prompt),
+        CompactionTrigger::Full | CompactionTrigger::Asked => size::message(prompt),
     });
     let end = end - usize::from(unanswered.is_some());
     if auto && (end == 0 || fixed + waiting >= usable) {
@@ -173,7 +185,7 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
     // Whoever was refused has a smaller window than it seemed; how much smaller is a guess.
     let refused_with = estimated.max(size::load(history));
     let guess = (refused_with / 4 * 3).max(fixed + waiting + LEAST);
-    let usable = if why == Why::Refused { usable.min(guess) } else { usable };
+    let usable = if why == CompactionTrigger::Refused { usable.min(guess) } else { usable };
     let room = usable.saturating_sub(fixed + waiting);
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
     let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
@@ -187,8 +199,8 @@ fn plan(history: &History, scope: &Scope, frame: &Frame, why: Why, focus: Option
     if let Some((compaction, summary)) = seen.summary {
         messages.extend([compaction.clone(), summary.clone()]);
     }
-    let prompt = Prompt { history: History::from(messages), messages: count, focus, limit: (room / 2).max(256) };
-    Ok(Plan { tail, prompt, estimated, usable })
+    let prompt = SummarySource { history: History::from(messages), messages: count, focus, limit: (room / 2).max(256) };
+    Ok(CompactionPlan { tail, prompt, estimated, usable })
 }
 
 fn set_after(message: &mut Message, tokens: u64) {
@@ -221,11 +233,11 @@ pub fn too_small(model: &Model, fixed: u64, waiting: u64) -> Fault {
 }
 
 /// Who summarises: the compaction agent, with its own model if it has one.
-fn writer(scope: &Scope, frame: &Frame) -> Writer {
-    let agent = scope.agents.get("compaction");
+fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
+    let agent = scope.project.agents.get("compaction");
     let own = agent.as_ref().and_then(|agent| agent.model.clone());
     let wanted = own.unwrap_or_else(|| crate::message::ModelRef { effort: None, ..frame.model.id.clone() });
-    let (model, provider) = scope.models.find(&wanted).unwrap_or_else(|missing| {
+    let (model, provider) = scope.project.models.find(&wanted).unwrap_or_else(|missing| {
         tracing::warn!("{missing}; the session's model summarises");
         (frame.model.clone(), frame.provider.clone())
     });
@@ -236,30 +248,35 @@ fn writer(scope: &Scope, frame: &Frame) -> Writer {
         max_output: model.max_output(),
         options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
     };
-    Writer { model, provider, system: vec![system.to_owned()], params }
+    Summarizer { model, provider, system: vec![system.to_owned()], params }
 }
 
 /// Has the summary written.
-async fn write(scope: &Scope, writer: &Writer, usable: u64, prompt: &Prompt) -> Result<Summary, Failed> {
-    let room = usable.min(writer.model.usable(scope.settings.compaction.reserved));
+async fn write(
+    scope: &TurnContext,
+    writer: &Summarizer,
+    usable: u64,
+    prompt: &SummarySource,
+) -> Result<Summary, SummaryError> {
+    let room = usable.min(writer.model.usable(scope.project.settings.compaction.reserved));
     let mut room = usize::try_from(room * BYTES).unwrap_or(usize::MAX);
-    let mut failed = Failed::Bad("it did not come");
+    let mut failed = SummaryError::Bad("it did not come");
     for _ in 0..ATTEMPTS {
         let request = Arc::new(question(scope, writer, prompt, room));
         failed = match ask(scope, writer, &request, prompt.limit).await {
             Ok(summary) => return Ok(summary),
-            Err(Failed::Overflow(why)) => {
+            Err(SummaryError::Overflow(why)) => {
                 room /= 2;
-                Failed::Overflow(why)
+                SummaryError::Overflow(why)
             }
-            Err(Failed::Bad(why)) => Failed::Bad(why),
+            Err(SummaryError::Bad(why)) => SummaryError::Bad(why),
             Err(other) => return Err(other),
         };
     }
     Err(failed)
 }
 
-fn question(scope: &Scope, writer: &Writer, prompt: &Prompt, room: usize) -> Request {
+fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, room: usize) -> Request {
     let (messages, earlier) = prompt.history.messages.split_at(prompt.messages);
     let earlier = earlier.last().map(Message::visible_text);
     let messages: Vec<&Message> = messages.iter().collect();
@@ -283,13 +300,18 @@ fn question(scope: &Scope, writer: &Writer, prompt: &Prompt, room: usize) -> Req
         params: writer.params.clone(),
         // A conversation of its own, as far as a provider's cache is concerned.
         session: format!("{}-summary", scope.session),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 
 /// Asks, and asks again where that may help.
-async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64) -> Result<Summary, Failed> {
-    let mut waits = retry::Waits::default();
+async fn ask(
+    scope: &TurnContext,
+    writer: &Summarizer,
+    request: &Arc<Request>,
+    limit: u64,
+) -> Result<Summary, SummaryError> {
+    let mut waits = retry::Backoff::default();
     let mut attempt = 0;
     loop {
         let mut usage = Usage::default();
@@ -301,14 +323,14 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
         if !matches!(answer, Some(Ok(Ok(_)))) {
             step::lost(scope, &writer.model, &usage);
         }
-        let error = match answer.ok_or(Failed::Cancelled)? {
-            Ok(good_or_bad) => return good_or_bad.map_err(Failed::Bad),
-            Err(Error::ContextOverflow(why)) => return Err(Failed::Overflow(why)),
+        let error = match answer.ok_or(SummaryError::Cancelled)? {
+            Ok(good_or_bad) => return good_or_bad.map_err(SummaryError::Bad),
+            Err(Error::ContextOverflow(why)) => return Err(SummaryError::Overflow(why)),
             Err(error) => error,
         };
         tracing::warn!("summarising failed: {error}");
         let Some(wait) = waits.after(&error) else {
-            return Err(Failed::Fault(error.fault()));
+            return Err(SummaryError::Fault(error.fault()));
         };
         attempt += 1;
         let next = Timestamp(scope.now().0 + u64::try_from(wait.as_millis()).unwrap_or_default());
@@ -316,7 +338,7 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
         scope.outlet.event(Event::Status(status)).await;
         tokio::select! {
             () = sleep(wait) => {} // the backoff before a retry
-            () = scope.cancelled.cancelled() => return Err(Failed::Cancelled),
+            () = scope.cancelled.cancelled() => return Err(SummaryError::Cancelled),
         }
         scope.outlet.event(Event::Status(Status::Compacting)).await;
     }
@@ -324,7 +346,7 @@ async fn ask(scope: &Scope, writer: &Writer, request: &Arc<Request>, limit: u64)
 
 /// Reads one answer to its end: a summary, or why it is none.
 async fn read(
-    writer: &Writer,
+    writer: &Summarizer,
     request: &Arc<Request>,
     limit: u64,
     usage: &mut Usage,
@@ -349,16 +371,16 @@ async fn read(
         Some(Finish::Length) => Err("the summary was cut off at its limit"),
         Some(Finish::Refusal) => Err("the model refused to write it"),
         Some(_) if text.trim().is_empty() => Err("the summary was empty"),
-        Some(_) => Ok(Summary { text, usage: *usage }),
+        Some(_) => Ok(Summary { text, notes: Vec::new(), usage: *usage }),
     })
 }
 
-fn fault(failed: Failed) -> Fault {
+fn fault(failed: SummaryError) -> Fault {
     let (kind, why, advice) = match failed {
-        Failed::Fault(fault) => (fault.kind, fault.message, fault.advice),
-        Failed::Overflow(why) => (FaultKind::ContextOverflow, why, None),
-        Failed::Bad(why) => (FaultKind::Provider, why.to_owned(), None),
-        Failed::Cancelled => (FaultKind::Interrupted, "it was cancelled".to_owned(), None),
+        SummaryError::Fault(fault) => (fault.kind, fault.message, fault.advice),
+        SummaryError::Overflow(why) => (FaultKind::ContextOverflow, why, None),
+        SummaryError::Bad(why) => (FaultKind::Provider, why.to_owned(), None),
+        SummaryError::Cancelled => (FaultKind::Interrupted, "it was cancelled".to_owned(), None),
     };
     let message = format!("The conversation could not be summarised, and is unchanged: {}.", why.trim_end_matches('.'));
     let advice = advice.unwrap_or_else(|| "Try again, choose another model, or start a new session.".into());
@@ -369,9 +391,9 @@ fn fault(failed: Failed) -> Fault {
 /// Returns where the compaction stands.
 fn put(
     history: &mut History,
-    scope: &Scope,
+    scope: &TurnContext,
     frame: &Frame,
-    writer: &Writer,
+    writer: &Summarizer,
     compaction: Compaction,
     id: PartId,
     written: Summary,
@@ -386,18 +408,9 @@ fn put(
         parts,
     };
     let mut asked = user(vec![crate::message::Part { id, content: Content::Compaction(compaction) }]);
-    let todos = scope.todos.get();
-    if !todos.is_empty()
-        && let Ok(list) = serde_json::to_string(&todos)
-    {
-        let note = format!("{}\n\n{list}", prompts::reminder("todos").trim());
-        asked.parts.push(scope.part(remind::note(&note)));
-    }
-    if let Some(running) = jobs::running(scope) {
-        asked.parts.push(scope.part(remind::note(&running)));
-    }
+    asked.parts.extend(written.notes.iter().map(|note| scope.part(remind::note(note))));
     let cost = step::cost(&writer.model, &written.usage);
-    scope.purse.pay(cost);
+    scope.budget.pay(cost);
     let assistant = Assistant {
         parent: asked.id.clone(),
         agent: "compaction".into(),

@@ -1,11 +1,10 @@
 //! Notices a model that repeats itself: the same tool with the same arguments, one call after the
-//! other, across the steps of a turn. Calls that failed count double.
+//! other, across the steps of a turn. Calls that might have changed something, and failed, count double.
 
 use serde_json::Value;
 
 use super::{History, next};
 use crate::message::{Call, CallState};
-use crate::tool::bash_output;
 
 /// How much repetition makes a loop.
 pub const LIMIT: u32 = 3;
@@ -15,7 +14,7 @@ pub const LIMIT: u32 = 3;
 pub struct Repeats {
     /// Times.
     pub calls: u32,
-    /// How many of them failed.
+    /// How many of them failed, of those that act.
     pub failed: u32,
 }
 
@@ -43,14 +42,14 @@ pub fn repeats(history: &History, tool: &str, input: &Value) -> Repeats {
     let same = finished.take_while(|call| call.tool == tool && *call.input == *input && !brought_news(call));
     same.fold(Repeats::default(), |so_far, call| Repeats {
         calls: so_far.calls + 1,
-        failed: so_far.failed + u32::from(matches!(call.state, CallState::Failed { .. })),
+        failed: so_far.failed + u32::from(call.kind.acts() && matches!(call.state, CallState::Failed { .. })),
     })
 }
 
 /// To look again at what goes on, and to see something new there, is no loop.
 fn brought_news(call: &Call) -> bool {
     match &call.state {
-        CallState::Completed(done) => done.metadata.get(bash_output::NEWS) == Some(&Value::Bool(true)),
+        CallState::Completed(done) => done.facts.news == Some(true),
         _ => false,
     }
 }
@@ -68,7 +67,7 @@ mod tests {
         let ok =
             |input: &str| call("c", "bash", json!({ "command": input }), CallState::Completed(Completed::default()));
         let failed = |input: &str| {
-            let state = CallState::Failed { error: "x".into(), metadata: Default::default() };
+            let state = CallState::failed("x");
             call("c", "bash", json!({ "command": input }), state)
         };
         let history = |calls: Vec<crate::message::Content>| {

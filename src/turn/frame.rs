@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use super::models::Models;
-use super::{Choice, History, Scope, next};
+use super::{Choice, History, TurnContext, next};
 use crate::agent::Agent;
 use crate::message::{Fault, FaultKind, Message, ModelRef};
 use crate::model::{Model, Provider};
 use crate::system::{self, Layers};
-use crate::text::mark::Mark;
-use crate::tool::question::Question;
-use crate::tool::skill::Skill;
-use crate::tool::structured_output::StructuredOutput;
-use crate::tool::task::Task;
+use crate::text::mark::ReminderMark;
+use crate::tool::question::QuestionTool;
+use crate::tool::skill::SkillTool;
+use crate::tool::structured_output::StructuredOutputTool;
+use crate::tool::task::TaskTool;
 use crate::tool::{AnyTool, Tool, erase};
 
 /// What one step sees.
@@ -30,7 +30,7 @@ pub struct Frame {
     /// The system prompt in blocks.
     pub system: Vec<String>,
     /// What notes to the model carry.
-    pub mark: Mark,
+    pub mark: ReminderMark,
 }
 
 impl Frame {
@@ -43,7 +43,7 @@ impl Frame {
         let Some(schema) = next::turn(history).first().and_then(Message::format) else {
             return Ok(self);
         };
-        let tool = StructuredOutput::new(schema).map_err(|why| Fault {
+        let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
             kind: FaultKind::Internal,
             message: format!("What the result should look like is no JSON Schema: {why}"),
             advice: None,
@@ -58,38 +58,38 @@ impl Frame {
 ///
 /// # Errors
 /// A fault for the user when there is no such agent.
-pub fn agent(scope: &Scope) -> Result<Arc<Agent>, Fault> {
+pub fn agent(scope: &TurnContext) -> Result<Arc<Agent>, Fault> {
     let chosen = scope.choice.borrow().agent.clone();
-    let agent = scope.agents.get(&chosen).ok_or_else(|| Fault {
+    let agent = scope.project.agents.get(&chosen).ok_or_else(|| Fault {
         kind: FaultKind::Internal,
         message: format!("There is no agent named \"{chosen}\"."),
         advice: Some("Choose another mode.".into()),
     })?;
-    if scope.inherited.0.is_empty() {
+    if scope.permissions.inherited.0.is_empty() {
         return Ok(agent);
     }
-    let rules = agent.rules.clone().then(&scope.inherited);
+    let rules = agent.rules.clone().then(&scope.permissions.inherited);
     Ok(Arc::new(Agent { rules, ..Agent::clone(&agent) }))
 }
 
 /// Who the agent may hand work to; none where that is not offered.
-fn delegates(scope: &Scope, agent: &Arc<Agent>, model: &ModelRef, named: &[String]) -> Option<Task> {
-    if scope.depth >= scope.settings.subagent_depth {
+fn delegates(scope: &TurnContext, agent: &Arc<Agent>, model: &ModelRef, named: &[String]) -> Option<TaskTool> {
+    if scope.depth >= scope.project.settings.subagent_depth {
         return None;
     }
-    let may = if agent.rules.hides("task") { Vec::new() } else { scope.agents.subagents_for(&agent.rules) };
-    let task = Task::new(may, named, agent, model);
+    let may = if agent.rules.hides("task") { Vec::new() } else { scope.project.agents.subagents_for(&agent.rules) };
+    let task = TaskTool::new(may, named, agent, model);
     task.offers_something().then_some(task)
 }
 
 /// The model that the user's choice means now.
-pub fn model(scope: &Scope, agent: &Agent) -> ModelRef {
-    meant(&scope.choice.borrow(), Some(agent), &scope.models)
+pub fn model(scope: &TurnContext, agent: &Agent) -> ModelRef {
+    resolve_model(&scope.choice.borrow(), Some(agent), &scope.project.models)
 }
 
 /// The model that a choice means: chosen, else the agent's with the effort it wants, where the model
 /// has it, else the default.
-pub fn meant(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRef {
+pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRef {
     if let Some(chosen) = &choice.model {
         return chosen.clone();
     }
@@ -105,39 +105,48 @@ pub fn meant(choice: &Choice, agent: Option<&Agent>, models: &Models) -> ModelRe
 ///
 /// # Errors
 /// A fault for the user when the agent or the model is not to be had.
-pub fn freeze(scope: &Scope, last: bool, named: &[String]) -> Result<Frame, Fault> {
+pub fn freeze(scope: &TurnContext, last: bool, named: &[String]) -> Result<Frame, Fault> {
     let agent = agent(scope)?;
     let wanted = model(scope, &agent);
-    let (model, provider) = scope.models.find(&wanted).map_err(|missing| Fault {
+    let (model, provider) = scope.project.models.find(&wanted).map_err(|missing| Fault {
         kind: FaultKind::Internal,
         message: missing.to_string(),
         advice: None,
     })?;
     let tools = if model.tools {
         let task = delegates(scope, &agent, &model.id, named).map(erase);
-        let skill = Skill::new(&scope.background.skills, &agent.rules).map(erase);
-        let servers =
-            scope.servers.tools(&agent.rules).into_iter().filter(|tool| scope.tools.find(tool.name()).is_none());
+        let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
+        let servers = scope
+            .resources
+            .servers
+            .tools(&agent.rules)
+            .into_iter()
+            .filter(|tool| scope.project.tools.find(tool.name()).is_none());
         let made = task.into_iter().chain(skill).chain(servers).collect();
-        let mut tools = scope.tools.visible(&agent.rules, &model, made);
+        let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
-        let asks = scope.attended && scope.depth == 0;
-        tools.retain(|tool| asks || tool.name() != Question::NAME);
+        let asks = scope.permissions.attended && scope.depth == 0;
+        tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
         tools
     } else {
         Vec::new()
     };
-    let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
-    let skills = if names.contains(&Skill::NAME) { scope.background.skills.block(&agent.rules) } else { String::new() };
+    let names: Vec<&str> = tools.iter().filter(|tool| tool.listed()).map(|tool| tool.name()).collect();
+    let skills = if names.contains(&SkillTool::NAME) {
+        scope.project.background.skills.block(&agent.rules)
+    } else {
+        String::new()
+    };
     let system = system::prompt(&Layers {
         agent: &agent,
         model: &model,
         tools: &names,
-        surroundings: &scope.background.surroundings,
+        surroundings: &scope.project.background.surroundings,
+        commands: &scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings).reach(),
         mark: &scope.mark,
-        references: &scope.background.references,
-        instructions: &scope.background.instructions,
-        servers: &scope.servers.words(&names),
+        references: &scope.project.background.references,
+        instructions: &scope.project.background.instructions,
+        servers: &scope.resources.servers.words(&names),
         skills: &skills,
         extra: None,
     });

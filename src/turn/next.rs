@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::purse::Money;
+use super::budget::Remaining;
 use super::{History, Outcome, size, view};
-use crate::message::{Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Role};
+use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::text::thousands;
 use crate::tool::structured_output;
 
@@ -24,15 +24,17 @@ pub enum Next {
     Insist,
     /// Ask the model to go on with words that were cut off at the output limit.
     Resume,
+    /// Ask the model to go on: its provider did not say why it stopped.
+    GoOn,
     /// Make room first.
-    Compact(Why),
+    Compact(CompactionTrigger),
     /// Stop.
     Finish(Outcome),
 }
 
 /// Why a history is summarised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum CompactionTrigger {
     /// The user asked for it.
     Asked,
     /// The window is full.
@@ -47,7 +49,7 @@ pub struct Limits {
     /// Steps at most; none: as many as it takes.
     pub steps: Option<u32>,
     /// Whether the turn may cost more.
-    pub money: Money,
+    pub money: Remaining,
     /// Go on after the user rejected a call without words.
     pub continue_on_deny: bool,
     /// How many tokens fit before the history must be summarised; none: it never is by itself.
@@ -60,10 +62,10 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     let made = u32::try_from(turn(history).iter().filter(answered).count()).unwrap_or(u32::MAX);
     let step = || match limits.steps {
         Some(most) if made >= most => Next::Finish(Outcome::StepLimit),
-        _ if limits.money == Money::Over => Next::Finish(Outcome::StepLimit),
+        _ if limits.money == Remaining::Over => Next::Finish(Outcome::StepLimit),
         _ if full(history, limits) => make_room(history, limits),
         Some(most) if made + 1 >= most => Next::Step { made, last: true },
-        _ => Next::Step { made, last: limits.money == Money::Spent },
+        _ => Next::Step { made, last: limits.money == Remaining::Spent },
     };
     let Some(last) = history.messages.last() else {
         return Next::Finish(Outcome::Ended);
@@ -75,7 +77,7 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     if let Some(fault) = &assistant.fault {
         let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
         return if refused && !in_vain(history) {
-            Next::Compact(Why::Refused)
+            Next::Compact(CompactionTrigger::Refused)
         } else {
             Next::Finish(Outcome::Failed(fault.clone()))
         };
@@ -106,6 +108,7 @@ pub fn next(history: &History, limits: &Limits) -> Next {
         Some(Finish::Length) => Outcome::MaxTokens,
         Some(Finish::Refusal) => Outcome::Refused,
         _ if owes => return Next::Insist,
+        Some(Finish::Other) if unexplained(history) < UNEXPLAINED_AT_MOST => return Next::GoOn,
         _ => Outcome::Ended,
     })
 }
@@ -125,15 +128,22 @@ fn cut_off(history: &History) -> usize {
     answers.take_while(|answer| matches!(answer.finish, Some(Finish::Length | Finish::Refusal))).count()
 }
 
+/// How many answers in a row may stop without a reason before the turn ends.
+const UNEXPLAINED_AT_MOST: usize = 2;
+
+/// How many of the turn's last answers stopped for a reason that nobody knows, in a row.
+fn unexplained(history: &History) -> usize {
+    let answers = turn(history).iter().rev().filter_map(Message::assistant).filter(|answer| !answer.summary);
+    answers.take_while(|answer| answer.finish == Some(Finish::Other)).count()
+}
+
 /// How often a model that owes a result may give none, or one that does not fit.
 const PATIENCE: usize = 4;
 
 /// The result that a call handed over, if it was accepted.
 pub fn result(call: &Call) -> Option<&Value> {
     match &call.state {
-        CallState::Completed(done) if call.tool == structured_output::NAME => {
-            done.metadata.get(structured_output::RESULT)
-        }
+        CallState::Completed(done) if call.tool == structured_output::NAME => done.facts.result.as_ref(),
         _ => None,
     }
 }
@@ -183,7 +193,7 @@ fn make_room(history: &History, limits: &Limits) -> Next {
             ),
             advice: Some("Choose a model with a larger context, or start a new session.".into()),
         })),
-        _ => Next::Compact(Why::Full),
+        _ => Next::Compact(CompactionTrigger::Full),
     }
 }
 
@@ -257,11 +267,8 @@ pub fn turn(history: &History) -> &[Message] {
     &history.messages[start..]
 }
 
-/// The key in a failed call's metadata that says the user rejected it without words.
-pub const REJECTED: &str = "rejected";
-
 pub(super) fn rejected(state: &CallState) -> bool {
-    matches!(state, CallState::Failed { metadata, .. } if metadata.contains_key(REJECTED))
+    state.cause() == Some(FailureCause::Rejected)
 }
 
 #[cfg(test)]
@@ -271,7 +278,7 @@ pub(super) mod tests {
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::{CallId, MessageId, PartId};
-    use crate::message::{Assistant, Compaction, Completed, ModelRef, Text, Usage, User};
+    use crate::message::{Assistant, CallFacts, Compaction, Completed, ModelRef, Text, Usage, User};
 
     pub(in crate::turn) fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }
@@ -326,9 +333,9 @@ pub(super) mod tests {
         call("c", "read", json!({}), CallState::Completed(Completed::default()))
     }
 
-    fn failed(metadata: Value) -> Content {
-        let Value::Object(metadata) = metadata else { panic!("an object") };
-        call("c", "bash", json!({}), CallState::Failed { error: "no".into(), metadata })
+    fn failed(cause: FailureCause) -> Content {
+        let state = CallState::Failed { error: "no".into(), cause, facts: CallFacts::default() };
+        call("c", "bash", json!({}), state)
     }
 
     #[test]
@@ -341,6 +348,7 @@ pub(super) mod tests {
             a.fault = Some(fault.clone());
         }
         let cut = || assistant(Some(Finish::Length), vec![]);
+        let other = || assistant(Some(Finish::Other), vec![]);
         let table = [
             (vec![], None, Next::Finish(Outcome::Ended)),
             (vec![user("hi", false)], None, Next::Step { made: 0, last: false }),
@@ -365,13 +373,16 @@ pub(super) mod tests {
             (vec![user("hi", false), cut(), user("go on", true)], Some(1), Next::Finish(Outcome::StepLimit)),
             (vec![user("hi", false), cut(), user("go on", true), called(), cut()], None, Next::Resume),
             (vec![user("hi", false), assistant(Some(Finish::Refusal), vec![])], None, Next::Finish(Outcome::Refused)),
+            (vec![user("hi", false), other()], None, Next::GoOn),
+            (vec![user("hi", false), other(), user("go on", true), other()], None, Next::Finish(Outcome::Ended)),
+            (vec![user("hi", false), other(), user("go on", true), called(), other()], None, Next::GoOn),
             (
-                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(json!({"rejected": true}))])],
+                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Rejected)])],
                 None,
                 Next::Finish(Outcome::Ended),
             ),
             (
-                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(json!({}))])],
+                vec![user("hi", false), assistant(Some(Finish::ToolCalls), vec![failed(FailureCause::Error)])],
                 None,
                 Next::Step { made: 1, last: false },
             ),
@@ -388,12 +399,12 @@ pub(super) mod tests {
         let step = || assistant(Some(Finish::ToolCalls), vec![done()]);
         let go = |made, last| Next::Step { made, last };
         let table = [
-            (vec![], Money::Left, go(0, false)),
-            (vec![], Money::Spent, go(0, true)),
-            (vec![step(), step()], Money::Left, go(2, false)),
-            (vec![step(), step()], Money::Spent, go(2, true)),
-            (vec![step(), summary()], Money::Spent, go(1, true)),
-            (vec![step()], Money::Over, Next::Finish(Outcome::StepLimit)),
+            (vec![], Remaining::Left, go(0, false)),
+            (vec![], Remaining::Spent, go(0, true)),
+            (vec![step(), step()], Remaining::Left, go(2, false)),
+            (vec![step(), step()], Remaining::Spent, go(2, true)),
+            (vec![step(), summary()], Remaining::Spent, go(1, true)),
+            (vec![step()], Remaining::Over, Next::Finish(Outcome::StepLimit)),
         ];
         for (n, (steps, money, expected)) in table.into_iter().enumerate() {
             let messages = std::iter::once(user("hi", false)).chain(steps).collect::<Vec<_>>();
@@ -453,9 +464,17 @@ pub(super) mod tests {
         let step = |made| Some(Next::Step { made, last: false });
         let table: Vec<(&str, Vec<Message>, Option<Next>)> = vec![
             ("room", vec![hi(), called(99)], step(1)),
-            ("none", vec![hi(), called(100)], Some(Next::Compact(Why::Full))),
-            ("what was printed since counts", vec![hi(), printed(90, 40)], Some(Next::Compact(Why::Full))),
-            ("before the turn's first step", vec![hi(), called(100), hi()], Some(Next::Compact(Why::Full))),
+            ("none", vec![hi(), called(100)], Some(Next::Compact(CompactionTrigger::Full))),
+            (
+                "what was printed since counts",
+                vec![hi(), printed(90, 40)],
+                Some(Next::Compact(CompactionTrigger::Full)),
+            ),
+            (
+                "before the turn's first step",
+                vec![hi(), called(100), hi()],
+                Some(Next::Compact(CompactionTrigger::Full)),
+            ),
             (
                 "after one that was asked for",
                 vec![hi(), called(100), compaction(false, None), summary(), hi()],
@@ -466,20 +485,20 @@ pub(super) mod tests {
             (
                 "with progress, again",
                 vec![hi(), compaction(true, None), summary(), go_on(), called(50), called(100)],
-                Some(Next::Compact(Why::Full)),
+                Some(Next::Compact(CompactionTrigger::Full)),
             ),
             ("in vain", vec![hi(), compaction(true, None), summary(), go_on(), called(100)], None),
-            ("refused", vec![hi(), called(9), overflown()], Some(Next::Compact(Why::Refused))),
+            ("refused", vec![hi(), called(9), overflown()], Some(Next::Compact(CompactionTrigger::Refused))),
             (
                 "refused again, with progress",
                 vec![hi(), compaction(true, None), summary(), called(9), overflown()],
-                Some(Next::Compact(Why::Refused)),
+                Some(Next::Compact(CompactionTrigger::Refused)),
             ),
             ("refused in vain", vec![hi(), called(9), compaction(true, None), summary(), overflown()], None),
             (
                 "a later turn may try again",
                 vec![hi(), compaction(true, None), summary(), called(100), hi(), overflown()],
-                Some(Next::Compact(Why::Refused)),
+                Some(Next::Compact(CompactionTrigger::Refused)),
             ),
         ];
         let limits = Limits { usable: Some(100), ..Limits::default() };
@@ -490,7 +509,10 @@ pub(super) mod tests {
                 None => assert!(matches!(found, Next::Finish(Outcome::Failed(_))), "{name}: {found:?}"),
             }
             let never = next(&History::from(messages), &Limits::default());
-            assert!(!matches!(never, Next::Compact(Why::Full | Why::Refused)), "{name}: never by itself");
+            assert!(
+                !matches!(never, Next::Compact(CompactionTrigger::Full | CompactionTrigger::Refused)),
+                "{name}: never by itself"
+            );
         }
     }
 
@@ -544,10 +566,10 @@ pub(super) mod tests {
         let given =
             |state| assistant(Some(Finish::ToolCalls), vec![call("c", structured_output::NAME, json!({}), state)]);
         let fits = || {
-            let metadata = Map::from_iter([(structured_output::RESULT.to_owned(), json!({}))]);
-            given(CallState::Completed(Completed { metadata, ..Completed::default() }))
+            let facts = CallFacts { result: Some(json!({})), ..CallFacts::default() };
+            given(CallState::Completed(Completed { facts, ..Completed::default() }))
         };
-        let wrong = || given(CallState::Failed { error: "no".into(), metadata: Map::new() });
+        let wrong = || given(CallState::failed("no"));
         let table: Vec<(Vec<Message>, Option<Next>)> = vec![
             (vec![asks(), words()], Some(Next::Insist)),
             (vec![asks(), words(), again(), words()], Some(Next::Insist)),

@@ -2,8 +2,9 @@
 //! loss of the provider's cache; inside one only where the window overflows. The history and the
 //! editor keep it.
 
-use super::{History, Scope, size};
+use super::{History, TurnContext, size};
 use crate::message::{CallState, Content, Message};
+use crate::tool::registry::find_properties;
 
 /// The newest output that stays, in tokens.
 const PROTECTED: u64 = 40_000;
@@ -11,8 +12,6 @@ const PROTECTED: u64 = 40_000;
 const MINIMUM: u64 = 20_000;
 /// How many of the latest turns are left alone.
 const TURNS: usize = 2;
-/// Tools whose output stays: what they said is how to work, not what was found.
-const LASTING: [&str; 1] = ["skill"];
 
 /// Which outputs may go: places of messages and parts. Empty where it is not worth it.
 pub fn old(history: &History) -> Vec<(usize, usize)> {
@@ -35,7 +34,7 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
             if done.cleared.is_some() {
                 break 'all;
             }
-            if LASTING.contains(&call.tool.as_str()) {
+            if find_properties(&call.tool).is_some_and(|tool| tool.keeps_output) {
                 continue;
             }
             let tokens = size::output(done);
@@ -50,8 +49,8 @@ pub fn old(history: &History) -> Vec<(usize, usize)> {
 }
 
 /// Takes old output out of view. Says whether there was any.
-pub async fn prune(history: &mut History, scope: &Scope) -> bool {
-    if !scope.settings.compaction.prune {
+pub async fn prune(history: &mut History, scope: &TurnContext) -> bool {
+    if !scope.project.settings.compaction.prune {
         return false;
     }
     let old = old(history);

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::Choice;
 use crate::id::{MessageId, SessionId};
 use crate::message::{Message, Part};
-use crate::store::{Error, Record, Store, Stored};
+use crate::store::{Error, Record, Store, StoredSession};
 
 /// Writes one session's messages and parts. Writes are queued and do not wait for the disk.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The store's.
-    pub async fn kept(&self) -> Result<Stored, Error> {
+    pub async fn kept(&self) -> Result<StoredSession, Error> {
         self.store.peek(&self.session).await
     }
 

@@ -9,19 +9,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::view::places;
-use super::{History, Scope, jobs, run};
+use super::view::visible;
+use super::{History, TurnContext, jobs, run};
 use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::store;
+use crate::tool::registry::find_properties;
 
 /// What is no larger than this stays, in bytes.
 const SMALL: usize = 256;
 
-/// What an undone plan is read from.
-const LASTING: &str = "todowrite";
-
 /// Keeps everything, and lets go of what is not needed. Where it could not be kept, nothing goes.
-pub async fn let_go(history: &mut History, scope: &Scope) {
+pub async fn let_go(history: &mut History, scope: &TurnContext) {
     match scope.record.flush().await {
         Ok(()) => release(history),
         Err(e) => {
@@ -33,12 +31,12 @@ pub async fn let_go(history: &mut History, scope: &Scope) {
 
 /// Lets go of what is not needed; the store has it.
 pub fn release(history: &mut History) {
-    let places = places(history);
+    let visible = visible(history);
     // What was pruned after this still counts when it is asked how full the window is.
     let counted = history.messages.iter().rev().filter_map(Message::assistant);
     let counted = counted.filter(|a| a.usage != Usage::default() && !a.summary).find_map(|a| a.completed);
     for (at, message) in history.messages.iter_mut().enumerate() {
-        let gone = !places.has(at);
+        let gone = !visible.has(at);
         let user = message.user().is_some();
         for part in &mut message.parts {
             match &mut part.content {
@@ -78,9 +76,10 @@ fn result(call: &mut Call) {
             done.display = None;
             done.changes = Vec::new();
             done.attachments = Vec::new();
-            if large(&done.metadata) {
-                done.metadata.clear();
+            if large(&done.facts.details) {
+                done.facts.details.clear();
             }
+            done.facts.result = None;
         }
         CallState::Failed { error, .. } if error.len() > SMALL => *error = String::new(),
         _ => {}
@@ -88,7 +87,8 @@ fn result(call: &mut Call) {
 }
 
 fn arguments(call: &mut Call) {
-    if call.tool != LASTING && call.input.as_object().is_none_or(large) {
+    let keeps = find_properties(&call.tool).is_some_and(|tool| tool.keeps_input);
+    if !keeps && call.input.as_object().is_none_or(large) {
         call.input = Arc::default();
     }
     call.provider.clear();
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::MessageId;
-    use crate::message::{Completed, Finish, Reasoning, Role};
+    use crate::message::{BackgroundJob, CallFacts, Completed, Finish, JobState, Reasoning, Role};
 
     fn named(id: &str, mut message: Message) -> Message {
         message.id = MessageId::new(id);
@@ -140,7 +140,7 @@ mod tests {
         let done = Completed {
             output: "x".repeat(4_000).into(),
             display: Some("y".repeat(4_000)),
-            metadata: Map::from_iter([("exit".to_owned(), json!(0))]),
+            facts: CallFacts { details: Map::from_iter([("count".to_owned(), json!(0))]), ..CallFacts::default() },
             cleared: cleared.map(Timestamp),
             ..Completed::default()
         };
@@ -189,7 +189,7 @@ mod tests {
             CallState::Completed(done) => done.clone(),
             state => panic!("{state:?}"),
         };
-        assert_eq!(done(1).metadata["exit"], 0, "what is small stays");
+        assert_eq!(done(1).facts.details["count"], 0, "what is small stays");
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         if let Content::Tool(call) = &mut background.parts[1].content
             && let CallState::Completed(done) = &mut call.state
         {
-            done.metadata.insert(crate::tool::jobs::ID.into(), "bash_1".into());
+            done.facts.job = Some(BackgroundJob { id: "bash_1".into(), state: JobState::Running });
         }
         let call = background.parts[1].clone();
         let messages = vec![user("hi", false), background, compaction(true, None), summary()];

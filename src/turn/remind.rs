@@ -2,11 +2,9 @@
 //! the history like everything else, so that a later request still begins with the same bytes.
 
 use super::{History, next};
-use crate::message::{Call, CallState, Content, FaultKind, Finish, Kind, Message, Role, Text};
+use crate::message::{Call, CallState, Content, FailureCause, FaultKind, Finish, Kind, Message, Role, Text};
 use crate::prompts;
 use crate::text::mark::tagged;
-use crate::tool::Tool;
-use crate::tool::task::Task;
 
 /// What is to be said when `agent` answers next: once per switch, not on later turns.
 pub fn switched(history: &History, agent: &str) -> Option<String> {
@@ -16,13 +14,18 @@ pub fn switched(history: &History, agent: &str) -> Option<String> {
     });
     match (last, agent) {
         (Some(last), agent) if last == agent => None,
-        (_, "plan") => Some(prompts::mode("plan").to_owned()),
+        (_, agent) if mode(agent).is_some() => mode(agent).map(str::to_owned),
         (Some("plan"), _) => Some(match plan(history) {
             Some(file) => format!("{}\nThe plan is in {file}.", prompts::mode("build").trim_end()),
             None => prompts::mode("build").to_owned(),
         }),
         _ => None,
     }
+}
+
+/// What holds for an agent as long as it speaks.
+pub fn mode(agent: &str) -> Option<&'static str> {
+    (agent == "plan").then(|| prompts::mode("plan"))
 }
 
 /// The file that the plan was last written to.
@@ -43,10 +46,7 @@ pub fn interrupted(history: &History) -> Option<String> {
     const NAMED: usize = 10;
     let (prompt, before) = history.messages.split_last()?;
     let last = before.iter().rev().find(|m| !m.is_summary() && m.compaction().is_none())?;
-    let cut = last.calls().filter(|call| match &call.state {
-        CallState::Failed { metadata, .. } => metadata.contains_key(INTERRUPTED),
-        _ => false,
-    });
+    let cut = last.calls().filter(|call| call.state.cause().is_some_and(FailureCause::is_interruption));
     let calls: Vec<String> = cut.take(NAMED).map(one).collect();
     // What was said on the way goes on where the turn before it stopped for it.
     let steered = prompt.parts.iter().any(|part| matches!(&part.content, Content::Text(text) if text.ignored));
@@ -78,11 +78,8 @@ pub fn interrupted(history: &History) -> Option<String> {
 fn one(call: &Call) -> String {
     let title = Some(&call.title).filter(|title| **title != call.tool);
     let title = title.map(|title| format!(": {title}")).unwrap_or_default();
-    let task = match &call.state {
-        CallState::Failed { metadata, .. } if call.tool == Task::NAME => metadata.get("sessionId"),
-        _ => None,
-    };
-    let task = task.and_then(|id| id.as_str()).map(|id| format!(" (task_id {id})")).unwrap_or_default();
+    let child = call.state.facts().and_then(|facts| facts.child.as_ref());
+    let task = child.map(|child| format!(" (task_id {})", child.session)).unwrap_or_default();
     format!("- {}{title}{task}", call.tool)
 }
 
@@ -93,9 +90,6 @@ fn waits(message: &Message) -> bool {
     let length = message.assistant().is_some_and(|a| a.finish == Some(Finish::Length));
     message.calls().next().is_some() && !length && !message.calls().any(ends)
 }
-
-/// The key in a failed call's metadata that says it was cut off while it ran, or before.
-pub const INTERRUPTED: &str = "interrupted";
 
 /// What the user said while a turn ran, as the model hears it: the words themselves stay in the
 /// history as they were said, for the user alone.

@@ -11,10 +11,10 @@ use super::view::view;
 use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message as Stored, Role};
 use crate::model::Request;
-use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use crate::text;
 use crate::tool::Tool as _;
-use crate::tool::invalid::Invalid;
+use crate::tool::invalid::InvalidTool;
 
 /// What the model is told about a call that never came to an end.
 pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it did so far is unknown.";
@@ -24,7 +24,7 @@ const CLEARED: &str = "[Old tool result content cleared]";
 
 /// The request of one step.
 pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
-    let tools = frame.tools.iter().map(|tool| Tool {
+    let tools = frame.tools.iter().filter(|tool| tool.listed()).map(|tool| Tool {
         name: tool.name().into(),
         description: tool.description(),
         schema: tool.schema(),
@@ -42,7 +42,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
             options: frame.agent.options.clone(),
         },
         session: session.into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 
@@ -169,7 +169,7 @@ fn named(tool: &str) -> String {
     const LONGEST: usize = 64;
     let mut name = text::plain(tool).into_owned();
     name.truncate(LONGEST);
-    if name.is_empty() { Invalid::NAME.to_owned() } else { name }
+    if name.is_empty() { InvalidTool::NAME.to_owned() } else { name }
 }
 
 fn result(call: &Call, frame: &Frame) -> CallResult {

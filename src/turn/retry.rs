@@ -13,11 +13,11 @@ pub const LIMIT: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The waits between attempts: 2 s, doubling, with jitter, at most 30 s each.
-pub struct Waits {
+pub struct Backoff {
     waits: backon::ExponentialBackoff,
 }
 
-impl Default for Waits {
+impl Default for Backoff {
     fn default() -> Self {
         let waits = ExponentialBuilder::new()
             .with_min_delay(Duration::from_secs(2))
@@ -28,7 +28,7 @@ impl Default for Waits {
     }
 }
 
-impl Waits {
+impl Backoff {
     /// How long to wait before asking again; none: give up. The provider's own wish wins over ours.
     pub fn after(&mut self, error: &Error) -> Option<Duration> {
         if !error.is_transient() {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn the_providers_wish_is_honoured_up_to_a_limit() {
         let limited = |after| Error::RateLimited { message: "x".into(), after };
-        let mut waits = Waits::default();
+        let mut waits = Backoff::default();
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(7)))), Some(Duration::from_secs(7)));
         assert_eq!(waits.after(&limited(Some(Duration::from_secs(3600)))), None);
         assert_eq!(waits.after(&Error::Auth("x".into())), None);
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn no_two_wait_alike() {
         let times = || {
-            let mut waits = Waits::default();
+            let mut waits = Backoff::default();
             std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect::<Vec<_>>()
         };
         assert_ne!(times(), times());
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn it_gives_up_after_five() {
-        let mut waits = Waits::default();
+        let mut waits = Backoff::default();
         let times: Vec<_> = std::iter::from_fn(|| waits.after(&Error::Network("x".into()))).collect();
         assert_eq!(times.len(), LIMIT as usize);
         assert!(times.iter().all(|t| *t >= Duration::from_secs(2) && *t <= Duration::from_secs(60)), "{times:?}");

@@ -1,9 +1,9 @@
 //! One prompt to its stop.
 
+use super::budget::{self, Remaining};
 use super::frame::{self, Frame};
-use super::next::{self, Limits, Next, Why};
-use super::purse::{self, Money};
-use super::{History, Outcome, Scope, compact, jobs, prune, release, remind, request, size, step, subtask};
+use super::next::{self, CompactionTrigger, Limits, Next};
+use super::{History, Outcome, TurnContext, compact, jobs, prune, release, remind, request, size, step, subtask};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
@@ -12,7 +12,7 @@ use crate::store;
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.
-pub async fn run(mut history: History, scope: Scope) -> (History, Outcome) {
+pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
     let outcome = steps(&mut history, &scope).await;
     prune::prune(&mut history, &scope).await;
@@ -22,9 +22,9 @@ pub async fn run(mut history: History, scope: Scope) -> (History, Outcome) {
 }
 
 /// Summarises the history because the user wants it, keeping above all what they say.
-pub async fn summarise(history: &mut History, scope: &Scope, focus: Option<String>) -> Outcome {
+pub async fn summarise(history: &mut History, scope: &TurnContext, focus: Option<String>) -> Outcome {
     let made = match frame::freeze(scope, false, &next::named(history)) {
-        Ok(frame) => compact::compact(history, scope, &frame, Why::Asked, focus).await,
+        Ok(frame) => compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await,
         Err(fault) => Err(Outcome::Failed(fault)),
     };
     release::let_go(history, scope).await;
@@ -32,10 +32,10 @@ pub async fn summarise(history: &mut History, scope: &Scope, focus: Option<Strin
 }
 
 /// Which limit has ended the turn, for the user.
-pub fn limit(history: &History, scope: &Scope) -> Event {
-    let most = scope.settings.budget.cost;
-    let title = match most.filter(|_| scope.purse.is_empty(most)) {
-        Some(most) => purse::spent(most),
+pub fn limit(history: &History, scope: &TurnContext) -> Event {
+    let most = scope.project.settings.budget.cost;
+    let title = match most.filter(|_| scope.budget.is_empty(most)) {
+        Some(most) => budget::spent(most),
         None => next::steps(history),
     };
     let details = Some("Say \"go on\" to let it continue.".to_owned());
@@ -43,7 +43,7 @@ pub fn limit(history: &History, scope: &Scope) -> Event {
 }
 
 /// Tells the user that nothing of this is kept.
-pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
+pub(super) async fn unsaved(scope: &TurnContext, error: &store::Error) {
     if !scope.record.tell() {
         return;
     }
@@ -55,7 +55,7 @@ pub(super) async fn unsaved(scope: &Scope, error: &store::Error) {
     scope.outlet.event(notice).await;
 }
 
-async fn steps(history: &mut History, scope: &Scope) -> Outcome {
+async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
     let mut asked = None;
     // A step was made for the last words, because all the money is spent.
     let mut spoken_last = false;
@@ -85,8 +85,12 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
             // What the user said meanwhile comes with the turn it belongs to.
             Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
             Next::Step { made, last } => (made, last),
-            reminded @ (Next::Insist | Next::Resume) => {
-                let words = prompts::reminder(if reminded == Next::Insist { "structured" } else { "cut-off" });
+            reminded @ (Next::Insist | Next::Resume | Next::GoOn) => {
+                let words = prompts::reminder(match reminded {
+                    Next::Insist => "structured",
+                    Next::Resume => "cut-off",
+                    _ => "go-on",
+                });
                 match frame::freeze(scope, false, &next::named(history)) {
                     Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
                     Err(fault) => return Outcome::Failed(fault),
@@ -94,7 +98,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
                 continue;
             }
             // What is old goes first; where that is enough, nothing needs to be summarised.
-            Next::Compact(Why::Full) if prune::prune(history, scope).await => continue,
+            Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
                 asked = None;
                 match make_room(history, scope, &limits, why).await {
@@ -111,7 +115,7 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
             asked = None;
             if !prune::prune(history, scope).await
-                && let Err(outcome) = make_room(history, scope, &limits, Why::Full).await
+                && let Err(outcome) = make_room(history, scope, &limits, CompactionTrigger::Full).await
             {
                 return outcome;
             }
@@ -121,13 +125,18 @@ async fn steps(history: &mut History, scope: &Scope) -> Outcome {
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
-        spoken_last |= limits.money == Money::Spent;
+        spoken_last |= limits.money == Remaining::Spent;
         step::step(history, scope, &frame, &mut asked, made == 0).await;
     }
 }
 
 /// Summarises the history, so that the turn can go on.
-async fn make_room(history: &mut History, scope: &Scope, limits: &Limits, why: Why) -> Result<(), Outcome> {
+async fn make_room(
+    history: &mut History,
+    scope: &TurnContext,
+    limits: &Limits,
+    why: CompactionTrigger,
+) -> Result<(), Outcome> {
     if let Some(fault) = next::stuck(history, limits) {
         return Err(Outcome::Failed(fault));
     }
@@ -142,19 +151,19 @@ async fn make_room(history: &mut History, scope: &Scope, limits: &Limits, why: W
     Ok(())
 }
 
-fn limits(scope: &Scope, agent: &Agent, spoken_last: bool) -> Limits {
-    let settings = &scope.settings.compaction;
+fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {
+    let settings = &scope.project.settings.compaction;
     // Without a model the step says what is wrong.
-    let model = scope.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
-    let budget = scope.settings.budget;
+    let model = scope.project.models.find(&frame::model(scope, agent)).ok().filter(|_| settings.auto);
+    let budget = scope.project.settings.budget;
     Limits {
         steps: Some(agent.steps.map_or(budget.steps, |steps| steps.min(budget.steps))),
-        money: match scope.purse.is_empty(budget.cost) {
-            false => Money::Left,
-            true if spoken_last => Money::Over,
-            true => Money::Spent,
+        money: match scope.budget.is_empty(budget.cost) {
+            false => Remaining::Left,
+            true if spoken_last => Remaining::Over,
+            true => Remaining::Spent,
         },
-        continue_on_deny: scope.settings.experimental.continue_loop_on_deny,
+        continue_on_deny: scope.project.settings.experimental.continue_loop_on_deny,
         usable: model.map(|(model, _)| model.usable(settings.reserved)),
     }
 }
@@ -178,17 +187,19 @@ fn fixed(frame: &Frame) -> u64 {
 }
 
 /// Adds the notes that belong before this step.
-async fn remind_of(history: &mut History, scope: &Scope, frame: &Frame, made: u32, last: bool) {
+async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, made: u32, last: bool) {
     if let Some(words) = remind::switched(history, &frame.agent.name) {
         note(history, scope, frame, &words).await;
     }
-    if last && made > 0 {
-        add(history, scope, frame, remind::note(prompts::reminder("steps"))).await;
+    match made {
+        _ if !last => {}
+        0 => note(history, scope, frame, prompts::reminder("steps")).await,
+        _ => add(history, scope, frame, remind::note(prompts::reminder("steps"))).await,
     }
 }
 
 /// Adds a note: to the prompt where it is the last message, else as a message of its own.
-async fn note(history: &mut History, scope: &Scope, frame: &Frame, words: &str) {
+async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
             let part = scope.part(remind::note(words));
@@ -200,7 +211,7 @@ async fn note(history: &mut History, scope: &Scope, frame: &Frame, words: &str) 
 }
 
 /// Adds a synthetic user message.
-pub(super) async fn add(history: &mut History, scope: &Scope, frame: &Frame, note: Content) {
+pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Frame, note: Content) {
     let message = Message {
         id: scope.message_id(),
         created: scope.now(),

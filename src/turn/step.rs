@@ -13,16 +13,16 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use super::change_recorder::ChangeRecorder;
 use super::frame::Frame;
-use super::witness::Witness;
-use super::{History, Scope, call, request, retry, size};
+use super::{History, TurnContext, call, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
 use crate::message::{
     Assistant, Call, CallState, Content, Fault, FaultKind, Finish, Message, Part, Reasoning, Role, Text, Usage,
 };
-use crate::model::request::Draft;
+use crate::model::request::BodyCache;
 use crate::model::{Answer, Delta, Error, Model, Request};
 use crate::store;
 use crate::tool::accept;
@@ -49,9 +49,9 @@ const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
 /// shown before the prompt is on the disk. `asked` is the request of the step before it, and of this
 /// one afterwards: what was written of it need not be written again.
-pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &mut Option<Request>, first: bool) {
+pub async fn step(history: &mut History, scope: &TurnContext, frame: &Frame, asked: &mut Option<Request>, first: bool) {
     let mut request = request::request(history, frame, scope.session.as_str());
-    request.draft = asked.take().map(Draft::after).unwrap_or_default();
+    request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     let request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
@@ -69,19 +69,19 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &m
         Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts: Vec::new() };
     scope.record.message(&message).await;
 
-    let witness = Witness::new(scope, &message.id);
-    let answered = ask(scope, frame, &request, &mut message, &witness, first).await;
+    let changes = ChangeRecorder::new(scope, &message.id);
+    let answered = ask(scope, frame, &request, &mut message, &changes, first).await;
     *asked = Arc::into_inner(request);
     let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
     // Before the calls are made: they may be work for others, who share what is left.
-    scope.purse.pay(paid);
+    scope.budget.pay(paid);
     if let Ok(end) = &answered {
         call::set_aside(scope, &mut message, end.finish).await;
-        call::make(history, scope, frame, &mut message, &witness).await;
+        call::make(history, scope, frame, &mut message, &changes).await;
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
     }
-    if let Some(part) = witness.finish(scope).await {
+    if let Some(part) = changes.finish(scope).await {
         message.parts.push(part);
     }
     if let Role::Assistant(assistant) = &mut message.role {
@@ -103,23 +103,24 @@ pub async fn step(history: &mut History, scope: &Scope, frame: &Frame, asked: &m
 }
 
 /// How an answer ended.
-struct End {
+struct AnswerEnd {
     finish: Finish,
     usage: Usage,
 }
 
 /// Asks until an answer is complete, or it makes no sense to ask again.
 async fn ask(
-    scope: &Scope,
+    scope: &TurnContext,
     frame: &Frame,
     request: &Arc<Request>,
     message: &mut Message,
-    witness: &Witness,
+    changes: &ChangeRecorder,
     first: bool,
-) -> Result<End, Fault> {
-    let mut waits = retry::Waits::default();
+) -> Result<AnswerEnd, Fault> {
+    let mut waits = retry::Backoff::default();
     let mut attempt = 0;
     let mut empty = 0;
+    let mut shown = 0;
     loop {
         let mut answer = frame.provider.ask(request.clone()).peekable();
         if first && attempt == 0 && empty == 0 {
@@ -133,7 +134,7 @@ async fn ask(
             }
         }
         let first = message.parts.len();
-        let ended = fold(scope, frame, answer, message, witness).await;
+        let ended = fold(scope, frame, answer, message, changes, &mut shown).await;
         let error = match ended {
             None => return Err(cancelled()),
             Some(Ok(end)) => {
@@ -175,7 +176,7 @@ const EMPTY: &str = "(The model gave an empty answer.)";
 const REFUSED: &str = "(The model, or a filter at its provider, refused to answer.)";
 
 /// A turn never ends without a word: an answer without any is said to be so.
-async fn remark(scope: &Scope, message: &mut Message, text: &str) {
+async fn remark(scope: &TurnContext, message: &mut Message, text: &str) {
     let text = text.to_owned();
     let part = scope.part(Content::Text(Text { text: text.clone(), ..Text::default() }));
     scope.outlet.event(Event::Text { part: part.id.clone(), delta: text }).await;
@@ -188,11 +189,11 @@ fn cancelled() -> Fault {
 }
 
 /// An answer as it grows.
-struct Folded<'a> {
-    scope: &'a Scope,
+struct AnswerBuilder<'a> {
+    scope: &'a TurnContext,
     frame: &'a Frame,
     message: &'a mut Message,
-    witness: &'a Witness,
+    changes: &'a ChangeRecorder,
     /// The provider's block number → place in `message.parts`.
     places: HashMap<usize, usize>,
     /// Arguments of calls, as text so far.
@@ -204,37 +205,45 @@ struct Folded<'a> {
     /// When parts were written last, and how long their words were then.
     saved: Instant,
     length: usize,
+    /// Words are held back until there are more of them than this, in bytes.
+    held: usize,
+    /// Bytes of words that were sent on.
+    sent: usize,
     usage: Usage,
     finish: Option<Finish>,
 }
 
 /// Says so when the prompt could not be kept; the turn goes on in memory.
-async fn kept(scope: &Scope, flushed: Result<(), store::Error>) {
+async fn kept(scope: &TurnContext, flushed: Result<(), store::Error>) {
     if let Err(e) = flushed {
         tracing::error!("the prompt is not saved: {e}");
         super::run::unsaved(scope, &e).await;
     }
 }
 
-/// Reads one answer to its end. None when the user cancelled.
+/// Reads one answer to its end. None when the user cancelled. Of an answer that follows one that broke off nothing is
+/// shown until it has come further than the `shown` bytes of words before it: half an answer is not shown twice.
 async fn fold(
-    scope: &Scope,
+    scope: &TurnContext,
     frame: &Frame,
     mut answer: Peekable<Answer>,
     message: &mut Message,
-    witness: &Witness,
-) -> Option<Result<End, Error>> {
-    let mut folded = Folded {
+    changes: &ChangeRecorder,
+    shown: &mut usize,
+) -> Option<Result<AnswerEnd, Error>> {
+    let mut folded = AnswerBuilder {
         scope,
         frame,
         message,
-        witness,
+        changes,
         places: HashMap::new(),
         arguments: HashMap::new(),
         fresh: Vec::new(),
         unsaved: Vec::new(),
         saved: Instant::now(),
         length: 0,
+        held: *shown,
+        sent: 0,
         usage: Usage::default(),
         finish: None,
     };
@@ -279,19 +288,20 @@ async fn fold(
         // A flood of words is not the only thing that happens.
         tokio::task::yield_now().await;
     };
-    folded.close().await;
+    folded.close(failed.is_none() && folded.finish.is_some()).await;
+    *shown = folded.sent.max(*shown);
     let (usage, finish) = (folded.usage, folded.finish);
     if failed.is_some() || finish.is_none() {
         lost(scope, &frame.model, &usage);
     }
     Some(match (failed, finish) {
         (Some(error), _) => Err(error),
-        (None, Some(finish)) => Ok(End { finish, usage }),
+        (None, Some(finish)) => Ok(AnswerEnd { finish, usage }),
         (None, None) => Err(Error::Garbled("the model's answer was cut off".into())),
     })
 }
 
-impl Folded<'_> {
+impl AnswerBuilder<'_> {
     async fn take(&mut self, delta: Delta) {
         match delta {
             Delta::Text { index, text } => {
@@ -337,13 +347,14 @@ impl Folded<'_> {
             }
             return;
         }
+        self.held = 0;
         self.send().await;
         let call = Call {
             call: self.scope.call_id(),
             provider_id: id,
             tool: name.clone(),
             input: Arc::new(Map::new().into()),
-            kind: match self.scope.tools.find(&name) {
+            kind: match self.scope.project.tools.find(&name) {
                 Some(tool) => tool.kind(),
                 None => accept::kind(&self.frame.tools, &name),
             },
@@ -352,7 +363,7 @@ impl Folded<'_> {
             state: CallState::Pending,
             provider: Map::new(),
         };
-        self.witness.announced(call.kind, &name);
+        self.changes.announced(call.kind, &name);
         let update = CallUpdate {
             title: Some(call.title.clone()),
             tool: Some(name),
@@ -396,12 +407,17 @@ impl Folded<'_> {
 
     /// Sends on what is fresh.
     async fn send(&mut self) {
+        if self.held > 0 && self.waiting() <= self.held {
+            return;
+        }
+        self.held = 0;
         for (place, from) in std::mem::take(&mut self.fresh) {
             let part = &self.message.parts[place];
             let delta = words(part)[from..].to_owned();
             if delta.is_empty() {
                 continue;
             }
+            self.sent += delta.len();
             let event = match part.content {
                 Content::Reasoning(_) => Event::Thought { part: part.id.clone(), delta },
                 _ => Event::Text { part: part.id.clone(), delta },
@@ -433,7 +449,19 @@ impl Folded<'_> {
 
     /// Gives the calls their arguments. Text that is no JSON object stays text, and the call fails
     /// with a reason when it is made.
-    async fn close(&mut self) {
+    async fn close(&mut self, whole: bool) {
+        if whole {
+            self.held = 0;
+            self.send().await;
+        }
+        // What nobody has seen is not shown later either.
+        for (place, from) in std::mem::take(&mut self.fresh) {
+            match &mut self.message.parts[place].content {
+                Content::Text(Text { text, .. }) | Content::Reasoning(Reasoning { text, .. }) => text.truncate(from),
+                _ => {}
+            }
+            self.scope.record.part(&self.message.id, &self.message.parts[place]).await;
+        }
         for (index, json) in std::mem::take(&mut self.arguments) {
             let Some(place) = self.places.get(&index).copied() else {
                 continue;
@@ -463,25 +491,25 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
     let rates = model.price.as_ref()?.at(usage.input + usage.cache_read + usage.cache_write);
     #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
     let dollars = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
-    Some(
+    Some(super::rounded(
         dollars(usage.input, rates.input)
             + dollars(usage.output + usage.reasoning, rates.output)
             + dollars(usage.cache_read, rates.cache_read)
             + dollars(usage.cache_write, rates.cache_write),
-    )
+    ))
 }
 
 /// What was asked for and came to nothing is paid for all the same, as far as the provider has counted it: the
 /// next message to be complete has it in its cost.
-pub(super) fn lost(scope: &Scope, model: &Model, usage: &Usage) {
+pub(super) fn lost(scope: &TurnContext, model: &Model, usage: &Usage) {
     if let Some(dollars) = cost(model, usage).filter(|dollars| *dollars > 0.0) {
-        scope.purse.pay(Some(dollars));
+        scope.budget.pay(Some(dollars));
         scope.spent.add(dollars);
     }
 }
 
 /// Tells how full the context is now, and what was spent so far.
-pub(super) async fn usage(history: &History, scope: &Scope, model: &Model) {
+pub(super) async fn usage(history: &History, scope: &TurnContext, model: &Model) {
     let cost = history.cost();
     let Some(used) = size::used(history) else {
         return;

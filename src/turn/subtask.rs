@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, json};
 
-use super::witness::Witness;
-use super::{History, Scope, call, frame, next, remind, run, step};
+use super::change_recorder::ChangeRecorder;
+use super::{History, TurnContext, call, frame, next, remind, run, step};
 use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{Assistant, Call, CallState, Content, Fault, File, Finish, Kind, Message, ModelRef, Role, Usage};
 use crate::prompts;
-use crate::tool::task::Task;
+use crate::tool::task::TaskTool;
 use crate::tool::{Tool, erase};
 
 /// One piece of work.
-struct Work {
+struct SubtaskInput {
     agent: String,
     description: String,
     prompt: String,
@@ -25,13 +25,13 @@ struct Work {
 ///
 /// # Errors
 /// A fault for the user when the agent or the model that should go on is not to be had.
-pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault> {
+pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
     let Some(prompt) = history.messages.last() else { return Ok(()) };
     let parent = prompt.id.clone();
-    let (mut work, mut files): (Vec<Work>, Vec<File>) = (Vec::new(), Vec::new());
+    let (mut work, mut files): (Vec<SubtaskInput>, Vec<File>) = (Vec::new(), Vec::new());
     for part in &prompt.parts {
         match &part.content {
-            Content::Subtask { agent, description, prompt, model } => work.push(Work {
+            Content::Subtask { agent, description, prompt, model } => work.push(SubtaskInput {
                 agent: agent.clone(),
                 description: description.clone(),
                 prompt: prompt.clone(),
@@ -45,17 +45,17 @@ pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault>
         tracing::error!("the prompt is not saved: {e}");
         run::unsaved(scope, &e).await;
     }
-    for Work { agent, description, prompt, model } in work {
+    for SubtaskInput { agent, description, prompt, model } in work {
         let mut frame = frame::freeze(scope, false, &[])?;
-        let task = Task::new(Vec::new(), std::slice::from_ref(&agent), &frame.agent, &frame.model.id);
+        let task = TaskTool::new(Vec::new(), std::slice::from_ref(&agent), &frame.agent, &frame.model.id);
         frame.tools = vec![erase(task.ordered(model, files.clone()))];
         let call = Call {
             call: scope.call_id(),
             provider_id: None,
-            tool: Task::NAME.into(),
+            tool: TaskTool::NAME.into(),
             input: Arc::new(json!({ "description": description, "prompt": prompt, "subagent_type": agent })),
             kind: Kind::Think,
-            title: Task::NAME.into(),
+            title: TaskTool::NAME.into(),
             locations: Vec::new(),
             state: CallState::Pending,
             provider: Map::new(),
@@ -83,10 +83,10 @@ pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault>
             Message { id: scope.message_id(), created: scope.now(), role: Role::Assistant(assistant), parts };
         scope.record.whole(&message).await;
         scope.outlet.event(Event::Call(Box::new(update))).await;
-        let witness = Witness::new(scope, &message.id);
-        witness.announced(Kind::Think, Task::NAME);
-        call::make(history, scope, &frame, &mut message, &witness).await;
-        if let Some(part) = witness.finish(scope).await {
+        let changes = ChangeRecorder::new(scope, &message.id);
+        changes.announced(Kind::Think, TaskTool::NAME);
+        call::make(history, scope, &frame, &mut message, &changes).await;
+        if let Some(part) = changes.finish(scope).await {
             message.parts.push(part);
         }
         if let Role::Assistant(assistant) = &mut message.role {
@@ -97,7 +97,7 @@ pub async fn subtasks(history: &mut History, scope: &Scope) -> Result<(), Fault>
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
         step::usage(history, scope, &frame.model).await;
-        if stopped && !scope.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
+        if stopped && !scope.project.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
             return Ok(());
         }
         run::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::models::Models;
 use super::record::Recorder;
-use super::{Background, Choice, History, Outcome, Scope, run};
+use super::{Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, run};
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::Environment;
-use crate::event::{Answer, Event, Outlet, Progress, Status, Up};
+use crate::event::{Event, Outlet, PermissionReply, Progress, Status, TurnMessage};
 use crate::id::{CallId, SessionId};
 use crate::message::{CallState, Content, Fault, FaultKind, Finish, Message, ModelRef, Role, Text, Usage, User};
 use crate::model::catalog::Catalog;
@@ -27,9 +27,9 @@ use crate::model::{Delta, Error};
 use crate::permission::grants::Grants;
 use crate::permission::{Action, Denial, Rules};
 use crate::snapshot::Tracker;
-use crate::store::{Record, Store, Stored};
+use crate::store::{Record, Store, StoredSession};
 use crate::system::Surroundings;
-use crate::text::mark::Mark;
+use crate::text::mark::ReminderMark;
 use crate::tool;
 use crate::worktree::Worktree;
 
@@ -43,9 +43,9 @@ pub(crate) struct Stage {
     pub(crate) settings: Settings,
     history: History,
     pub(crate) cancelled: CancellationToken,
-    answers: Vec<Answer>,
+    answers: Vec<PermissionReply>,
     spoken: watch::Receiver<bool>,
-    mark: Mark,
+    mark: ReminderMark,
     /// Cancel when an event with this text comes.
     pub(crate) cancel_at: Option<&'static str>,
     /// What becomes of the files is recorded.
@@ -69,7 +69,7 @@ pub(crate) struct Played {
     /// Questions that still wait for an answer.
     pub(crate) asking: usize,
     /// What is kept of the turn, and of its subagents'.
-    pub(crate) kept: Vec<Stored>,
+    pub(crate) kept: Vec<StoredSession>,
 }
 
 impl Played {
@@ -135,7 +135,7 @@ impl Stage {
             cancelled: CancellationToken::new(),
             answers: Vec::new(),
             spoken: watch::channel(false).1,
-            mark: Mark::default(),
+            mark: ReminderMark::default(),
             cancel_at: None,
             tracked: false,
         }
@@ -147,7 +147,7 @@ impl Stage {
         self
     }
 
-    pub(crate) fn answering(mut self, answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) fn answering(mut self, answers: impl IntoIterator<Item = PermissionReply>) -> Self {
         self.answers = answers.into_iter().collect();
         self
     }
@@ -160,7 +160,7 @@ impl Stage {
     pub(crate) async fn play_with(
         &mut self,
         prompt: &str,
-        run: impl FnOnce(Environment, History, Scope) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
+        run: impl FnOnce(Environment, History, TurnContext) -> Pin<Box<dyn Future<Output = (History, Outcome)> + Send>>,
     ) -> Played {
         let home = self.dir.path().display().to_string();
         let environment = Environment::from_vars([("HOME".to_owned(), home)].into());
@@ -185,42 +185,48 @@ impl Stage {
         });
         let (agents, _) = Agents::build(&settings, &environment, &worktree);
         let (outlet, events) = Outlet::narrow();
-        let scope = Scope {
+        let scope = TurnContext {
             session: session.clone(),
             mark: self.mark.clone(),
-            cwd: cwd.clone(),
-            roots: Arc::new([]),
-            settings: settings.clone(),
-            agents: Arc::new(agents),
-            models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
-            servers: Arc::new(crate::mcp::Servers::new(&cwd, &environment, &settings, Vec::new())),
-            tools: Arc::new(tool::registry::Registry::built_in()),
-            confinement: tool::confinement::Confinement::none(&environment),
-            grants: Grants::open("project", &environment, &store).await,
-            background: Arc::new(Background {
-                surroundings: Surroundings::new(&cwd, &worktree, environment.now()),
-                references: vec![],
-                instructions: vec![],
-                skills: Arc::default(),
-            }),
+            permissions: Permissions {
+                grants: Grants::open("project", &environment, &store).await,
+                inherited: Rules::default(),
+                confinement: tool::confinement::Confinement::none(&environment),
+                attended: true,
+            },
+            resources: SessionResources {
+                servers: Arc::new(crate::mcp::McpServers::new(&cwd, &environment, &settings, Vec::new())),
+                seen: Arc::default(),
+                todos: Arc::new(tool::todos::Todos::new(vec![])),
+                jobs: Arc::default(),
+                files: tool::FileCapabilities::default(),
+                snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
+            },
+            project: Workspace {
+                cwd: cwd.clone(),
+                roots: Arc::new([]),
+                settings,
+                agents: Arc::new(agents),
+                models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
+                tools: Arc::new(tool::registry::ToolRegistry::built_in()),
+                background: Arc::new(Background {
+                    surroundings: Surroundings::new(&cwd, &worktree, environment.now()),
+                    references: vec![],
+                    instructions: vec![],
+                    skills: Arc::default(),
+                }),
+                worktree: Arc::new(worktree),
+            },
             choice: watch::channel(Choice { agent: "build".into(), model: None, steer: None, steers: true }).1,
-            seen: Arc::default(),
-            todos: Arc::new(tool::todos::Todos::new(vec![])),
-            jobs: Arc::default(),
-            attended: true,
-            files: tool::Files::default(),
             exposed: false,
-            snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
             spoken: self.spoken.clone(),
             outlet,
-            errands: mpsc::channel(1).0,
+            session_requests: mpsc::channel(1).0,
             depth: 0,
-            inherited: Rules::default(),
             spent: Arc::default(),
-            purse: Arc::default(),
-            worktree: Arc::new(worktree),
+            budget: Arc::default(),
             environment,
         };
         store.create(&Record::new(session.clone(), cwd.clone(), scope.now())).await.unwrap();
@@ -257,29 +263,29 @@ impl Stage {
 struct Watched {
     events: Vec<String>,
     open: Vec<CallId>,
-    asking: Vec<oneshot::Sender<Answer>>,
+    asking: Vec<oneshot::Sender<PermissionReply>>,
 }
 
 async fn watch(
-    mut events: crate::channel::Receiver<Up>,
+    mut events: crate::channel::Receiver<TurnMessage>,
     (cancel_at, cancelled, model): (Option<&str>, CancellationToken, Arc<Scripted>),
-    answers: Vec<Answer>,
+    answers: Vec<PermissionReply>,
 ) -> Watched {
     let mut answers = answers.into_iter();
     let mut seen = Watched::default();
     while let Some(up) = events.recv().await {
         let line = match up {
-            Up::Event(event) => {
+            TurnMessage::Event(event) => {
                 if let Event::Call(update) = &event
                     && let Some(call) = &update.call
                 {
-                    let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
+                    let over = update.progress.is_some_and(Progress::is_over);
                     seen.open.retain(|open| open != call);
                     seen.open.extend((!over).then(|| call.clone()));
                 }
                 show(&event)
             }
-            Up::Ask(ask) => {
+            TurnMessage::AskPermission(ask) => {
                 let line = format!("ask: {}", ask.show.title.clone().unwrap_or_default());
                 match answers.next() {
                     Some(answer) => drop(ask.reply.send(answer)),
@@ -357,7 +363,9 @@ async fn every_request_begins_with_the_one_before_and_pairs_its_calls() {
     let asked = stage.model.asked();
     for pair in asked.windows(2) {
         assert_eq!(pair[1].messages[..pair[0].messages.len()], pair[0].messages[..]);
-        assert_eq!(pair[1].system, pair[0].system);
+        // Each turn of a stage has a session of its own, and so another scratch directory.
+        let system = |n: usize| pair[n].system.iter().map(|block| block.split("/scratch/").next()).collect::<Vec<_>>();
+        assert_eq!(system(1), system(0));
         assert_eq!(pair[1].tools, pair[0].tools);
     }
     paired(&asked);
@@ -459,13 +467,13 @@ async fn cancel_ends_every_wait() {
 async fn answers_to_questions_decide() {
     let ask = [("bash", "*", Action::Ask)];
     let scripts = || [Script::calls(&[("bash", json!({"command": "echo hi"}))]), Script::text("ok")];
-    let mut once = Stage::new(scripts()).rules(&ask).answering([Answer::Once]);
+    let mut once = Stage::new(scripts()).rules(&ask).answering([PermissionReply::Once]);
     assert!(once.play("go").await.events.contains(&"done: hi".to_owned()));
-    let mut no = Stage::new(scripts()).rules(&ask).answering([Answer::No(Denial::Rejected)]);
+    let mut no = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(Denial::Rejected)]);
     let played = no.play("go").await;
     assert_eq!((played.outcome, no.model.left()), (Outcome::Ended, 1), "a rejection ends the turn");
     let words = Denial::Corrected("use ls".into());
-    let mut corrected = Stage::new(scripts()).rules(&ask).answering([Answer::No(words)]);
+    let mut corrected = Stage::new(scripts()).rules(&ask).answering([PermissionReply::No(words)]);
     let played = corrected.play("go").await;
     assert_eq!((played.outcome, corrected.model.left()), (Outcome::Ended, 0), "words go to the model");
     assert!(played.events.iter().any(|e| e.contains("use ls")), "{:?}", played.events);
@@ -478,7 +486,7 @@ async fn answers_to_questions_decide() {
 #[tokio::test(start_paused = true)]
 async fn the_third_identical_call_asks() {
     let call = || Script::calls(&[("list", json!({}))]);
-    let mut stage = Stage::new([call(), call(), call(), Script::text("enough")]).answering([Answer::Once]);
+    let mut stage = Stage::new([call(), call(), call(), Script::text("enough")]).answering([PermissionReply::Once]);
     let played = stage.play("loop").await;
     assert_eq!(played.events.iter().filter(|e| e.starts_with("ask")).count(), 1, "{:?}", played.events);
     assert_eq!(played.outcome, Outcome::Ended);
@@ -517,8 +525,12 @@ async fn stop_reasons() {
         (Finish::Other, Outcome::Ended),
         (Finish::Stop, Outcome::Ended),
     ] {
-        // What is cut off at the output limit goes on at first.
-        let answers = if finish == Finish::Length { 3 } else { 1 };
+        // What is cut off at the output limit goes on at first, and so does what stops for no known reason.
+        let answers = match finish {
+            Finish::Length => 3,
+            Finish::Other => 2,
+            _ => 1,
+        };
         let mut stage = Stage::new((0..answers).map(|_| ends(finish)));
         assert_eq!(stage.play("hi").await.outcome, outcome, "{finish:?}");
     }
@@ -706,8 +718,9 @@ async fn what_was_shown_is_kept_although_the_model_falls_silent() {
         Box::pin(async move {
             let (store, session) = (Store::start(&environment.dirs.data), scope.session.clone());
             let kept = async {
-                let says =
-                    |stored: &Stored| stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer");
+                let says = |stored: &StoredSession| {
+                    stored.messages.last().is_some_and(|m| m.visible_text() == "half an answer")
+                };
                 while !store.peek(&session).await.is_ok_and(|stored| says(&stored)) {
                     tokio::time::sleep(Duration::from_millis(10)).await; // looks again
                 }
@@ -748,7 +761,7 @@ async fn every_exit_leaves_a_session_that_goes_on() {
     };
     let failed = |kind: FaultKind| Fault { kind, message: String::new(), advice: None };
     let ask = [("list", "*", Action::Ask)];
-    let no = || [Answer::No(Denial::Rejected)];
+    let no = || [PermissionReply::No(Denial::Rejected)];
     let table: Vec<(&str, Stage, Outcome)> = vec![
         ("done", Stage::new([call(), Script::text("done")]), Outcome::Ended),
         ("cancelled before it began", Stage::new([]), Outcome::Cancelled),

@@ -29,18 +29,18 @@ pub fn compacted(history: &History) -> Option<(usize, usize)> {
 /// What of a history the model sees.
 pub fn view(history: &History) -> View<'_> {
     let all = &history.messages;
-    let places = places(history);
-    let mut messages: Vec<&Message> = places.prompt.iter().map(|at| &all[*at]).collect();
-    messages.extend(&all[places.tail]);
+    let visible = visible(history);
+    let mut messages: Vec<&Message> = visible.prompt.iter().map(|at| &all[*at]).collect();
+    messages.extend(&all[visible.tail]);
     let kept = messages.len();
-    messages.extend(&all[places.since..]);
-    let summary = places.summary.map(|(at, summary)| (&all[at], &all[summary]));
+    messages.extend(&all[visible.since..]);
+    let summary = visible.summary.map(|(at, summary)| (&all[at], &all[summary]));
     View { summary, messages, kept: if summary.is_some() { kept } else { 0 } }
 }
 
 /// Where the messages stand that the model sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct VisibleMessages {
     /// The compaction, and its summary.
     pub summary: Option<(usize, usize)>,
     /// The prompt that was being answered.
@@ -51,7 +51,7 @@ pub struct Places {
     pub since: usize,
 }
 
-impl Places {
+impl VisibleMessages {
     /// Whether the model sees the message that stands there, or the words of it.
     pub fn has(&self, at: usize) -> bool {
         self.prompt == Some(at) || self.tail.contains(&at) || at >= self.summary.map_or(0, |(compaction, _)| compaction)
@@ -59,17 +59,17 @@ impl Places {
 }
 
 /// Where the messages stand that the model sees.
-pub fn places(history: &History) -> Places {
+pub fn visible(history: &History) -> VisibleMessages {
     let all = &history.messages;
     let Some((at, summary)) = compacted(history) else {
-        return Places { summary: None, prompt: None, tail: 0..0, since: 0 };
+        return VisibleMessages { summary: None, prompt: None, tail: 0..0, since: 0 };
     };
     let asked = all[at].compaction().cloned().unwrap_or_default();
     let from = tail(history, at, &asked);
     // In the middle of a turn the prompt stands, word for word, whatever became of its steps.
     let prompt = all[..from].iter().rposition(Message::is_prompt);
     let prompt = prompt.filter(|_| asked.auto && !all[from..at].iter().any(Message::is_prompt));
-    Places { summary: Some((at, summary)), prompt, tail: from..at, since: summary + 1 }
+    VisibleMessages { summary: Some((at, summary)), prompt, tail: from..at, since: summary + 1 }
 }
 
 /// Where the messages begin that a compaction kept.

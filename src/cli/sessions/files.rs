@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 
 use crate::environment::Environment;
 use crate::id::SessionId;
-use crate::session::revert::{self, Hands, Point};
+use crate::session::revert::{self, RestoreContext, RevertPoint};
 use crate::session::{changes, diff};
 use crate::snapshot::Tracker;
 use crate::store::{Record, Store, visible};
@@ -35,9 +35,9 @@ pub(in crate::cli) async fn revert(
     let hands = hands(&record, environment)?;
     let (done, phrases) = match way {
         Way::Back { to, force } => {
-            let point = to.map_or(Point::LastTurn, Point::Before);
+            let point = to.map_or(RevertPoint::LastTurn, RevertPoint::Before);
             let done = revert::undo(messages, &mut record, &keep, &hands, &point, force).await;
-            let phrases = revert::Phrases {
+            let phrases = revert::RevertHints {
                 force: "Say it again with `--force` to set back what was left as well.".into(),
                 redo: format!("`adjutant sessions revert {id} --redo` brings everything back, until the next prompt."),
             };
@@ -64,7 +64,7 @@ pub(in crate::cli) async fn diff(
     stat: bool,
 ) -> anyhow::Result<u8> {
     let stored = store.peek(id).await?;
-    let Hands { tracker, worktree, .. } = hands(&stored.record, environment)?;
+    let RestoreContext { tracker, worktree, .. } = hands(&stored.record, environment)?;
     let seen = stored.messages.get(..visible(&stored.messages, &stored.record.undone)).unwrap_or_default();
     let runs = changes::runs(seen);
     if runs.is_empty() {
@@ -83,12 +83,12 @@ pub(in crate::cli) async fn diff(
     Ok(0)
 }
 
-fn hands(record: &Record, environment: &Environment) -> anyhow::Result<Hands> {
+fn hands(record: &Record, environment: &Environment) -> anyhow::Result<RestoreContext> {
     if !record.cwd.is_dir() {
         bail!("{}, where session {} worked, is not there any more", record.cwd.display(), record.id);
     }
     let home = environment.home.as_deref();
     let worktree = Worktree::find(&record.cwd, &record.extra, home);
     let tracker = Tracker::new(&environment.dirs.data, &worktree.root, home);
-    Ok(Hands { tracker: Arc::new(tracker), worktree: Arc::new(worktree), editor: None })
+    Ok(RestoreContext { tracker: Arc::new(tracker), worktree: Arc::new(worktree), editor: None })
 }

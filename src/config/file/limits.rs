@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// How long sessions are kept.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsConfig {
     /// Sessions not used for so many days are deleted. Default: they are kept for ever.
     #[schemars(range(min = 1))]
     pub keep_days: Option<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Sessions {
 /// What happens when a session outgrows the context window.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Compaction {
+pub(crate) struct CompactionConfig {
     /// Summarise by itself when the window is full. Default: true.
     pub auto: Option<bool>,
     /// Clear old tool results when that frees enough. Default: true.
@@ -31,7 +31,7 @@ pub(crate) struct Compaction {
 /// What a turn may take.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Budget {
+pub(crate) struct BudgetConfig {
     /// Steps of one turn. Default: 2000.
     #[schemars(range(min = 1))]
     pub steps: Option<u32>,
@@ -43,7 +43,7 @@ pub(crate) struct Budget {
 /// How long a tool's result may be.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ToolOutput {
+pub(crate) struct ToolOutputConfig {
     /// Default: 2000.
     #[schemars(range(min = 1))]
     pub max_lines: Option<u64>,

@@ -3,16 +3,16 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::super::node::{Layer, Origin};
+use super::super::node::{ConfigOrigin, Layer};
 use super::*;
 use crate::permission::{Need, command_need, evaluate};
 
-fn told(json: &Json, project: bool) -> Told {
+fn told(json: &Json, project: bool) -> ParsedLayer {
     let layer = if project { Layer::Project } else { Layer::Global };
-    let origin = Arc::new(Origin { name: "x".into(), path: None, layer, project });
+    let origin = Arc::new(ConfigOrigin { name: "x".into(), path: None, layer, project });
     let mut node = super::super::jsonc::parse(&json.to_string(), &origin, &mut Vec::new()).unwrap();
     super::super::legacy::rewrite(&mut node, &mut Vec::new());
-    Told { origin, node }
+    ParsedLayer { origin, node }
 }
 
 /// What is left of a project whose loosening pieces are taken out never lets through what the user's
@@ -72,8 +72,8 @@ fn what_stays_loosens_nothing() {
             let key = ["bash", "edit", "read", "webfetch", "task", "x_y", "doom_loop"][random.usize(..7)];
             let text: String = (0..random.usize(..4)).map(|_| ['a', 'b', 'A', ' '][random.usize(..4)]).collect();
             let need = if key == "bash" { command_need(&text, &place) } else { Need::new(key, text) };
-            let judge = |seat: &Seat| evaluate(&seat.rules, &Rules::default(), &need).action;
-            let pairs = before.seats.iter().filter_map(|old| Some((old, after.get(&old.name)?)));
+            let judge = |seat: &RosterEntry| evaluate(&seat.rules, &Rules::default(), &need).action;
+            let pairs = before.entries.iter().filter_map(|old| Some((old, after.get(&old.name)?)));
             let starts = before.get(&before.default).zip(after.get(&after.default));
             for (old, new) in pairs.chain(starts) {
                 let (was, now) = (judge(old), judge(new));
@@ -87,4 +87,39 @@ fn what_stays_loosens_nothing() {
         }
     }
     assert!(loose > 30 && calm > 30, "{loose} {calm}");
+}
+
+/// Each way to more than the user has, through agents: what the user says, what the project says, and what of
+/// that is withheld.
+#[test]
+fn ways_through_agents() {
+    let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), "/nowhere/home".to_owned())]));
+    let worktree = Worktree::find(Path::new("/nowhere/repo"), &[], None);
+    let asks = json!({ "permission": { "bash": "ask", "edit": "ask" } });
+    let all = json!({ "bash": "allow", "edit": "allow" });
+    let off = json!({ "agent": { "mine": { "disable": true, "permission": all } } });
+    let plans = json!({ "default_agent": "plan" });
+    let careful = json!({ "agent": { "careful": { "mode": "primary", "permission": { "edit": "deny" } } } });
+    let table = [
+        (&asks, json!({ "agent": { "build": { "permission": all } } }), true),
+        (&asks, json!({ "agent": { "build": { "permission": { "edit": "deny" } } } }), false),
+        (&asks, json!({ "agent": { "new": { "mode": "primary", "permission": all } } }), true),
+        (&asks, json!({ "agent": { "new": { "mode": "primary" } } }), false),
+        (&asks, json!({ "agent": { "new": { "mode": "subagent", "permission": all } } }), true),
+        (&asks, json!({ "agent": { "new": { "mode": "subagent", "permission": { "bash": "deny" } } } }), false),
+        (&off, json!({ "agent": { "mine": { "disable": false } } }), true),
+        (&plans, json!({ "default_agent": "build" }), true),
+        (&plans, json!({ "command": { "x": { "template": "t", "agent": "build" } } }), true),
+        (&plans, json!({ "command": { "x": { "template": "t", "agent": "plan" } } }), false),
+        (&plans, json!({ "agent": { "plan": { "disable": true } } }), true),
+        (&careful, json!({ "agent": { "careful": { "disable": true } } }), true),
+        (&careful, json!({ "agent": { "careful": { "mode": "subagent" } } }), true),
+        (&careful, json!({ "agent": { "Careful": { "mode": "primary" } } }), true),
+        (&careful, json!({ "agent": { "other": { "mode": "primary" } } }), false),
+        (&careful, json!({ "agent": { "careful": { "hidden": true } } }), true),
+    ];
+    for (user, project, wanted) in table {
+        let found = loosening(&[told(user, false), told(&project, true)], &environment, &worktree);
+        assert_eq!(!found.is_empty(), wanted, "{user}\n{project}\n{found:?}");
+    }
 }

@@ -7,7 +7,7 @@ use crate::config::declare;
 
 /// What an untrusted project's word for a key is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Worth {
+enum KeyExample {
     /// It holds.
     Holds,
     /// It holds once the user has agreed.
@@ -18,10 +18,10 @@ enum Worth {
     Parts,
 }
 
-use Worth::{Holds, Ignored, Parts, Withheld};
+use KeyExample::{Holds, Ignored, Parts, Withheld};
 
 /// The key, a value, and what that is worth. `<name>` is `build` where it is an agent, `n` elsewhere.
-fn table() -> Vec<(&'static str, Json, Worth)> {
+fn table() -> Vec<(&'static str, Json, KeyExample)> {
     let text = || json!("x");
     let laxer = || json!({"doom_loop": "allow"});
     let mut table = vec![
@@ -101,6 +101,16 @@ fn table() -> Vec<(&'static str, Json, Worth)> {
         ("provider.<name>.models.<name>.provider.npm", text(), Withheld),
         ("provider.<name>.models.<name>.provider.api", text(), Withheld),
         ("provider.<name>.models.<name>.options", json!({"a": 1}), Holds),
+        ("provider.<name>.models.<name>.experimental", json!(true), Holds),
+        ("provider.<name>.models.<name>.open_weights", json!(true), Holds),
+        ("provider.<name>.models.<name>.knowledge", text(), Holds),
+        ("provider.<name>.models.<name>.last_updated", text(), Holds),
+        ("provider.<name>.models.<name>.structured_output", json!(true), Holds),
+        ("provider.<name>.models.<name>.cost.context_over_200k", json!({}), Holds),
+        ("provider.<name>.models.<name>.cost.tiers", json!([]), Holds),
+        ("provider.<name>.models.<name>.cost.reasoning", json!(1), Holds),
+        ("provider.<name>.models.<name>.cost.input_audio", json!(1), Holds),
+        ("provider.<name>.models.<name>.cost.output_audio", json!(1), Holds),
         ("provider.<name>.models.<name>.headers", json!({"a": "b"}), Withheld),
         ("provider.<name>.models.<name>.variants", json!({"high": {"a": 1}}), Holds),
         ("disabled_providers", json!(["a"]), Holds),
@@ -121,7 +131,10 @@ fn table() -> Vec<(&'static str, Json, Worth)> {
         ("skills.urls", json!(["https://evil.example"]), Withheld),
         ("references", json!({"n": "/etc"}), Withheld),
         ("references.<name>.path", json!("/etc"), Withheld),
-        ("references.<name>.git", json!("https://evil.example"), Withheld),
+        ("references.<name>.repository", json!("https://evil.example"), Withheld),
+        ("references.<name>.branch", text(), Withheld),
+        ("references.<name>.hidden", json!(true), Withheld),
+        ("references.<name>.git", json!("https://evil.example"), Parts),
         ("references.<name>.description", text(), Withheld),
         ("shell", json!("/bin/zsh"), Withheld),
         ("tool_output", json!({}), Parts),
@@ -205,7 +218,7 @@ fn table() -> Vec<(&'static str, Json, Worth)> {
         "timeout" => json!(1000),
         _ => json!("x"),
     };
-    let keys = |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, Worth)> {
+    let keys = |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, KeyExample)> {
         let rows = keys.iter().map(|key| (&*format!("{kind}.<name>.{key}").leak(), value(key), Withheld));
         rows.collect()
     };
@@ -234,7 +247,7 @@ fn every_key_of_a_project_is_harmless_or_withheld() {
         rows.map(|row| row.key).filter(|key| !table.iter().any(|(known, ..)| known == key)).collect();
     assert!(missing.is_empty(), "nobody has said what these are worth in a project's file: {missing:?}");
     let known: Vec<String> = declare::rows().into_iter().map(|row| row.key).collect();
-    let mut place = Place::new();
+    let mut place = ConfigFixture::new();
     let vars = place.vars.clone();
     let mut wrong = Vec::new();
     for (key, value, worth) in &table {
@@ -263,7 +276,7 @@ fn every_key_of_a_project_is_harmless_or_withheld() {
 /// comes later, switches it on.
 #[test]
 fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
-    let mut place = Place::new();
+    let mut place = ConfigFixture::new();
     let files = [
         r#"{"mcp": {"db": {"enabled": false, "type": "local", "command": ["./evil"]}}}"#,
         r#"{"lsp": {"db": {"disabled": true, "command": ["./evil"], "extensions": [".x"]}}}"#,
@@ -282,4 +295,74 @@ fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
         let tree = loaded.tree().to_json().to_string();
         assert!(!tree.contains("evil"), "{tree}");
     }
+}
+
+/// The fields that a file of ours declares, without those whose attributes say why nobody reads them.
+fn fields(path: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(path)).unwrap();
+    let (mut found, mut explained) = (Vec::new(), false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            explained |= line.contains("x-status") || line.contains("x-instead");
+        } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|line| line.split_once(':')) {
+            if !std::mem::take(&mut explained) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') {
+                found.push(name.to_owned());
+            }
+        } else if !line.starts_with("///") {
+            explained = false;
+        }
+    }
+    assert!(found.len() > 2, "{path}: {found:?}");
+    found
+}
+
+/// The text of all sources but tests, for which `counts` holds.
+fn sources(counts: fn(&str) -> bool) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut text, mut folders) = (String::new(), vec![root.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = path.strip_prefix(&root).unwrap().display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".rs") && !name.contains("tests") && counts(&name) {
+                let whole = std::fs::read_to_string(&path).unwrap();
+                text.push_str(whole.split("#[cfg(test)]\nmod tests {").next().unwrap());
+            }
+        }
+    }
+    text
+}
+
+fn is_read(name: &str, text: &str) -> bool {
+    let end = |at: usize| !text[at..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let field = format!(".{name}");
+    text.match_indices(&field).any(|(at, _)| end(at + field.len())) || text.contains(&format!("\"{name}\""))
+}
+
+/// For editors; objects whose keys all say why nothing follows from them.
+const EXPLAINED: [&str; 7] =
+    ["schema", "attachment", "image", "client_secret", "scope", "callback_port", "redirect_uri"];
+
+/// A key that is accepted and that nothing follows from says so itself.
+#[test]
+fn every_key_has_a_reader_or_says_that_it_has_none() {
+    let resolved = sources(|name| {
+        ["config.rs", "config/resolve.rs", "config/legacy.rs", "config/layers.rs", "config/substitute.rs"]
+            .contains(&name)
+    });
+    let used = sources(|name| !["config/settings.rs", "config/provider.rs", "config/resolve.rs"].contains(&name));
+    let mut unread = Vec::new();
+    for file in ["", "/agent", "/limits", "/mcp", "/provider", "/sandbox"] {
+        let path = format!("config/file{file}.rs");
+        let all = fields(&path).into_iter().filter(|name| !EXPLAINED.contains(&name.as_str()));
+        unread.extend(all.filter(|name| !is_read(name, &resolved)).map(|name| format!("{path}: {name}")));
+    }
+    for path in ["config/settings.rs", "config/provider.rs"] {
+        unread.extend(
+            fields(path).into_iter().filter(|name| !is_read(name, &used)).map(|name| format!("{path}: {name}")),
+        );
+    }
+    assert!(unread.is_empty(), "declared, and read by nobody: {unread:#?}");
 }

@@ -142,7 +142,7 @@ impl Blocks {
         }
     }
 
-    fn count(&mut self, usage: &Counted, out: &mut Vec<Delta>) {
+    fn count(&mut self, usage: &MessageUsage, out: &mut Vec<Delta>) {
         let set = |to: &mut u64, from: Option<u64>| *to = from.unwrap_or(*to);
         let counted = &mut self.usage;
         set(&mut counted.input, usage.input_tokens);
@@ -271,7 +271,7 @@ struct Event<'a> {
     #[serde(default)]
     message: Option<Message>,
     #[serde(default)]
-    usage: Option<Counted>,
+    usage: Option<MessageUsage>,
     #[serde(default)]
     error: Option<Value>,
 }
@@ -299,11 +299,11 @@ struct Message {
     #[serde(default)]
     stop_reason: Option<String>,
     #[serde(default)]
-    usage: Option<Counted>,
+    usage: Option<MessageUsage>,
 }
 
 #[derive(Deserialize)]
-struct Counted {
+struct MessageUsage {
     #[serde(default, deserialize_with = "counted")]
     input_tokens: Option<u64>,
     #[serde(default, deserialize_with = "counted")]

@@ -49,7 +49,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     let mark = mark(target, knobs);
     let mut body = Body::new(head, &options, RESERVED)?;
     if !request.tools.is_empty() {
-        body.field("tools", &request.tools.iter().map(Offered).collect::<Vec<_>>())?;
+        body.field("tools", &request.tools.iter().map(ToolDefinition).collect::<Vec<_>>())?;
         if request.must_call {
             body.field("tool_choice", &json!({"type": "any"}))?;
         }
@@ -64,7 +64,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         let last = system.len() - 1;
         let block = |(at, text): (usize, &&str)| {
             let marked = mark.clone().filter(|_| at == 0 || at == last);
-            Marked { block: Block::Text { text: (*text).to_owned(), citations: None }, mark: marked }
+            CachedBlock { block: ContentBlock::Text { text: (*text).to_owned(), citations: None }, mark: marked }
         };
         body.field("system", &system.iter().enumerate().map(block).collect::<Vec<_>>())?;
     }
@@ -159,9 +159,9 @@ fn mark(target: &Target, knobs: &Knobs) -> Option<Value> {
     }
 }
 
-struct Offered<'a>(&'a Tool);
+struct ToolDefinition<'a>(&'a Tool);
 
-impl Serialize for Offered<'_> {
+impl Serialize for ToolDefinition<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("name", &self.0.name)?;
@@ -172,25 +172,25 @@ impl Serialize for Offered<'_> {
 }
 
 #[derive(Serialize)]
-struct Turn<'a> {
+struct MessageParam<'a> {
     role: &'static str,
-    content: Vec<Marked<'a>>,
+    content: Vec<CachedBlock<'a>>,
 }
 
 /// The conversation. What the user's side says in a row is one message, results first.
-fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>>> {
+fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<MessageParam<'a>>> {
     let names = CallNames::new(request, text::plain);
     let model = &request.model;
-    let mut turns: Vec<Element<Turn<'a>>> = Vec::new();
+    let mut turns: Vec<Element<MessageParam<'a>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
-        let (role, blocks): (_, Vec<Block<'a>>) = match message {
-            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| said(input, model)).collect()),
+        let (role, blocks): (_, Vec<ContentBlock<'a>>) = match message {
+            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| user_block(input, model)).collect()),
             Message::Assistant(outputs) => {
-                ("assistant", outputs.iter().filter_map(|output| answered(output, &names, model)).collect())
+                ("assistant", outputs.iter().filter_map(|output| assistant_block(output, &names, model)).collect())
             }
-            Message::Results(results) => ("user", results.iter().map(|r| resulted(r, &names, model)).collect()),
+            Message::Results(results) => ("user", results.iter().map(|r| result_block(r, &names, model)).collect()),
         };
-        let blocks = blocks.into_iter().map(|block| Marked { block, mark: None });
+        let blocks = blocks.into_iter().map(|block| CachedBlock { block, mark: None });
         let upto = at + 1;
         match turns.last_mut().filter(|turn| turn.value.role == role) {
             Some(turn) => {
@@ -198,14 +198,14 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>
                 turn.value.content.extend(blocks);
             }
             None => {
-                turns.push(Element { upto, settled: true, value: Turn { role, content: blocks.collect() } });
+                turns.push(Element { upto, settled: true, value: MessageParam { role, content: blocks.collect() } });
             }
         }
     }
     turns.retain(|turn| !turn.value.content.is_empty());
     // The last message must not end in blanks where it is the model's own.
-    if let Some(Turn { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
-        && let Some(Marked { block: Block::Text { text, .. }, .. }) = content.last_mut()
+    if let Some(MessageParam { role: "assistant", content }) = turns.last_mut().map(|turn| &mut turn.value)
+        && let Some(CachedBlock { block: ContentBlock::Text { text, .. }, .. }) = content.last_mut()
     {
         text.truncate(text.trim_end().len());
     }
@@ -218,118 +218,121 @@ fn turns<'a>(request: &'a Request, mark: Option<&Value>) -> Vec<Element<Turn<'a>
     turns
 }
 
-fn said<'a>(input: &'a Input, model: &Model) -> Option<Block<'a>> {
+fn user_block<'a>(input: &'a Input, model: &Model) -> Option<ContentBlock<'a>> {
     match input {
         Input::Text(text) if text.trim().is_empty() => None,
-        Input::Text(text) => Some(Block::Text { text: text.clone(), citations: None }),
+        Input::Text(text) => Some(ContentBlock::Text { text: text.clone(), citations: None }),
         Input::File(file) => Some(attached(file, model)),
     }
 }
 
-fn attached<'a>(file: &'a Attachment, model: &Model) -> Block<'a> {
+fn attached<'a>(file: &'a Attachment, model: &Model) -> ContentBlock<'a> {
     match readable(file, model) {
-        Ok(file) => Block::File(file),
-        Err(told) => Block::Text { text: told, citations: None },
+        Ok(file) => ContentBlock::File(file),
+        Err(told) => ContentBlock::Text { text: told, citations: None },
     }
 }
 
-fn answered<'a>(output: &'a Output, names: &CallNames<'_>, model: &Model) -> Option<Block<'a>> {
+fn assistant_block<'a>(output: &'a Output, names: &CallNames<'_>, model: &Model) -> Option<ContentBlock<'a>> {
     match output {
         Output::Text { text, .. } if text.trim().is_empty() => None,
         Output::Text { text, provider } => {
-            Some(Block::Text { text: text.clone(), citations: provider.get("citations") })
+            Some(ContentBlock::Text { text: text.clone(), citations: provider.get("citations") })
         }
         Output::Reasoning { text, provider } => {
             let signature = provider.get("signature").and_then(Value::as_str);
             if let Some(block) = provider.get("block") {
-                Some(Block::Opaque(block))
+                Some(ContentBlock::Opaque(block))
             } else if let Some(data) = provider.get("redacted").and_then(Value::as_str) {
-                Some(Block::Redacted(data))
+                Some(ContentBlock::Redacted(data))
             } else if let Some(signature) = signature.filter(|s| !s.is_empty()) {
-                Some(Block::Thinking { text, signature })
+                Some(ContentBlock::Thinking { text, signature })
             } else if claude(&model.api_id).is_none() && !text.trim().is_empty() {
-                Some(Block::Thinking { text, signature: "" })
+                Some(ContentBlock::Thinking { text, signature: "" })
             } else {
                 None
             }
         }
         Output::Call { id, name, arguments, .. } => {
-            Some(Block::Call { id: names.get(id).to_owned(), name, input: arguments })
+            Some(ContentBlock::Call { id: names.get(id).to_owned(), name, input: arguments })
         }
     }
 }
 
-fn resulted<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model) -> Block<'a> {
+fn result_block<'a>(result: &'a CallResult, names: &CallNames<'_>, model: &Model) -> ContentBlock<'a> {
     let files = result.attachments.iter().map(|file| attached(file, model)).collect();
-    Block::Result { id: names.get(&result.id).to_owned(), text: &result.text, files, failed: result.failed }
+    ContentBlock::Result { id: names.get(&result.id).to_owned(), text: &result.text, files, failed: result.failed }
 }
 
-enum Block<'a> {
+enum ContentBlock<'a> {
     Text { text: String, citations: Option<&'a Value> },
     File(&'a Attachment),
     Thinking { text: &'a str, signature: &'a str },
     Redacted(&'a str),
     Opaque(&'a Value),
     Call { id: String, name: &'a str, input: &'a Value },
-    Result { id: String, text: &'a str, files: Vec<Block<'a>>, failed: bool },
+    Result { id: String, text: &'a str, files: Vec<ContentBlock<'a>>, failed: bool },
 }
 
-impl Block<'_> {
+impl ContentBlock<'_> {
     fn takes_mark(&self) -> bool {
         !matches!(self, Self::Thinking { .. } | Self::Redacted(_) | Self::Opaque(_))
     }
 }
 
-struct Marked<'a> {
-    block: Block<'a>,
+struct CachedBlock<'a> {
+    block: ContentBlock<'a>,
     mark: Option<Value>,
 }
 
-impl Serialize for Marked<'_> {
+impl Serialize for CachedBlock<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let Block::Opaque(whole) = self.block {
+        if let ContentBlock::Opaque(whole) = self.block {
             return whole.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
         match &self.block {
-            Block::Opaque(_) => {}
-            Block::Text { text, citations } => {
+            ContentBlock::Opaque(_) => {}
+            ContentBlock::Text { text, citations } => {
                 map.serialize_entry("type", "text")?;
                 map.serialize_entry("text", text)?;
                 if let Some(citations) = citations {
                     map.serialize_entry("citations", citations)?;
                 }
             }
-            Block::File(file) => {
+            ContentBlock::File(file) => {
                 let pdf = file.mime == "application/pdf";
                 map.serialize_entry("type", if pdf { "document" } else { "image" })?;
-                map.serialize_entry("source", &Source { r#type: "base64", media_type: &file.mime, data: &file.data })?;
+                map.serialize_entry(
+                    "source",
+                    &Base64Source { r#type: "base64", media_type: &file.mime, data: &file.data },
+                )?;
                 if let Some(name) = file.name.as_ref().filter(|_| pdf) {
                     map.serialize_entry("title", name)?;
                 }
             }
-            Block::Thinking { text, signature } => {
+            ContentBlock::Thinking { text, signature } => {
                 map.serialize_entry("type", "thinking")?;
                 map.serialize_entry("thinking", text)?;
                 map.serialize_entry("signature", signature)?;
             }
-            Block::Redacted(data) => {
+            ContentBlock::Redacted(data) => {
                 map.serialize_entry("type", "redacted_thinking")?;
                 map.serialize_entry("data", data)?;
             }
-            Block::Call { id, name, input } => {
+            ContentBlock::Call { id, name, input } => {
                 map.serialize_entry("type", "tool_use")?;
                 map.serialize_entry("id", id)?;
                 map.serialize_entry("name", name)?;
                 map.serialize_entry("input", input)?;
             }
-            Block::Result { id, text, files, failed } => {
+            ContentBlock::Result { id, text, files, failed } => {
                 map.serialize_entry("type", "tool_result")?;
                 map.serialize_entry("tool_use_id", id)?;
                 if files.is_empty() {
                     map.serialize_entry("content", text)?;
                 } else {
-                    map.serialize_entry("content", &WithFiles { text, files })?;
+                    map.serialize_entry("content", &ResultContent { text, files })?;
                 }
                 if *failed {
                     map.serialize_entry("is_error", &true)?;
@@ -344,25 +347,26 @@ impl Serialize for Marked<'_> {
 }
 
 #[derive(Serialize)]
-struct Source<'a> {
+struct Base64Source<'a> {
     r#type: &'static str,
     media_type: &'a str,
     data: &'a str,
 }
 
-struct WithFiles<'a> {
+struct ResultContent<'a> {
     text: &'a str,
-    files: &'a [Block<'a>],
+    files: &'a [ContentBlock<'a>],
 }
 
-impl Serialize for WithFiles<'_> {
+impl Serialize for ResultContent<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let words = (!self.text.trim().is_empty()).then(|| Block::Text { text: self.text.to_owned(), citations: None });
+        let words =
+            (!self.text.trim().is_empty()).then(|| ContentBlock::Text { text: self.text.to_owned(), citations: None });
         let files = self.files.iter().map(|block| match block {
-            Block::File(file) => Block::File(file),
-            Block::Text { text, .. } => Block::Text { text: text.clone(), citations: None },
-            _ => Block::Text { text: String::new(), citations: None },
+            ContentBlock::File(file) => ContentBlock::File(file),
+            ContentBlock::Text { text, .. } => ContentBlock::Text { text: text.clone(), citations: None },
+            _ => ContentBlock::Text { text: String::new(), citations: None },
         });
-        serializer.collect_seq(words.into_iter().chain(files).map(|block| Marked { block, mark: None }))
+        serializer.collect_seq(words.into_iter().chain(files).map(|block| CachedBlock { block, mark: None }))
     }
 }

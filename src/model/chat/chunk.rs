@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::think::Piece;
+use super::think::ThinkPiece;
 
 #[derive(Deserialize)]
 pub(super) struct Chunk {
     #[serde(default)]
     pub(super) object: Option<String>,
     #[serde(default)]
-    pub(super) choices: Option<Vec<Choice>>,
+    pub(super) choices: Option<Vec<ChunkChoice>>,
     #[serde(default)]
     pub(super) usage: Option<Value>,
     #[serde(default)]
@@ -23,14 +23,14 @@ pub(super) struct Chunk {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Choice {
+pub(super) struct ChunkChoice {
     #[serde(default)]
     pub(super) index: Option<u64>,
     #[serde(default)]
-    pub(super) delta: Option<Said>,
+    pub(super) delta: Option<ChunkMessage>,
     /// Where the server does not stream.
     #[serde(default)]
-    pub(super) message: Option<Said>,
+    pub(super) message: Option<ChunkMessage>,
     #[serde(default)]
     pub(super) finish_reason: Option<String>,
     #[serde(default)]
@@ -40,9 +40,9 @@ pub(super) struct Choice {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Said {
+pub(super) struct ChunkMessage {
     #[serde(default)]
-    pub(super) content: Option<Content>,
+    pub(super) content: Option<ChunkContent>,
     #[serde(default)]
     pub(super) reasoning_content: Option<String>,
     #[serde(default)]
@@ -52,25 +52,25 @@ pub(super) struct Said {
     #[serde(default)]
     pub(super) refusal: Option<String>,
     #[serde(default)]
-    pub(super) tool_calls: Option<Vec<CallPiece>>,
+    pub(super) tool_calls: Option<Vec<ToolCallDelta>>,
     #[serde(default)]
-    pub(super) function_call: Option<Function>,
+    pub(super) function_call: Option<FunctionDelta>,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct CallPiece {
+pub(super) struct ToolCallDelta {
     #[serde(default)]
     pub(super) index: Option<usize>,
     #[serde(default)]
     pub(super) id: Option<String>,
     #[serde(default)]
-    pub(super) function: Option<Function>,
+    pub(super) function: Option<FunctionDelta>,
     #[serde(default)]
     pub(super) extra_content: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct Function {
+pub(super) struct FunctionDelta {
     #[serde(default)]
     pub(super) name: Option<String>,
     #[serde(default)]
@@ -96,39 +96,39 @@ impl Arguments {
 }
 
 /// A text, or parts as Mistral's reasoning models send them.
-pub(super) struct Content(pub(super) Vec<Piece>);
+pub(super) struct ChunkContent(pub(super) Vec<ThinkPiece>);
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de> Deserialize<'de> for ChunkContent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pieces;
         impl<'de> Visitor<'de> for Pieces {
-            type Value = Content;
+            type Value = ChunkContent;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text or a list of parts")
             }
-            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
-                Ok(Content(vec![Piece::Text(text.to_owned())]))
+            fn visit_str<E>(self, text: &str) -> Result<ChunkContent, E> {
+                Ok(ChunkContent(vec![ThinkPiece::Text(text.to_owned())]))
             }
-            fn visit_string<E>(self, text: String) -> Result<Content, E> {
-                Ok(Content(vec![Piece::Text(text)]))
+            fn visit_string<E>(self, text: String) -> Result<ChunkContent, E> {
+                Ok(ChunkContent(vec![ThinkPiece::Text(text)]))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ChunkContent, A::Error> {
                 let mut pieces = Vec::new();
                 while let Some(part) = list.next_element::<Value>()? {
                     pieces.extend(piece(&part));
                 }
-                Ok(Content(pieces))
+                Ok(ChunkContent(pieces))
             }
         }
         deserializer.deserialize_any(Pieces)
     }
 }
 
-fn piece(part: &Value) -> Option<Piece> {
+fn piece(part: &Value) -> Option<ThinkPiece> {
     let text = |part: &Value| part.get("text").and_then(Value::as_str).map(str::to_owned);
     match part.get("thinking") {
-        Some(Value::String(words)) => Some(Piece::Reasoning(words.clone())),
-        Some(Value::Array(parts)) => Some(Piece::Reasoning(parts.iter().filter_map(text).collect())),
-        _ => text(part).map(Piece::Text),
+        Some(Value::String(words)) => Some(ThinkPiece::Reasoning(words.clone())),
+        Some(Value::Array(parts)) => Some(ThinkPiece::Reasoning(parts.iter().filter_map(text).collect())),
+        _ => text(part).map(ThinkPiece::Text),
     }
 }

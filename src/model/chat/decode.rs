@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::chunk::{Arguments, CallPiece, Choice, Chunk};
-use super::think::{Piece, Think};
+use super::chunk::{Arguments, Chunk, ChunkChoice, ToolCallDelta};
+use super::think::{ThinkPiece, ThinkTags};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, entry, tokens};
@@ -16,8 +16,8 @@ pub(super) struct Chunks {
     next: usize,
     /// The block that words are being added to, and of which kind they are.
     open: Option<(usize, Kind)>,
-    think: Think,
-    pieces: Vec<Piece>,
+    think: ThinkTags,
+    pieces: Vec<ThinkPiece>,
     calls: Vec<Pending>,
     /// `reasoning_details` of the open reasoning block.
     details: Vec<Value>,
@@ -84,7 +84,7 @@ impl Chunks {
             who: who.to_owned(),
             next: 0,
             open: None,
-            think: Think::default(),
+            think: ThinkTags::default(),
             pieces: Vec::new(),
             calls: Vec::new(),
             details: Vec::new(),
@@ -141,11 +141,11 @@ impl Chunks {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in pieces.drain(..) {
             match piece {
-                Piece::Text(text) => {
+                ThinkPiece::Text(text) => {
                     let index = self.open(Kind::Text, out);
                     out.push(Delta::Text { index, text });
                 }
-                Piece::Reasoning(text) => self.reasoning(text, "think", out),
+                ThinkPiece::Reasoning(text) => self.reasoning(text, "think", out),
             }
         }
         self.pieces = pieces;
@@ -179,7 +179,7 @@ impl Chunks {
         }
     }
 
-    fn call(&mut self, call: CallPiece, out: &mut Vec<Delta>) {
+    fn call(&mut self, call: ToolCallDelta, out: &mut Vec<Delta>) {
         self.spoke = true;
         let function = call.function.unwrap_or_default();
         let name = function.name.filter(|name| !name.is_empty());
@@ -240,7 +240,7 @@ impl Chunks {
         }
     }
 
-    fn choice(&mut self, choice: Choice, out: &mut Vec<Delta>) -> Result<(), Error> {
+    fn choice(&mut self, choice: ChunkChoice, out: &mut Vec<Delta>) -> Result<(), Error> {
         if choice.index.is_some_and(|index| index > 0) {
             return Ok(());
         }
@@ -261,9 +261,9 @@ impl Chunks {
             }
             for piece in delta.content.into_iter().flat_map(|content| content.0) {
                 match piece {
-                    Piece::Text(text) if text.is_empty() => {}
-                    Piece::Text(text) => self.text(text, out),
-                    Piece::Reasoning(text) => self.reasoning(text, "thinking", out),
+                    ThinkPiece::Text(text) if text.is_empty() => {}
+                    ThinkPiece::Text(text) => self.text(text, out),
+                    ThinkPiece::Reasoning(text) => self.reasoning(text, "thinking", out),
                 }
             }
             if let Some(text) = delta.refusal.filter(|t| !t.is_empty()) {
@@ -276,7 +276,7 @@ impl Chunks {
                 self.call(call, out);
             }
             if let Some(function) = delta.function_call {
-                self.call(CallPiece { index: Some(0), function: Some(function), ..CallPiece::default() }, out);
+                self.call(ToolCallDelta { index: Some(0), function: Some(function), ..ToolCallDelta::default() }, out);
             }
         }
         let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) else { return Ok(()) };

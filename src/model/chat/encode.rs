@@ -28,7 +28,7 @@ const NAMES: &[(&str, &str)] = &[
 ];
 
 pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error> {
-    let dialect = Dialect::of(&request.model, target);
+    let dialect = ChatDialect::of(&request.model, target);
     let head = head(request, target, knobs, &dialect);
     let mut body = Body::new(head, &renamed(&knobs.options, NAMES), RESERVED)?;
     // Some gateways refuse calls in the history of a request that offers no tools.
@@ -43,7 +43,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         }
     }
     let names = CallNames::new(request, |id| dialect.call_id(id));
-    let conversation = Conversation { request, dialect: &dialect, names };
+    let conversation = ChatMessages { request, dialect: &dialect, names };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
@@ -56,7 +56,7 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
     Ok(Call { url: target.url("/chat/completions"), headers, body })
 }
 
-fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &Dialect) -> Map<String, Value> {
+fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &ChatDialect) -> Map<String, Value> {
     let mut head = Map::new();
     head.insert("model".into(), request.model.api_id.as_str().into());
     head.insert("stream".into(), true.into());
@@ -83,7 +83,7 @@ fn head(request: &Request, target: &Target, knobs: &Knobs, dialect: &Dialect) ->
 }
 
 /// What is different from server to server and model to model.
-struct Dialect {
+struct ChatDialect {
     /// OpenAI itself, or Azure.
     openai: bool,
     /// Marks for a prompt cache that does not work by itself.
@@ -96,7 +96,7 @@ struct Dialect {
     reasoning_field: Option<String>,
 }
 
-impl Dialect {
+impl ChatDialect {
     fn of(model: &Model, target: &Target) -> Self {
         let id = model.api_id.to_lowercase();
         let any = |words: &[&str]| words.iter().any(|word| id.contains(word));
@@ -137,40 +137,40 @@ struct Tools<'a>(&'a [Tool]);
 impl Serialize for Tools<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Outer<'a> {
+        struct ToolDefinition<'a> {
             r#type: &'static str,
-            function: Inner<'a>,
+            function: FunctionDefinition<'a>,
         }
         #[derive(Serialize)]
-        struct Inner<'a> {
+        struct FunctionDefinition<'a> {
             name: &'a str,
             description: &'a str,
             parameters: &'a Value,
         }
-        serializer.collect_seq(self.0.iter().map(|tool| Outer {
+        serializer.collect_seq(self.0.iter().map(|tool| ToolDefinition {
             r#type: "function",
-            function: Inner { name: &tool.name, description: &tool.description, parameters: &tool.schema },
+            function: FunctionDefinition { name: &tool.name, description: &tool.description, parameters: &tool.schema },
         }))
     }
 }
 
-struct Conversation<'a> {
+struct ChatMessages<'a> {
     request: &'a Request,
-    dialect: &'a Dialect,
+    dialect: &'a ChatDialect,
     names: CallNames<'a>,
 }
 
 /// One message as this wire has them.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Item<'a> {
-    Plain(Plain<'a>),
-    Said(Said<'a>),
-    Result(ToolMessage<'a>),
+enum ChatMessage<'a> {
+    Text(TextMessage<'a>),
+    Assistant(AssistantMessage<'a>),
+    Tool(ToolMessage<'a>),
 }
 
-impl Conversation<'_> {
-    fn elements(&self) -> Vec<Element<Item<'_>>> {
+impl ChatMessages<'_> {
+    fn elements(&self) -> Vec<Element<ChatMessage<'_>>> {
         let messages = &self.request.messages;
         let mut elements = Vec::with_capacity(messages.len() + 1);
         elements.extend(self.system().map(|value| Element { upto: 0, settled: true, value }));
@@ -180,14 +180,17 @@ impl Conversation<'_> {
             match message {
                 Message::User(inputs) => {
                     if self.dialect.mistral && at > 0 && matches!(messages[at - 1], Message::Results(_)) {
-                        add(Item::Plain(Plain { role: "assistant", content: Content::Text("Done.".into()) }));
+                        add(ChatMessage::Text(TextMessage {
+                            role: "assistant",
+                            content: Content::Text("Done.".into()),
+                        }));
                     }
-                    add(Item::Plain(Plain { role: "user", content: self.inputs(inputs, marked) }));
+                    add(ChatMessage::Text(TextMessage { role: "user", content: self.inputs(inputs, marked) }));
                 }
                 Message::Assistant(outputs) => {
-                    let said = Said { outputs, names: &self.names, dialect: self.dialect, marked };
-                    if !said.is_empty() {
-                        add(Item::Said(said));
+                    let message = AssistantMessage { outputs, names: &self.names, dialect: self.dialect, marked };
+                    if !message.is_empty() {
+                        add(ChatMessage::Assistant(message));
                     }
                 }
                 Message::Results(results) => self.results(results, marked, add),
@@ -196,15 +199,15 @@ impl Conversation<'_> {
         elements
     }
 
-    fn system(&self) -> Option<Item<'_>> {
+    fn system(&self) -> Option<ChatMessage<'_>> {
         let system: Vec<&str> = self.request.system.iter().map(String::as_str).filter(|s| !s.is_empty()).collect();
         let last = system.len().checked_sub(1)?;
         let content = if self.dialect.marks {
-            Content::Parts(system.iter().enumerate().map(|(i, text)| Piece::text(text, i == last)).collect())
+            Content::Parts(system.iter().enumerate().map(|(i, text)| ContentPart::text(text, i == last)).collect())
         } else {
             Content::Text(system.join("\n\n").into())
         };
-        Some(Item::Plain(Plain { role: "system", content }))
+        Some(ChatMessage::Text(TextMessage { role: "system", content }))
     }
 
     fn inputs<'a>(&self, inputs: &'a [Input], marked: bool) -> Content<'a> {
@@ -218,42 +221,42 @@ impl Conversation<'_> {
         }
         let last = inputs.len().saturating_sub(1);
         let pieces = inputs.iter().enumerate().map(|(i, input)| match input {
-            Input::Text(text) => Piece::text(text, marked && i == last),
+            Input::Text(text) => ContentPart::text(text, marked && i == last),
             Input::File(file) => self.file(file),
         });
         Content::Parts(pieces.collect())
     }
 
-    fn file<'a>(&self, file: &'a Attachment) -> Piece<'a> {
+    fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
         match readable(file, &self.request.model) {
-            Err(told) => Piece::Text { text: told.into(), marked: false },
-            Ok(file) if file.mime == "application/pdf" => Piece::Pdf(file),
-            Ok(file) => Piece::Image(file),
+            Err(told) => ContentPart::Text { text: told.into(), marked: false },
+            Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
+            Ok(file) => ContentPart::Image(file),
         }
     }
 
     /// A tool message holds words only, so pictures follow in the user's place.
-    fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(Item<'a>)) {
+    fn results<'a>(&'a self, results: &'a [CallResult], marked: bool, mut add: impl FnMut(ChatMessage<'a>)) {
         let last = results.len().saturating_sub(1);
         for (i, result) in results.iter().enumerate() {
             let content = if marked && i == last {
-                Content::Parts(vec![Piece::text(&result.text, !result.text.is_empty())])
+                Content::Parts(vec![ContentPart::text(&result.text, !result.text.is_empty())])
             } else {
                 Content::Text((&*result.text).into())
             };
-            add(Item::Result(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
+            add(ChatMessage::Tool(ToolMessage { role: "tool", tool_call_id: self.names.get(&result.id), content }));
         }
-        let mut pieces: Vec<Piece<'_>> =
+        let mut pieces: Vec<ContentPart<'_>> =
             results.iter().flat_map(|r| &r.attachments).map(|file| self.file(file)).collect();
         if !pieces.is_empty() {
-            pieces.insert(0, Piece::text(prompts::wire("from-result"), false));
-            add(Item::Plain(Plain { role: "user", content: Content::Parts(pieces) }));
+            pieces.insert(0, ContentPart::text(prompts::wire("from-result"), false));
+            add(ChatMessage::Text(TextMessage { role: "user", content: Content::Parts(pieces) }));
         }
     }
 }
 
 #[derive(Serialize)]
-struct Plain<'a> {
+struct TextMessage<'a> {
     role: &'static str,
     content: Content<'a>,
 }
@@ -269,16 +272,16 @@ struct ToolMessage<'a> {
 #[serde(untagged)]
 enum Content<'a> {
     Text(Cow<'a, str>),
-    Parts(Vec<Piece<'a>>),
+    Parts(Vec<ContentPart<'a>>),
 }
 
-enum Piece<'a> {
+enum ContentPart<'a> {
     Text { text: Cow<'a, str>, marked: bool },
     Image(&'a Attachment),
     Pdf(&'a Attachment),
 }
 
-impl<'a> Piece<'a> {
+impl<'a> ContentPart<'a> {
     fn text(text: &'a str, marked: bool) -> Self {
         Self::Text { text: text.into(), marked }
     }
@@ -295,7 +298,7 @@ struct FileData<'a> {
     file_data: DataUrl<'a>,
 }
 
-impl Serialize for Piece<'_> {
+impl Serialize for ContentPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self {
@@ -321,20 +324,20 @@ impl Serialize for Piece<'_> {
 }
 
 /// An assistant message.
-struct Said<'a> {
+struct AssistantMessage<'a> {
     outputs: &'a [Output],
     names: &'a CallNames<'a>,
-    dialect: &'a Dialect,
+    dialect: &'a ChatDialect,
     marked: bool,
 }
 
-impl Said<'_> {
+impl AssistantMessage<'_> {
     fn is_empty(&self) -> bool {
         self.outputs.is_empty()
     }
 }
 
-impl Serialize for Said<'_> {
+impl Serialize for AssistantMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (mut text, mut refusal, mut reasoning) = (String::new(), String::new(), String::new());
         let (mut details, mut calls, mut field) = (Vec::new(), Vec::new(), None);
@@ -348,7 +351,7 @@ impl Serialize for Said<'_> {
                     details.extend(provider.get("reasoning_details").and_then(Value::as_array).into_iter().flatten());
                 }
                 Output::Call { id, name, arguments, provider, .. } => {
-                    calls.push(Called {
+                    calls.push(ToolCall {
                         id: self.names.get(id),
                         name,
                         arguments,
@@ -360,7 +363,7 @@ impl Serialize for Said<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("role", "assistant")?;
         match (text.is_empty(), calls.is_empty() && refusal.is_empty()) {
-            (false, _) if self.marked => map.serialize_entry("content", &[Piece::text(&text, true)])?,
+            (false, _) if self.marked => map.serialize_entry("content", &[ContentPart::text(&text, true)])?,
             (true, false) => map.serialize_entry("content", &Value::Null)?,
             _ => map.serialize_entry("content", &text)?,
         }
@@ -383,14 +386,14 @@ impl Serialize for Said<'_> {
     }
 }
 
-struct Called<'a> {
+struct ToolCall<'a> {
     id: &'a str,
     name: &'a str,
     arguments: &'a Value,
     extra: Option<&'a Value>,
 }
 
-impl Serialize for Called<'_> {
+impl Serialize for ToolCall<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Function<'a> {

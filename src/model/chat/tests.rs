@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::message::{Finish, ModelRef, Usage};
-use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use crate::model::sse::Flow;
 use crate::model::wire::{Secret, entry};
 use crate::model::{Delta, Model};
@@ -297,7 +297,7 @@ fn request(model: Model, messages: Vec<Message>) -> Request {
         must_call: false,
         params: Params { max_output: 32_000, ..Params::default() },
         session: "ses_1".into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 /// Tells reasoning from text while it streams.
 #[derive(Debug, Default)]
-pub(super) struct Think {
+pub(super) struct ThinkTags {
     state: State,
     held: String,
 }
@@ -23,7 +23,7 @@ enum State {
 
 /// What a piece of content is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum ThinkPiece {
     Reasoning(String),
     Text(String),
 }
@@ -31,12 +31,12 @@ pub(super) enum Piece {
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-impl Think {
+impl ThinkTags {
     /// Takes a piece and gives what is certain by now.
-    pub(super) fn push(&mut self, text: String, out: &mut Vec<Piece>) {
+    pub(super) fn push(&mut self, text: String, out: &mut Vec<ThinkPiece>) {
         if self.state == State::Text {
             if !text.is_empty() {
-                out.push(Piece::Text(text));
+                out.push(ThinkPiece::Text(text));
             }
             return;
         }
@@ -60,7 +60,7 @@ impl Think {
                         self.held.truncate(at);
                         let inside = std::mem::replace(&mut self.held, rest);
                         if !inside.is_empty() {
-                            out.push(Piece::Reasoning(inside));
+                            out.push(ThinkPiece::Reasoning(inside));
                         }
                         self.state = State::Behind;
                     } else {
@@ -68,7 +68,7 @@ impl Think {
                         let rest = self.held.split_off(self.held.len() - keep);
                         let inside = std::mem::replace(&mut self.held, rest);
                         if !inside.is_empty() {
-                            out.push(Piece::Reasoning(inside));
+                            out.push(ThinkPiece::Reasoning(inside));
                         }
                         return;
                     }
@@ -85,7 +85,7 @@ impl Think {
                 State::Text => {
                     let text = std::mem::take(&mut self.held);
                     if !text.is_empty() {
-                        out.push(Piece::Text(text));
+                        out.push(ThinkPiece::Text(text));
                     }
                     return;
                 }
@@ -94,12 +94,12 @@ impl Think {
     }
 
     /// There is no more: what was held back is what it looks like.
-    pub(super) fn end(&mut self, out: &mut Vec<Piece>) {
+    pub(super) fn end(&mut self, out: &mut Vec<ThinkPiece>) {
         let held = std::mem::take(&mut self.held);
         if held.is_empty() {
             return;
         }
-        out.push(if self.state == State::Inside { Piece::Reasoning(held) } else { Piece::Text(held) });
+        out.push(if self.state == State::Inside { ThinkPiece::Reasoning(held) } else { ThinkPiece::Text(held) });
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
 
     fn split(text: &str, size: usize) -> (String, String) {
         let chars: Vec<char> = text.chars().collect();
-        let (mut think, mut out) = (Think::default(), Vec::new());
+        let (mut think, mut out) = (ThinkTags::default(), Vec::new());
         for piece in chars.chunks(size) {
             think.push(piece.iter().collect(), &mut out);
         }
@@ -117,8 +117,8 @@ mod tests {
         let mut both = (String::new(), String::new());
         for piece in out {
             match piece {
-                Piece::Reasoning(r) => both.0.push_str(&r),
-                Piece::Text(t) => both.1.push_str(&t),
+                ThinkPiece::Reasoning(r) => both.0.push_str(&r),
+                ThinkPiece::Text(t) => both.1.push_str(&t),
             }
         }
         both

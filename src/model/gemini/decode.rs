@@ -163,9 +163,9 @@ struct Chunk {
     #[serde(default)]
     candidates: Option<Vec<Candidate>>,
     #[serde(default, rename = "usageMetadata")]
-    usage: Option<Counted>,
+    usage: Option<UsageMetadata>,
     #[serde(default, rename = "promptFeedback")]
-    feedback: Option<Feedback>,
+    feedback: Option<PromptFeedback>,
     #[serde(default)]
     error: Option<Value>,
 }
@@ -193,13 +193,13 @@ struct Part {
     #[serde(default, rename = "thoughtSignature")]
     signature: Option<String>,
     #[serde(default, rename = "functionCall")]
-    call: Option<Call>,
+    call: Option<FunctionCall>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
-struct Call {
+struct FunctionCall {
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
@@ -210,14 +210,14 @@ struct Call {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Feedback {
+struct PromptFeedback {
     #[serde(default)]
     block_reason: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Counted {
+struct UsageMetadata {
     #[serde(deserialize_with = "counted")]
     prompt_token_count: Option<u64>,
     #[serde(deserialize_with = "counted")]
@@ -230,7 +230,7 @@ struct Counted {
     thoughts_token_count: Option<u64>,
 }
 
-impl Counted {
+impl UsageMetadata {
     fn counted(&self) -> Usage {
         let [prompt, of_tools, cache_read, output, reasoning] = [
             self.prompt_token_count,

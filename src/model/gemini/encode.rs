@@ -83,9 +83,9 @@ fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
     let mut contents: Vec<Element<Content<'_>>> = Vec::new();
     for (at, message) in request.messages.iter().enumerate() {
         let (role, parts) = match message {
-            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| said(input, model)).collect()),
-            Message::Assistant(outputs) => ("model", answered(outputs, model)),
-            Message::Results(results) => ("user", resulted(results, model)),
+            Message::User(inputs) => ("user", inputs.iter().filter_map(|input| user_part(input, model)).collect()),
+            Message::Assistant(outputs) => ("model", model_parts(outputs, model)),
+            Message::Results(results) => ("user", result_parts(results, model)),
         };
         let upto = at + 1;
         match contents.last_mut().filter(|content| content.value.role == role) {
@@ -104,7 +104,7 @@ fn contents(request: &Request) -> Vec<Element<Content<'_>>> {
     contents
 }
 
-fn said<'a>(input: &'a Input, model: &Model) -> Option<Part<'a>> {
+fn user_part<'a>(input: &'a Input, model: &Model) -> Option<Part<'a>> {
     match input {
         Input::Text(text) if text.is_empty() => None,
         Input::Text(text) => Some(Part::text(text)),
@@ -114,19 +114,19 @@ fn said<'a>(input: &'a Input, model: &Model) -> Option<Part<'a>> {
 
 fn attached<'a>(file: &'a Attachment, model: &Model) -> Part<'a> {
     match readable(file, model) {
-        Ok(file) => Part { kind: Kind::File(file), thought: false, signature: None },
-        Err(told) => Part { kind: Kind::Text(told.into()), thought: false, signature: None },
+        Ok(file) => Part { kind: PartData::File(file), thought: false, signature: None },
+        Err(told) => Part { kind: PartData::Text(told.into()), thought: false, signature: None },
     }
 }
 
-fn answered<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
+fn model_parts<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
     let signature = |provider: &'a Map<String, Value>| provider.get("thoughtSignature").and_then(Value::as_str);
     let mut first = true;
     let part = |output: &'a Output| match output {
         Output::Text { text, provider } => Some(Part { signature: signature(provider), ..Part::text(text) }),
         Output::Reasoning { text, provider } => {
             if let Some(part) = provider.get("part") {
-                return Some(Part { kind: Kind::Opaque(part), thought: false, signature: None });
+                return Some(Part { kind: PartData::Opaque(part), thought: false, signature: None });
             }
             let signature = signature(provider)?;
             let thought = provider.get("plain").is_none();
@@ -137,7 +137,7 @@ fn answered<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
             let missing = std::mem::take(&mut first) && generation(&model.api_id) >= Some(3);
             let signature = signature(provider).or(missing.then_some(NO_SIGNATURE));
             Some(Part {
-                kind: Kind::Call { id: provider_id.as_deref(), name, args: arguments },
+                kind: PartData::Call { id: provider_id.as_deref(), name, args: arguments },
                 thought: false,
                 signature,
             })
@@ -147,9 +147,9 @@ fn answered<'a>(outputs: &'a [Output], model: &Model) -> Vec<Part<'a>> {
 }
 
 /// All results of an answer, and after them what they bring along.
-fn resulted<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
+fn result_parts<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
     let result = |result: &'a CallResult| Part {
-        kind: Kind::Result {
+        kind: PartData::Result {
             id: result.provider_id.as_deref(),
             name: &result.name,
             text: &result.text,
@@ -168,12 +168,12 @@ fn resulted<'a>(results: &'a [CallResult], model: &Model) -> Vec<Part<'a>> {
 }
 
 struct Part<'a> {
-    kind: Kind<'a>,
+    kind: PartData<'a>,
     thought: bool,
     signature: Option<&'a str>,
 }
 
-enum Kind<'a> {
+enum PartData<'a> {
     Text(std::borrow::Cow<'a, str>),
     File(&'a Attachment),
     Call { id: Option<&'a str>, name: &'a str, args: &'a Value },
@@ -183,45 +183,49 @@ enum Kind<'a> {
 
 impl<'a> Part<'a> {
     fn text(text: &'a str) -> Self {
-        Self { kind: Kind::Text(text.into()), thought: false, signature: None }
+        Self { kind: PartData::Text(text.into()), thought: false, signature: None }
     }
 }
 
 impl Serialize for Part<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Inline<'a> {
+        struct InlineData<'a> {
             #[serde(rename = "mimeType")]
             mime: &'a str,
             data: &'a str,
         }
         #[derive(Serialize)]
-        struct Called<'a> {
+        struct FunctionCall<'a> {
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<&'a str>,
             name: &'a str,
             args: &'a Value,
         }
         #[derive(Serialize)]
-        struct Resulted<'a> {
+        struct FunctionResponse<'a> {
             #[serde(skip_serializing_if = "Option::is_none")]
             id: Option<&'a str>,
             name: &'a str,
             response: Map<String, Value>,
         }
-        if let Kind::Opaque(whole) = self.kind {
+        if let PartData::Opaque(whole) = self.kind {
             return whole.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
         match &self.kind {
-            Kind::Opaque(_) => {}
-            Kind::Text(text) => map.serialize_entry("text", text)?,
-            Kind::File(file) => map.serialize_entry("inlineData", &Inline { mime: &file.mime, data: &file.data })?,
-            Kind::Call { id, name, args } => map.serialize_entry("functionCall", &Called { id: *id, name, args })?,
-            Kind::Result { id, name, text, failed } => {
+            PartData::Opaque(_) => {}
+            PartData::Text(text) => map.serialize_entry("text", text)?,
+            PartData::File(file) => {
+                map.serialize_entry("inlineData", &InlineData { mime: &file.mime, data: &file.data })?
+            }
+            PartData::Call { id, name, args } => {
+                map.serialize_entry("functionCall", &FunctionCall { id: *id, name, args })?
+            }
+            PartData::Result { id, name, text, failed } => {
                 let response =
                     Map::from_iter([((if *failed { "error" } else { "output" }).to_owned(), (*text).into())]);
-                map.serialize_entry("functionResponse", &Resulted { id: *id, name, response })?;
+                map.serialize_entry("functionResponse", &FunctionResponse { id: *id, name, response })?;
             }
         }
         if self.thought {

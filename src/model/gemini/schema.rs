@@ -59,27 +59,12 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
     if let Some(description) = schema.get("description").filter(|d| d.is_string()) {
         out.insert("description".into(), description.clone());
     }
-    let values =
-        schema.get("enum").and_then(Value::as_array).cloned().or_else(|| Some(vec![schema.get("const")?.clone()]));
-    if let Some(values) = values {
-        let text = |value: Value| match value {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
+    if let Some(values) = allowed(schema) {
         out.insert("type".into(), "string".into());
-        out.insert("enum".into(), values.into_iter().filter(|v| !v.is_null()).map(text).collect::<Vec<_>>().into());
+        out.insert("enum".into(), values.into());
     }
     if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-        let inner: Map<String, Value> =
-            properties.iter().map(|(name, inner)| (name.clone(), reduced(inner, root, depth + 1))).collect();
-        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-        let required: Vec<Value> =
-            required.filter(|name| name.as_str().is_some_and(|name| inner.contains_key(name))).cloned().collect();
-        out.insert("type".into(), "object".into());
-        out.insert("properties".into(), inner.into());
-        if !required.is_empty() {
-            out.insert("required".into(), required.into());
-        }
+        object(properties, schema, root, depth, &mut out);
     }
     if out.get("type").and_then(Value::as_str) == Some("array") && !out.contains_key("items") {
         let items = schema.get("items").map(|items| match items {
@@ -106,6 +91,36 @@ fn reduced(schema: &Value, root: &Value, depth: usize) -> Value {
         out.insert("nullable".into(), true.into());
     }
     Value::Object(out)
+}
+
+/// The values that are allowed, as texts: this wire takes no others.
+fn allowed(schema: &Map<String, Value>) -> Option<Vec<String>> {
+    let only = || Some(vec![schema.get("const")?.clone()]);
+    let values = schema.get("enum").and_then(Value::as_array).cloned().or_else(only)?;
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    Some(values.into_iter().filter(|value| !value.is_null()).map(text).collect())
+}
+
+fn object(
+    properties: &Map<String, Value>,
+    schema: &Map<String, Value>,
+    root: &Value,
+    depth: usize,
+    out: &mut Map<String, Value>,
+) {
+    let inner: Map<String, Value> =
+        properties.iter().map(|(name, inner)| (name.clone(), reduced(inner, root, depth + 1))).collect();
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    let required: Vec<Value> =
+        required.filter(|name| name.as_str().is_some_and(|name| inner.contains_key(name))).cloned().collect();
+    out.insert("type".into(), "object".into());
+    out.insert("properties".into(), inner.into());
+    if !required.is_empty() {
+        out.insert("required".into(), required.into());
+    }
 }
 
 /// The types named, without `null`, and whether that was among them.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, CallResult, Draft, Input, Message, Output, Params, Tool};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use crate::model::sse::Flow;
 use crate::model::wire::Secret;
 
@@ -86,7 +86,7 @@ fn request(model: &str, messages: Vec<Message>) -> Request {
         must_call: false,
         params: Params::default(),
         session: "ses_1".into(),
-        draft: Draft::default(),
+        body_cache: BodyCache::default(),
     }
 }
 

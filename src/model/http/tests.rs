@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::stream::LONGEST_ANSWER;
 use super::*;
 use crate::message::Finish;
+use crate::model::Delta;
 use crate::model::chat::Chat;
 use crate::model::wire::{Target, Wire};
 
@@ -102,12 +104,12 @@ fn client() -> Arc<Client> {
     Arc::new(Client::new(&Environment::from_vars(BTreeMap::from([("HOME".into(), "/tmp".into())]))))
 }
 
-fn limits(ms: u64) -> Limits {
+fn limits(ms: u64) -> RequestTimeouts {
     let limit = Some(Duration::from_millis(ms));
-    Limits { first: limit, idle: limit, total: None }
+    RequestTimeouts { first: limit, idle: limit, total: None }
 }
 
-async fn ask(client: &Arc<Client>, address: SocketAddr, limits: Limits) -> Vec<Result<Delta, Error>> {
+async fn ask(client: &Arc<Client>, address: SocketAddr, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
     let call =
         Call { url: format!("http://{address}/v1/x"), headers: vec![("x-key".into(), "k".into())], body: "{}".into() };
     let target = Target { name: "Acme".into(), ..Target::default() };
@@ -122,7 +124,7 @@ fn text(answer: &[Result<Delta, Error>]) -> String {
     words.collect()
 }
 
-async fn one(acts: Vec<Act>, limits: Limits) -> Vec<Result<Delta, Error>> {
+async fn one(acts: Vec<Act>, limits: RequestTimeouts) -> Vec<Result<Delta, Error>> {
     let (address, server) = serve(vec![acts]).await;
     let answer = ask(&client(), address, limits).await;
     server.abort();
@@ -140,7 +142,7 @@ async fn an_answer_comes_whole_however_it_is_cut() {
     let by_byte = vec![SayByByte(stream(&[&events]))];
     let chunks = vec![Say(HEAD.into()), ChunkByByte(events.clone()), Say("0\r\n\r\n".into())];
     for acts in [whole, by_byte, chunks] {
-        let answer = one(acts, Limits::default()).await;
+        let answer = one(acts, RequestTimeouts::default()).await;
         assert_eq!(text(&answer), "ä🦀 漢字");
         assert_eq!(answer.last(), Some(&Ok(Delta::Finish(Finish::Stop))));
     }
@@ -148,13 +150,13 @@ async fn an_answer_comes_whole_however_it_is_cut() {
 
 #[tokio::test]
 async fn characters_cut_between_packets_are_put_together() {
-    let mut parser = Reading::new(
+    let mut parser = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(
             format!("{}{END}", words("ä🦀漢字")).into_bytes().into_iter().map(|b| Ok(Bytes::from(vec![b]))),
         ),
         Chat.decoder(&Target::default()),
-        Limits::default(),
+        RequestTimeouts::default(),
         None,
     );
     let mut seen = Vec::new();
@@ -170,7 +172,7 @@ async fn connections_are_used_again() {
     let (address, server) = serve(vec![answer(), answer(), answer()]).await;
     let client = client();
     for _ in 0..3 {
-        assert_eq!(text(&ask(&client, address, Limits::default()).await), "x");
+        assert_eq!(text(&ask(&client, address, RequestTimeouts::default()).await), "x");
     }
     drop(client);
     let seen = server.await.unwrap();
@@ -276,7 +278,7 @@ async fn nobody_there() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let answer = ask(&client(), address, Limits::default()).await;
+    let answer = ask(&client(), address, RequestTimeouts::default()).await;
     let Some(Err(Error::Network(message))) = answer.last() else { panic!("{answer:?}") };
     assert!(message.starts_with("Acme (127.0.0.1) could not be reached") && message.contains("refused"), "{message}");
 }
@@ -293,7 +295,8 @@ async fn certificates_that_cannot_be_read_are_named() {
 async fn dropping_the_answer_hangs_up() {
     let (address, server) = serve(vec![vec![Say(format!("{HEAD}{}", chunk(&words("x"))))]]).await;
     let call = Call { url: format!("http://{address}/"), headers: Vec::new(), body: "{}".into() };
-    let mut answer = client().ask("Acme".into(), call, Chat.decoder(&Target::default()), Limits::default(), None);
+    let mut answer =
+        client().ask("Acme".into(), call, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
     assert!(answer.next().await.unwrap().is_ok());
     drop(answer);
     // The server's last read ends when the connection does.
@@ -307,15 +310,20 @@ async fn comments_keep_a_connection_alive_but_not_for_ever() {
         Some((Ok(Bytes::from_static(b": wait\n\n")), ()))
     });
     let begun = Instant::now();
-    let mut reading =
-        Reading::new("Acme".into(), Box::pin(comments), Chat.decoder(&Target::default()), Limits::default(), None);
+    let mut reading = ResponseStream::new(
+        "Acme".into(),
+        Box::pin(comments),
+        Chat.decoder(&Target::default()),
+        RequestTimeouts::default(),
+        None,
+    );
     assert_eq!(reading.next().await, Some(Err(Error::Stalled(Duration::from_secs(900)))));
     assert_eq!(begun.elapsed().as_secs(), 900);
 
     let silence = futures_util::stream::pending();
-    let total = Limits { total: Some(Duration::from_secs(7)), ..Limits::default() };
+    let total = RequestTimeouts { total: Some(Duration::from_secs(7)), ..RequestTimeouts::default() };
     let deadline = Some(Instant::now() + Duration::from_secs(7));
-    let mut reading = Reading::new("Acme".into(), silence, Chat.decoder(&Target::default()), total, deadline);
+    let mut reading = ResponseStream::new("Acme".into(), silence, Chat.decoder(&Target::default()), total, deadline);
     assert_eq!(reading.next().await, Some(Err(Error::Stalled(Duration::from_secs(7)))));
 }
 
@@ -323,7 +331,8 @@ async fn comments_keep_a_connection_alive_but_not_for_ever() {
 async fn pieces_of_one_packet_become_one() {
     let packet: String = (0..1000).map(|_| words("ab")).collect::<String>() + END;
     let bytes = futures_util::stream::iter([Ok(Bytes::from(packet))]);
-    let mut reading = Reading::new("Acme".into(), bytes, Chat.decoder(&Target::default()), Limits::default(), None);
+    let mut reading =
+        ResponseStream::new("Acme".into(), bytes, Chat.decoder(&Target::default()), RequestTimeouts::default(), None);
     assert_eq!(reading.next().await, Some(Ok(Delta::Text { index: 0, text: "ab".repeat(1000) })));
     assert_eq!(reading.next().await, Some(Ok(Delta::Finish(Finish::Stop))));
     assert_eq!(reading.next().await, None);
@@ -342,7 +351,13 @@ async fn an_answer_without_end_is_cut_off() {
     let calls: Box<dyn Iterator<Item = String> + Send> = Box::new((0..).map(call));
     for (pieces, what) in [(words, "larger than 8 MiB"), (calls, "more than 2048 calls")] {
         let bytes = futures_util::stream::iter(pieces.map(|piece| Ok(Bytes::from(piece))));
-        let mut reading = Reading::new("Acme".into(), bytes, Chat.decoder(&Target::default()), Limits::default(), None);
+        let mut reading = ResponseStream::new(
+            "Acme".into(),
+            bytes,
+            Chat.decoder(&Target::default()),
+            RequestTimeouts::default(),
+            None,
+        );
         let mut size = 0;
         let error = loop {
             match reading.next().await.unwrap() {
@@ -365,11 +380,11 @@ async fn a_flood_is_read() {
     let size: usize = flood.iter().map(Bytes::len).sum();
     let begun = std::time::Instant::now();
     let items = flood.into_iter().map(Ok).chain([Ok(Bytes::from_static(END.as_bytes()))]);
-    let mut reading = Reading::new(
+    let mut reading = ResponseStream::new(
         "Acme".into(),
         futures_util::stream::iter(items),
         Chat.decoder(&Target::default()),
-        Limits::default(),
+        RequestTimeouts::default(),
         None,
     );
     let (mut deltas, mut letters) = (0, 0);
@@ -395,10 +410,10 @@ async fn a_compressed_answer_is_read() {
     );
     let (half, rest) = packed.split_at(packed.len() / 2);
     let acts = vec![Say(head.clone()), Act::Bytes(half.to_vec()), Wait(20), Act::Bytes(rest.to_vec())];
-    assert_eq!(text(&one(acts, Limits::default()).await), "Grüße, packed 🦀");
+    assert_eq!(text(&one(acts, RequestTimeouts::default()).await), "Grüße, packed 🦀");
     // What only says that it is compressed is no answer.
     let acts = vec![Say(head), Act::Bytes(vec![b'x'; packed.len()])];
-    let answer = one(acts, Limits::default()).await;
+    let answer = one(acts, RequestTimeouts::default()).await;
     assert!(matches!(answer.last(), Some(Err(e)) if e.is_transient()), "{answer:?}");
 }
 

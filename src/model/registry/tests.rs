@@ -11,12 +11,12 @@ fn environment(vars: &[(&str, &str)]) -> Environment {
     Environment::from_vars(vars.collect())
 }
 
-fn model(key: &str) -> said::Model {
-    said::Model { key: key.into(), ..Default::default() }
+fn model(key: &str) -> said::ModelEntry {
+    said::ModelEntry { key: key.into(), ..Default::default() }
 }
 
-fn provider(id: &str, models: &[&str]) -> said::Provider {
-    said::Provider {
+fn provider(id: &str, models: &[&str]) -> said::ProviderEntry {
+    said::ProviderEntry {
         id: id.into(),
         base_url: Some("http://127.0.0.1:9/v1".into()),
         models: models.iter().map(|key| model(key)).collect(),
@@ -30,9 +30,12 @@ const KNOWN: &str = r#"{"acme": {"name": "Acme", "env": ["ACME_KEY"], "api": "ht
     "gpt-4-nano": {"id": "gpt-4-nano", "release_date": "2025-01-01"},
     "soon": {"id": "soon", "status": "alpha"},
     "thinker": {"id": "thinker", "reasoning": true}}},
+    "opencode": {"env": ["OPENCODE_API_KEY"], "api": "https://opencode.example/v1", "models": {
+        "big-pickle": {"id": "big-pickle", "cost": {"input": 0, "output": 0}},
+        "dear": {"id": "dear", "cost": {"input": 1, "output": 2}}}},
     "gitlab": {"env": ["GITLAB_TOKEN"], "npm": "gitlab-ai-provider", "models": {"m": {"id": "m"}}}}"#;
 
-fn registry(configured: Vec<said::Provider>, vars: &[(&str, &str)]) -> Registry {
+fn registry(configured: Vec<said::ProviderEntry>, vars: &[(&str, &str)]) -> Registry {
     let environment = environment(vars);
     Registry::new(Sources {
         configured,
@@ -70,7 +73,7 @@ fn who_is_there() {
     assert_eq!(by_key.small_model(&wanted("acme/gpt-5")).unwrap().model, "gpt-5-nano");
 
     let narrowed =
-        said::Provider { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
+        said::ProviderEntry { whitelist: Some(vec!["gpt-5".into(), "mine".into()]), ..provider("acme", &["mine"]) };
     let narrowed = registry(vec![narrowed, provider("off", &["x"])], &[("ACME_KEY", "k")]);
     assert_eq!(names(&narrowed), ["acme/gpt-5", "acme/mine", "offline/offline"]);
 
@@ -96,7 +99,7 @@ fn efforts_are_those_it_has() {
     let mut tuned = model("tuned");
     tuned.reasoning = Some(true);
     tuned.variants = vec![("low".into(), None), ("huge".into(), Some(entry("budget", 9)))];
-    let configured = said::Provider { models: vec![tuned], ..provider("own", &[]) };
+    let configured = said::ProviderEntry { models: vec![tuned], ..provider("own", &[]) };
     let registry = registry(vec![configured], &[("ACME_KEY", "k")]);
     let efforts = |name: &str| registry.find(&wanted(name)).unwrap().0.efforts.clone();
     assert_eq!(efforts("acme/gpt-5"), [""; 0]);
@@ -117,15 +120,16 @@ fn ask(registry: &Registry, name: &str) -> crate::model::Answer {
         must_call: false,
         params: request::Params::default(),
         session: String::new(),
-        draft: request::Draft::default(),
+        body_cache: request::BodyCache::default(),
     }))
 }
 
 #[tokio::test]
 async fn what_is_missing_is_said_when_it_is_asked() {
-    let nowhere = said::Provider { base_url: None, ..provider("nowhere", &["m"]) };
-    let half = said::Provider { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
-    let registry = registry(vec![provider("acme", &[]), nowhere, half, provider("open", &[])], &[]);
+    let nowhere = said::ProviderEntry { base_url: None, ..provider("nowhere", &["m"]) };
+    let half = said::ProviderEntry { base_url: Some("http://${SOME_HOST}/v1".into()), ..provider("half", &["m"]) };
+    let acme = said::ProviderEntry { base_url: Some("https://acme.example/v1".into()), ..provider("acme", &[]) };
+    let registry = registry(vec![acme, nowhere, half, provider("open", &[])], &[]);
     let cases = [
         ("acme/gpt-5", "There is no key for Acme. Set ACME_KEY, or run `adjutant auth login acme`."),
         (
@@ -157,8 +161,44 @@ async fn keys_are_never_shown() {
         let _ = socket.read(&mut [0; 4096]).await;
         let _ = socket.write_all(reply.as_bytes()).await;
     });
-    let own =
-        said::Provider { base_url: Some(base), api_key: Some(Secret::new("sk-secret-k1")), ..provider("own", &["m"]) };
+    let own = said::ProviderEntry {
+        base_url: Some(base),
+        api_key: Some(Secret::new("sk-secret-k1")),
+        ..provider("own", &["m"])
+    };
     let error = ask(&registry(vec![own], &[]), "own/m").next().await.unwrap().unwrap_err();
     assert_eq!(error, Error::Auth("own answered 401 Unauthorized: Incorrect API key: [key].".into()));
+}
+
+#[test]
+fn a_server_on_this_machine_needs_no_key() {
+    let access = |base: &str| {
+        let (base_url, env) = (Some(base.into()), vec!["MINE_KEY".into()]);
+        let mine = said::ProviderEntry { base_url, env, ..provider("mine", &["m"]) };
+        registry(vec![mine], &[]).providers().iter().find(|found| found.id == "mine").unwrap().access.clone()
+    };
+    for base in ["http://127.0.0.1:1234/v1", "http://localhost:1234/v1", "http://[::1]:1234/v1"] {
+        assert_eq!(access(base), Access::Free, "{base}");
+    }
+    for base in ["https://api.mine.example/v1", "http://localhost.example/v1", "http://10.0.0.1/v1"] {
+        assert!(matches!(access(base), Access::Missing(_)), "{base}");
+    }
+}
+
+#[test]
+fn a_known_provider_without_a_key_is_told_from_one_that_nobody_knows() {
+    let registry = registry(vec![], &[]);
+    let said = |name: &str| registry.find(&wanted(name)).err().unwrap().to_string();
+    let keyless = "There is no key for acme. Set ACME_KEY, or run `adjutant auth login acme`.";
+    assert_eq!(said("acme/gpt-5"), format!("The model \"acme/gpt-5\" cannot be asked. {keyless}"));
+    assert!(said("nobody/m").starts_with("There is no model \"nobody/m\" here."));
+}
+
+#[test]
+fn opencodes_free_models_are_there_for_those_who_name_them() {
+    let registry = registry(vec![], &[]);
+    assert!(registry.find(&wanted("opencode/big-pickle")).is_ok());
+    let missing = registry.find(&wanted("opencode/dear")).err().unwrap();
+    assert!(missing.to_string().contains("Set OPENCODE_API_KEY"), "{missing}");
+    assert!(names(&registry).iter().all(|name| !name.starts_with("opencode/")), "never by itself");
 }

@@ -32,12 +32,12 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         body.field("instructions", &system.join("\n\n"))?;
     }
     if !request.tools.is_empty() {
-        body.field("tools", &request.tools.iter().map(Offered).collect::<Vec<_>>())?;
+        body.field("tools", &request.tools.iter().map(FunctionTool).collect::<Vec<_>>())?;
         if request.must_call {
             body.field("tool_choice", "required")?;
         }
     }
-    let conversation = Conversation { request, names: CallNames::new(request, call_id) };
+    let conversation = ResponsesInput { request, names: CallNames::new(request, call_id) };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {
         headers.push(("authorization".to_owned(), format!("Bearer {}", key.expose())));
@@ -97,9 +97,9 @@ fn call_id(id: &str) -> Cow<'_, str> {
     id.char_indices().nth(skip).map_or("", |(at, _)| &id[at..]).into()
 }
 
-struct Offered<'a>(&'a Tool);
+struct FunctionTool<'a>(&'a Tool);
 
-impl Serialize for Offered<'_> {
+impl Serialize for FunctionTool<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", "function")?;
@@ -111,7 +111,7 @@ impl Serialize for Offered<'_> {
     }
 }
 
-struct Conversation<'a> {
+struct ResponsesInput<'a> {
     request: &'a Request,
     names: CallNames<'a>,
 }
@@ -119,65 +119,75 @@ struct Conversation<'a> {
 /// One value of the input.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Item<'a> {
-    Said(Said<'a>),
-    Called(Called<'a>),
-    Resulted(Resulted<'a>),
+enum InputItem<'a> {
+    Message(MessageItem<'a>),
+    FunctionCall(FunctionCall<'a>),
+    FunctionCallOutput(FunctionCallOutput<'a>),
     Opaque(&'a Value),
 }
 
-impl Conversation<'_> {
-    fn elements(&self) -> Vec<Element<Item<'_>>> {
+impl ResponsesInput<'_> {
+    fn elements(&self) -> Vec<Element<InputItem<'_>>> {
         let mut elements = Vec::with_capacity(self.request.messages.len());
         for (at, message) in self.request.messages.iter().enumerate() {
             let element = |value| Element { upto: at + 1, settled: true, value };
             match message {
                 Message::User(inputs) => {
-                    let pieces: Vec<Piece<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
+                    let pieces: Vec<ContentPart<'_>> = inputs.iter().filter_map(|input| self.input(input)).collect();
                     if !pieces.is_empty() {
-                        elements.push(element(Item::Said(Said { role: "user", pieces, phase: None })));
+                        elements.push(element(InputItem::Message(MessageItem { role: "user", pieces, phase: None })));
                     }
                 }
                 Message::Assistant(outputs) => {
                     elements.extend(outputs.iter().filter_map(|output| self.output(output)).map(element));
                 }
                 Message::Results(results) => {
-                    elements.extend(results.iter().map(|result| element(Item::Resulted(self.result(result)))));
+                    elements.extend(
+                        results.iter().map(|result| element(InputItem::FunctionCallOutput(self.result(result)))),
+                    );
                 }
             }
         }
         elements
     }
 
-    fn input<'a>(&self, input: &'a Input) -> Option<Piece<'a>> {
+    fn input<'a>(&self, input: &'a Input) -> Option<ContentPart<'a>> {
         match input {
             Input::Text(text) if text.is_empty() => None,
-            Input::Text(text) => Some(Piece::Text(text.into())),
+            Input::Text(text) => Some(ContentPart::Text(text.into())),
             Input::File(file) => Some(self.file(file)),
         }
     }
 
-    fn file<'a>(&self, file: &'a Attachment) -> Piece<'a> {
+    fn file<'a>(&self, file: &'a Attachment) -> ContentPart<'a> {
         match readable(file, &self.request.model) {
-            Ok(file) => Piece::File(file),
-            Err(told) => Piece::Text(told.into()),
+            Ok(file) => ContentPart::File(file),
+            Err(told) => ContentPart::Text(told.into()),
         }
     }
 
-    fn output<'a>(&'a self, output: &'a Output) -> Option<Item<'a>> {
+    fn output<'a>(&'a self, output: &'a Output) -> Option<InputItem<'a>> {
         match output {
             Output::Text { text, provider } => {
-                let piece = if provider.contains_key("refusal") { Piece::Refusal(text) } else { Piece::Said(text) };
-                Some(Item::Said(Said { role: "assistant", pieces: vec![piece], phase: provider.get("phase") }))
+                let piece = if provider.contains_key("refusal") {
+                    ContentPart::Refusal(text)
+                } else {
+                    ContentPart::OutputText(text)
+                };
+                Some(InputItem::Message(MessageItem {
+                    role: "assistant",
+                    pieces: vec![piece],
+                    phase: provider.get("phase"),
+                }))
             }
             // Without its encrypted content the provider would look for it where nothing is stored.
             Output::Reasoning { provider, .. } => {
                 let of = |item: &Value, name: &str| item.get(name).is_some_and(Value::is_string);
                 let reasoning = |item: &Value| item.get("type").and_then(Value::as_str) == Some("reasoning");
                 let kept = |item: &&Value| !reasoning(item) || of(item, "encrypted_content");
-                provider.get("item").filter(kept).map(Item::Opaque)
+                provider.get("item").filter(kept).map(InputItem::Opaque)
             }
-            Output::Call { id, name, arguments, .. } => Some(Item::Called(Called {
+            Output::Call { id, name, arguments, .. } => Some(InputItem::FunctionCall(FunctionCall {
                 r#type: "function_call",
                 call_id: self.names.get(id),
                 name,
@@ -186,25 +196,25 @@ impl Conversation<'_> {
         }
     }
 
-    fn result<'a>(&'a self, result: &'a CallResult) -> Resulted<'a> {
-        let files: Vec<Piece<'a>> = result.attachments.iter().map(|file| self.file(file)).collect();
+    fn result<'a>(&'a self, result: &'a CallResult) -> FunctionCallOutput<'a> {
+        let files: Vec<ContentPart<'a>> = result.attachments.iter().map(|file| self.file(file)).collect();
         let output = if files.is_empty() {
-            Outcome::Text(&result.text)
+            CallOutput::Text(&result.text)
         } else {
-            let words = (!result.text.is_empty()).then(|| Piece::Text((&*result.text).into()));
-            Outcome::Pieces(words.into_iter().chain(files).collect())
+            let words = (!result.text.is_empty()).then(|| ContentPart::Text((&*result.text).into()));
+            CallOutput::Parts(words.into_iter().chain(files).collect())
         };
-        Resulted { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
+        FunctionCallOutput { r#type: "function_call_output", call_id: self.names.get(&result.id), output }
     }
 }
 
-struct Said<'a> {
+struct MessageItem<'a> {
     role: &'static str,
-    pieces: Vec<Piece<'a>>,
+    pieces: Vec<ContentPart<'a>>,
     phase: Option<&'a Value>,
 }
 
-impl Serialize for Said<'_> {
+impl Serialize for MessageItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("type", "message")?;
@@ -218,7 +228,7 @@ impl Serialize for Said<'_> {
 }
 
 #[derive(Serialize)]
-struct Called<'a> {
+struct FunctionCall<'a> {
     r#type: &'static str,
     call_id: &'a str,
     name: &'a str,
@@ -226,27 +236,27 @@ struct Called<'a> {
 }
 
 #[derive(Serialize)]
-struct Resulted<'a> {
+struct FunctionCallOutput<'a> {
     r#type: &'static str,
     call_id: &'a str,
-    output: Outcome<'a>,
+    output: CallOutput<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Outcome<'a> {
+enum CallOutput<'a> {
     Text(&'a str),
-    Pieces(Vec<Piece<'a>>),
+    Parts(Vec<ContentPart<'a>>),
 }
 
-enum Piece<'a> {
+enum ContentPart<'a> {
     Text(Cow<'a, str>),
     File(&'a Attachment),
-    Said(&'a str),
+    OutputText(&'a str),
     Refusal(&'a str),
 }
 
-impl Serialize for Piece<'_> {
+impl Serialize for ContentPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         match self {
@@ -263,7 +273,7 @@ impl Serialize for Piece<'_> {
                 map.serialize_entry("type", "input_image")?;
                 map.serialize_entry("image_url", &file.data_url())?;
             }
-            Self::Said(text) => {
+            Self::OutputText(text) => {
                 map.serialize_entry("type", "output_text")?;
                 map.serialize_entry("text", text)?;
             }

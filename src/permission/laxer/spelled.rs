@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::shell::{Effect, Line, Unit};
-use super::super::wildcard::{fold, slash};
+use super::super::wildcard::{fold, readings, slash};
 use super::super::{Action, Need, Rule};
 use super::{Changed, distinct, need, said};
 
@@ -19,22 +19,24 @@ pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: 
     let mut found = Found { posture, fresh: fresh(rules), needs: Vec::new() };
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
-    let stops = rules.iter().filter(stops).map(|rule| (said(rule), (*rule, Names::of(&rule.pattern))));
-    let stops: BTreeMap<_, (&Rule, Names)> = stops.collect();
+    let stops: BTreeMap<_, &Rule> = rules.iter().filter(stops).map(|rule| (said(rule), *rule)).collect();
+    let named = |pattern: &str| readings(pattern).iter().map(|text| Names::of(text)).collect::<Vec<_>>();
+    let stops: Vec<(&Rule, Names)> =
+        stops.values().flat_map(|rule| named(&rule.pattern).into_iter().map(|names| (*rule, names))).collect();
     for (pattern, action) in distinct(rules.iter().filter(opens).map(|rule| (&rule.pattern, rule.action))) {
-        let opens = (action, Names::of(pattern));
-        for (rule, names) in stops.values() {
+        let opens = named(pattern);
+        for (rule, names) in &stops {
             if changed.is_none_or(|changed| changed.lifts(pattern, rule)) {
-                found.pair(&opens.1, opens.0, names);
+                opens.iter().for_each(|opens| found.pair(opens, action, names));
             }
         }
         let new = changed.is_none_or(|changed| changed.added.iter().any(|rule| rule.pattern == *pattern));
         if new && action == Action::Ask && posture {
             // One that asks is also an exception from the read-only posture.
-            found.alone(&opens.1);
+            opens.iter().for_each(|opens| found.alone(opens));
         }
     }
-    for (rule, names) in stops.values() {
+    for (rule, names) in &stops {
         if changed.is_none_or(|changed| changed.gone.iter().any(|gone| said(gone) == said(rule))) {
             found.alone(names);
             found.perhaps(&format!("{} {}", found.fresh, plain(&names.pattern, found.fresh)));

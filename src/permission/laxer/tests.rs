@@ -16,7 +16,7 @@ fn rules(rules: &[(&str, &str, Action)]) -> Rules {
 fn what_is_laxer() {
     type Rows = &'static [(&'static str, &'static str, Action)];
     // What holds, what comes after it, whether that lets something through.
-    let table: [(Rows, Rows, bool); 24] = [
+    let table: [(Rows, Rows, bool); 31] = [
         (&[("bash", "*", Ask)], &[("ba?h", "*", Allow)], true),
         (&[("*", "*", Ask)], &[("server_*", "*", Allow)], true),
         (&[("*", "*", Allow)], &[("server_*", "*", Allow)], false),
@@ -31,8 +31,17 @@ fn what_is_laxer() {
         (&[("*", "*", Allow)], &[("bash", "git push*", Ask), ("edit", "*", Deny)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm test", Allow)], false),
         (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "/bin/r*", Allow)], true),
-        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "xargs *", Allow)], true),
-        (&[("bash", "*", Ask)], &[("posture", "read-only", Deny)], true),
+        // What a program starts is judged by itself, and a rule about the program does not speak about it.
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "xargs *", Allow)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "npm *", Allow)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker *", Allow)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Deny)], &[("bash", "docker *", Allow)], false),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "docker run * rm *", Allow)], true),
+        (&[("*", "*", Allow), ("bash", "rm *", Ask)], &[("bash", "*", Allow)], true),
+        // Whoever only reads still asks where the user wants to be asked.
+        (&[("bash", "*", Ask)], &[("posture", "read-only", Deny)], false),
+        (&[("bash", "*", Deny)], &[("posture", "read-only", Deny)], false),
+        (&[("bash", "*", Allow), ("posture", "read-only", Deny)], &[("posture", "read-only", Allow)], true),
         (&[("*", "*", Allow), ("bash", "*", Deny), ("bash", "git*", Allow)], &[("bash", "git*", Ask)], true),
         // A secret is asked about until a rule names it.
         (&[("*", "*", Allow)], &[("read", "src/*", Allow)], true),
@@ -185,7 +194,7 @@ fn names_of_commands_are_no_way_around() {
         (&[("git sub *", Deny)], &[("git push*", Ask)], "git -C sub push"),
         (&[("/usr/bin/*", Deny)], &[("sort *", Ask)], "/usr/bin/sort x"),
         (&[("g?t?push", Ask)], &[("git -C sub push", Allow)], "git -C sub push"),
-        (&[("rm *", Ask)], &[("xargs *", Allow)], "xargs rm"),
+        (&[("rm *", Ask)], &[("xargs rm *", Allow)], "xargs rm"),
         (&[("wc", Ask)], &[("wc -l", Allow)], "wc -l"),
     ];
     let place = Place { path: vec!["/usr/bin".into()], cwd: "/tmp".into(), root: "/tmp".into(), ..Place::default() };

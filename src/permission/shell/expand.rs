@@ -189,8 +189,8 @@ impl<'s> Expansion<'_, 's, '_> {
                 Piece::Glob(c) => Part::Glob(*c),
                 Piece::Brace(c) => Part::Brace(*c),
                 Piece::Tilde(user) => self.tilde(user),
-                Piece::Parameter { name, operator, inner, quoted } => {
-                    let part = self.parameter(name, operator, inner);
+                Piece::Parameter { before, name, operator, inner, quoted } => {
+                    let part = self.parameter(*before, name, operator, inner);
                     match part {
                         Part::Values(texts)
                             if splits
@@ -201,7 +201,9 @@ impl<'s> Expansion<'_, 's, '_> {
                             Part::Words
                         }
                         Part::Unknown
-                            if splits && (!quoted || is_list(piece)) && !is_number(name, operator, self.state) =>
+                            if splits
+                                && (!quoted || is_list(piece))
+                                && !is_number(*before, name, operator, self.state) =>
                         {
                             Part::Words
                         }
@@ -240,20 +242,18 @@ impl<'s> Expansion<'_, 's, '_> {
         }
     }
 
-    fn parameter(&mut self, name: &str, operator: &str, inner: &'s [Piece]) -> Part {
+    fn parameter(&mut self, before: Option<char>, name: &str, operator: &str, inner: &'s [Piece]) -> Part {
         // What stands inside runs whether or not its value is used.
         self.parts(inner, false);
         if operator.ends_with("@P") {
             self.opaque("`@P` runs the text of a variable");
-        } else if operator.starts_with('!')
-            && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "!@")
-        {
+        } else if before == Some('!') && !(operator.ends_with('*') || operator.ends_with("@]") || operator == "@") {
             self.opaque("`${!…}` reads a variable whose name is computed");
         }
         if operator.starts_with(['=']) || operator.starts_with(":=") {
             self.assigned_by_expansion(name);
         }
-        if !operator.is_empty() {
+        if before.is_some() || !operator.is_empty() {
             return Part::Unknown;
         }
         match self.state.value(name) {
@@ -274,8 +274,10 @@ fn breaks(text: &str) -> bool {
 }
 
 /// Whether a parameter is a number, which is never split.
-fn is_number(name: &str, operator: &str, state: &State) -> bool {
-    operator.is_empty() && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
+fn is_number(before: Option<char>, name: &str, operator: &str, state: &State) -> bool {
+    let plain = before.is_none() && operator.is_empty();
+    before == Some('#')
+        || plain && (["?", "#", "$", "!"].contains(&name) || matches!(state.value(name), Some(Value::Harmless)))
 }
 
 /// Whether a parameter may become several words although it is quoted: `"$@"`, `"${a[@]}"`, and what

@@ -6,6 +6,7 @@ mod builtins;
 mod code;
 mod deed;
 mod languages;
+mod lookup;
 mod options;
 mod read;
 mod special;
@@ -13,12 +14,18 @@ mod table;
 mod wrapper;
 
 pub(super) use builtins::{builtin, is_builtin};
-pub(super) use deed::{Deed, Picks, View};
+pub(super) use deed::{Deed, Picked, Picks, View};
+#[cfg(test)]
+pub(in crate::permission) use lookup::beginnings;
+pub(in crate::permission) use lookup::carries;
+pub(super) use lookup::{family, is_language, is_shell, knows, runs_of_itself, takes_any};
 
 use super::expand::{Arg, Input};
 use super::unit::Effect;
 use crate::permission::Action;
 use crate::permission::paths::Access;
+use crate::permission::protected::Protected;
+pub(super) use code::protected_in;
 use read::{Given, Reading};
 pub(super) use special::names_no_secret;
 use table::{Does, Program, Role};
@@ -34,7 +41,7 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View<'v>) -> Vec<
         None if table::program(name).is_some() => name,
         None => family(name),
     };
-    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), named: None, all: args };
+    let mut judge = Judge { deeds: vec![], view, depth: 0, called: called.to_owned(), picked: None, all: args };
     // Of some that are not known, it is known how they tell about themselves.
     let telling = || {
         let program = table::program(&format!("{called} that tells"))?;
@@ -51,112 +58,6 @@ pub(super) fn judge<'v>(name: &str, args: &'v [Arg], view: &'v View<'v>) -> Vec<
     judge.deeds
 }
 
-/// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
-pub(super) fn family(name: &str) -> &str {
-    if name.starts_with("ld-linux") || name.starts_with("ld-musl") {
-        return "ld.so";
-    }
-    if name.starts_with("mkfs.") {
-        return "mkfs";
-    }
-    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
-}
-
-/// Whether no option of a program can do harm.
-pub(super) fn takes_any(name: &str) -> bool {
-    table::program(name).is_some_and(|program| program.any)
-}
-
-/// Whether there is an entry for a name.
-pub(super) fn knows(name: &str) -> bool {
-    table::program(name).is_some() || table::program(family(name)).is_some()
-}
-
-/// The files that a program runs without being given their names.
-pub(super) fn runs_of_itself(name: &str) -> &'static [&'static str] {
-    match name {
-        "make" | "gmake" => &["Makefile", "makefile", "GNUmakefile"],
-        "just" => &["justfile", "Justfile", ".justfile"],
-        "ninja" => &["build.ninja"],
-        "npm" | "npx" | "yarn" | "pnpm" | "bun" => &["package.json"],
-        _ => &[],
-    }
-}
-
-/// Whether a program is a shell.
-pub(super) fn is_shell(name: &str) -> bool {
-    table::program(name).is_some_and(|program| program.special.ends_with("shell"))
-}
-
-/// Whether a program is an interpreter of a language.
-pub(super) fn is_language(name: &str) -> bool {
-    table::program(name).is_some_and(|program| program.special == "language")
-}
-
-/// Whether a program runs others, or texts, that stand among its words.
-pub(in crate::permission) fn carries(name: &str) -> bool {
-    const WORDS: [&str; 18] = [
-        "eval", "exec", "command", "builtin", "trap", "coproc", "then", "do", "else", "elif", "if", "while", "until",
-        "!", "source", "alias", "fd", "fdfind",
-    ];
-    WORDS.contains(&name)
-        || table::program(name).is_some_and(|program| {
-            program.runs()
-                || program.words.contains(&Role::Command) && name != "git" && name != "systemctl"
-                || matches!(program.special, "shell" | "foreign shell" | "find" | "sed" | "awk" | "env" | "xargs")
-        })
-}
-
-/// Whether what a command does hangs on its options more than on its first words, so that a grant of
-/// the first words would be too wide.
-pub(super) fn options_decide(normal: &str) -> bool {
-    let name = normal.split(' ').next().unwrap_or_default();
-    let name = name.rsplit('/').next().unwrap_or(name);
-    let Some(program) = table::program(name) else { return false };
-    let grown = program.effect == Effect::Reads && program.options_decide();
-    grown || matches!(program.special, "find" | "sed" | "awk" | "git" | "env" | "xargs") || name == "tar"
-}
-
-/// Every program that runs the words after it, with what has to stand between and with its options:
-/// for what must hold for all of them.
-#[cfg(test)]
-pub(in crate::permission) fn beginnings() -> Vec<String> {
-    let mut all = vec![];
-    for (name, program) in table::all() {
-        let Some(at) = program.words.iter().position(|role| matches!(role, Role::Program | Role::Tails)) else {
-            continue;
-        };
-        if name.contains("to the screen")
-            || name.contains(" of a ")
-            || name.contains(" with")
-            || name.contains("bisect")
-        {
-            continue;
-        }
-        let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Role::Settings).count());
-        all.push(format!("{name}{between}"));
-        for (option, known) in program.options().filter(|(_, option)| option.takes == table::Takes::Value) {
-            let mode = |entry: &(Vec<&str>, &str)| {
-                entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
-            };
-            if known.does == Does::Runs || known.does == Does::Splits || program.modes.iter().any(mode) {
-                continue;
-            }
-            if option.starts_with("--") {
-                all.push(format!("{name} {option}=1{between}"));
-                all.push(format!("{name} {option} 1{between}"));
-            } else if !program.whole {
-                all.push(format!("{name} -{option} 1{between}"));
-            }
-        }
-        if !program.whole && name != "-" {
-            all.push(format!("{name} --{between}"));
-        }
-    }
-    all.sort();
-    all
-}
-
 struct Judge<'v> {
     deeds: Vec<Deed>,
     view: &'v View<'v>,
@@ -164,8 +65,8 @@ struct Judge<'v> {
     depth: usize,
     /// The name that was looked up: `git`, then `git stash`, then `git stash list`.
     called: String,
-    /// Whether `find` picks by a name that fits no secret.
-    named: Option<bool>,
+    /// What `find` picks, once it was asked for.
+    picked: Option<Option<Picked>>,
     /// All words after the program's name.
     all: &'v [Arg],
 }
@@ -247,6 +148,10 @@ impl Judge<'_> {
                 self.doubt("an option of it is not known, and may change which word is the program");
             }
         }
+        if reading.words && program.words.contains(&Role::Read) {
+            // `head -n $n f`: what is computed may be several words, the name of a file among them.
+            self.effect(Effect::Unproven);
+        }
         if special::words(self, program, &reading, args) {
             self.words(program, &reading, args);
         }
@@ -303,6 +208,11 @@ impl Judge<'_> {
             Does::Harmless => {}
             Does::Reads => self.uses(Access::Read, &value()),
             Does::Lists => self.uses(Access::List, &value()),
+            Does::Names => {
+                self.uses(Access::Read, &value());
+                let reason = format!("which files it reads stands in {}", value().raw);
+                self.add(Deed::Floor(Action::Ask, reason));
+            }
             Does::Writes => {
                 if program.effect == Effect::Reads && program.special != "archive" {
                     self.danger(name);
@@ -408,6 +318,22 @@ impl Judge<'_> {
         }
     }
 
+    /// Asks about the files that a text nobody takes apart names: what `anywhere` in it or in quotes may be
+    /// the name of one with secrets, or of one that decides what runs.
+    fn names_files(&mut self, text: &str, anywhere: bool) {
+        let Some((name, protected)) = protected_in(text, anywhere) else { return };
+        match protected {
+            Protected::Secret => {
+                let reason = format!("its program names {name}, which may hold keys or passwords");
+                self.add(Deed::Secret(name, reason));
+            }
+            _ => {
+                let reason = format!("its program names {name}, which decides what runs here");
+                self.add(Deed::Floor(Action::Ask, reason));
+            }
+        }
+    }
+
     fn told(&mut self, value: Option<&Arg>) {
         if let Some(text) = value.and_then(Arg::text) {
             self.add(Deed::Told(text.to_owned()));
@@ -496,9 +422,16 @@ impl Judge<'_> {
             Role::Entry => {
                 let moved = program.name == "mv";
                 let to = reading.operands.last().filter(|_| moved).cloned();
+                if let Some(to) = &to {
+                    self.add(Deed::CopyTree { from: vec![arg.clone()], to: to.clone() });
+                }
                 self.add(Deed::Entry(arg.clone(), to));
                 if deep || reading.unknown {
                     self.add(Deed::Lost(vec![arg.clone()], program.name == "rm"));
+                }
+                let hidden = arg.text().and_then(|text| text.trim_end_matches('/').rsplit('/').next());
+                if deep && hidden.is_some_and(|name| name.starts_with('.') && name.len() > 2) {
+                    self.add(Deed::ChangesPicked(Picked { below: vec![arg.clone()], names: vec![Arg::exact("*")] }));
                 }
             }
             Role::Copy => special::copy(self, program, reading, at),
@@ -511,12 +444,18 @@ impl Judge<'_> {
                 if arg.text().is_none_or(|text| !text.contains(':')) {
                     self.uses(Access::Edit, arg);
                     self.uses(Access::Read, arg);
+                    if at + 1 == reading.operands.len() {
+                        self.add(Deed::CopyTree { from: reading.operands[..at].to_vec(), to: arg.clone() });
+                    }
                 }
             }
             Role::Address => {
                 let file = |text: &str| text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
                 if arg.text().is_some_and(file) {
                     self.uses(Access::Read, arg);
+                }
+                if program.effect == Effect::Writes || reading.has(&["-O", "--remote-name", "--remote-name-all"]) {
+                    special::named_by_address(self, arg);
                 }
             }
             Role::GitAddress => {

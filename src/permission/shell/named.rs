@@ -119,7 +119,9 @@ fn expanded(word: &Word) -> Vec<Name> {
             Piece::Glob(glob) => Token::Glob(*glob),
             Piece::Brace(brace) => Token::Brace(*brace),
             // Where it starts is where its relative paths begin.
-            Piece::Parameter { name, operator, .. } if name == "PWD" && operator.is_empty() => Token::Text(".".into()),
+            Piece::Parameter { before: None, name, operator, .. } if name == "PWD" && operator.is_empty() => {
+                Token::Text(".".into())
+            }
             _ => Token::Computed,
         })
         .collect();

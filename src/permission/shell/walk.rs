@@ -16,7 +16,7 @@ use budget::Budget;
 
 use super::disk::Disk;
 use super::expand::{Arg, Expander, Expansion, Found, Input, State, either};
-use super::judge;
+use super::judge::{self, Picked};
 use super::parse::{self, syntax};
 use super::unit::{Line, Unit};
 use crate::permission::Place;
@@ -46,8 +46,8 @@ struct Frame {
     /// Only through an option of another program, perhaps never.
     carried: bool,
     input: Input,
-    /// The names that come through the pipe were picked by a pattern that fits no secret.
-    picked: bool,
+    /// What picked the names that come through the pipe.
+    picked: Option<Picked>,
 }
 
 /// Takes a command line apart.
@@ -57,7 +57,7 @@ pub(super) fn walk(command: &str, place: &Place) -> Line {
         disk: Disk::new(place),
         expander: Expander::new(place.home.as_deref()),
         budget: Budget::default(),
-        frame: Frame { layer: 0, carried: false, input: Input::Nothing, picked: false },
+        frame: Frame { layer: 0, carried: false, input: Input::Nothing, picked: None },
         units: vec![],
         opaque: None,
         unread: vec![],
@@ -166,14 +166,17 @@ impl<'p> Walk<'p> {
                 if self.full() {
                     break;
                 }
+                let from = self.units.len();
                 if at > 0 {
                     self.frame.input = Input::Pipe;
-                    self.frame.picked = picks_no_secrets(script, &item.commands[at - 1]);
+                    self.frame.picked = picked(script, &item.commands[at - 1]);
                 }
                 self.command(script, command, &mut state.clone());
+                if let Some(picked) = self.frame.picked.take() {
+                    self.changed_picked(from, &picked, state);
+                }
             }
             self.frame.input = outer;
-            self.frame.picked = false;
         } else if let Some(command) = item.commands.first() {
             self.command(script, command, state);
         }
@@ -220,24 +223,26 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Whether a command is a `find` below the project that prints only names that fit a harmless
-/// pattern, for what reads them.
-fn picks_no_secrets(script: &Script, command: &Command) -> bool {
-    let Kind::Simple { assigns, words } = &command.kind else { return false };
+/// What a `find` below the project picks, where it prints only names that fit no secret, for what reads
+/// them.
+fn picked(script: &Script, command: &Command) -> Option<Picked> {
+    let Kind::Simple { assigns, words } = &command.kind else { return None };
     let texts: Vec<&str> = words.iter().map(|word| parse::slice(script, &word.range)).collect();
     let plain = |text: &&str| {
         text.trim_matches(['\'', '"']).bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-*/+".contains(&byte))
     };
-    let named = texts
-        .windows(2)
-        .any(|pair| matches!(pair[0], "-name" | "-iname") && judge::names_no_secret(pair[1].trim_matches(['\'', '"'])));
-    let below = texts.iter().skip(1).take_while(|text| !text.starts_with('-'));
-    texts.first() == Some(&"find")
+    let names = texts.windows(2).filter(|pair| matches!(pair[0], "-name" | "-iname"));
+    let names: Vec<&str> = names.map(|pair| pair[1].trim_matches(['\'', '"'])).collect();
+    let below: Vec<&str> = texts.iter().skip(1).take_while(|text| !text.starts_with('-')).copied().collect();
+    let harmless = texts.first() == Some(&"find")
         && assigns.is_empty()
-        && named
+        && names.iter().any(|name| judge::names_no_secret(name))
         && texts.iter().all(plain)
         && !texts
             .iter()
             .any(|text| matches!(*text, "-o" | "-or" | "-not" | "-printf" | "-fprintf" | "-exec" | "-L" | "-follow"))
-        && below.clone().all(|text| !text.starts_with('/') && !text.contains(".."))
+        && below.iter().all(|text| !text.starts_with('/') && !text.contains(".."));
+    let args = |texts: &[&str]| texts.iter().map(|text| Arg::exact(*text)).collect();
+    let here: &[&str] = if below.is_empty() { &["."] } else { &below };
+    harmless.then(|| Picked { below: args(here), names: args(&names) })
 }

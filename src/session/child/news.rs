@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Turn;
+use super::TurnFuture;
 use crate::channel::Receiver;
-use crate::event::{About, Activity, Ask, CallUpdate, Event, Facts, Progress, Status, Stop, Subagent, Up};
+use crate::event::{
+    CallUpdate, Event, LiveFacts, Note, PermissionRequest, Progress, Status, Subagent, SubagentInfo, SubagentState,
+    SubagentStop, TurnMessage,
+};
 use crate::id::{CallId, SessionId};
 use crate::message::{FaultKind, Message};
 use crate::text;
-use crate::turn::{History, Outcome, Scope};
+use crate::turn::{History, Outcome, TurnContext};
 
 /// How often the parent's call says what the child does.
 const BEAT: Duration = Duration::from_secs(1);
@@ -29,25 +31,23 @@ const BEAT: Duration = Duration::from_secs(1);
 const SHOWN: usize = 20;
 
 /// A question on its way to the user and back: it ends with the call it was about.
-type Question = Pin<Box<dyn Future<Output = CallId> + Send>>;
+type ForwardedQuestion = Pin<Box<dyn Future<Output = CallId> + Send>>;
 
 /// What a child does, told in the parent's call; and in a session of its own, where the editor shows
 /// those.
-pub(super) struct News<'a> {
-    parent: &'a Scope,
+pub(super) struct ChildProgress<'a> {
+    parent: &'a TurnContext,
     call: &'a CallId,
-    facts: &'a Facts,
+    facts: &'a LiveFacts,
     agent: &'a str,
     session: &'a SessionId,
-    /// Its latest calls.
-    calls: VecDeque<(CallId, Line)>,
+    calls: VecDeque<(CallId, ChildCall)>,
     /// How many came before these.
     earlier: usize,
     /// Calls as far as they are known, until they end: what a question is about has to be shown.
     open: HashMap<CallId, CallUpdate>,
     /// Calls that the editor sees, until they end; and all that it has seen.
     seen: Vec<CallId>,
-    asked: Vec<Value>,
     last: Option<Instant>,
     fresh: bool,
     /// Ends when the child is cancelled.
@@ -57,19 +57,19 @@ pub(super) struct News<'a> {
     running: HashSet<CallId>,
     waiting: HashSet<CallId>,
     waits: bool,
-    questions: FuturesUnordered<Question>,
+    questions: FuturesUnordered<ForwardedQuestion>,
 }
 
-struct Line {
+struct ChildCall {
     title: String,
     progress: Progress,
 }
 
-impl<'a> News<'a> {
+impl<'a> ChildProgress<'a> {
     pub(super) fn new(
-        parent: &'a Scope,
+        parent: &'a TurnContext,
         call: &'a CallId,
-        facts: &'a Facts,
+        facts: &'a LiveFacts,
         agent: &'a str,
         session: &'a SessionId,
         cancelled: CancellationToken,
@@ -80,7 +80,6 @@ impl<'a> News<'a> {
             facts,
             agent,
             session,
-            asked: Vec::new(),
             calls: VecDeque::new(),
             earlier: 0,
             open: HashMap::new(),
@@ -96,11 +95,11 @@ impl<'a> News<'a> {
     }
 
     /// Tells that the child works, and what it was told to do.
-    pub(super) async fn begin(&mut self, about: About, told: &Message) {
+    pub(super) async fn begin(&mut self, about: SubagentInfo, told: &Message) {
         if !self.parent.exposed {
             return;
         }
-        self.state(Some(about), Activity::Working).await;
+        self.state(Some(about), SubagentState::Working).await;
         let (message, sender) = (told.id.clone(), self.parent.session.clone());
         self.within(Event::Told { message, sender, text: told.visible_text() }).await;
     }
@@ -111,18 +110,18 @@ impl<'a> News<'a> {
             return;
         }
         let stop = match outcome {
-            Outcome::Ended | Outcome::Steered => Stop::Done,
-            Outcome::Cancelled => Stop::Cancelled,
-            Outcome::Refused => Stop::Refused,
-            Outcome::MaxTokens => Stop::MaxTokens,
-            Outcome::StepLimit => Stop::StepLimit,
-            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => Stop::Cancelled,
-            Outcome::Failed(fault) => Stop::Failed(fault.message.clone()),
+            Outcome::Ended | Outcome::Steered => SubagentStop::Done,
+            Outcome::Cancelled => SubagentStop::Cancelled,
+            Outcome::Refused => SubagentStop::Refused,
+            Outcome::MaxTokens => SubagentStop::MaxTokens,
+            Outcome::StepLimit => SubagentStop::StepLimit,
+            Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => SubagentStop::Cancelled,
+            Outcome::Failed(fault) => SubagentStop::Failed(fault.message.clone()),
         };
-        self.state(None, Activity::Over(stop)).await;
+        self.state(None, SubagentState::Over(stop)).await;
     }
 
-    async fn state(&mut self, about: Option<About>, activity: Activity) {
+    async fn state(&mut self, about: Option<SubagentInfo>, activity: SubagentState) {
         let (session, call) = (self.session.clone(), self.call.clone());
         let subagent = Subagent { session, call, about, state: Some(activity) };
         self.parent.outlet.event(Event::Subagent(Box::new(subagent))).await;
@@ -134,7 +133,7 @@ impl<'a> News<'a> {
         // What is being stopped is told when it has stopped.
         if waits != self.waits && !self.cancelled.is_cancelled() {
             self.waits = waits;
-            self.state(None, if waits { Activity::Waiting } else { Activity::Working }).await;
+            self.state(None, if waits { SubagentState::Waiting } else { SubagentState::Working }).await;
         }
     }
 
@@ -144,7 +143,11 @@ impl<'a> News<'a> {
     }
 
     /// Passes on what comes up until the child's turn has ended.
-    pub(super) async fn follow(&mut self, mut work: Turn<'_>, mut events: Receiver<Up>) -> (History, Outcome) {
+    pub(super) async fn follow(
+        &mut self,
+        mut work: TurnFuture<'_>,
+        mut events: Receiver<TurnMessage>,
+    ) -> (History, Outcome) {
         let done = loop {
             let due = self.last.map_or_else(Instant::now, |last| last + BEAT);
             tokio::select! {
@@ -164,35 +167,41 @@ impl<'a> News<'a> {
         done
     }
 
-    async fn take(&mut self, up: Up) {
+    async fn take(&mut self, up: TurnMessage) {
         if self.parent.exposed {
             return self.expose(up).await;
         }
         match up {
-            Up::Event(Event::Call(update)) => self.update(*update).await,
-            Up::Event(Event::Notice { severity, title, details }) => {
+            TurnMessage::Event(Event::Call(mut update)) => {
+                if let Some(Note { severity, title, details }) = update.note.take() {
+                    let title = format!("{}: {title}", self.agent);
+                    self.parent.outlet.event(Event::Notice { severity, title, details }).await;
+                }
+                self.update(*update).await;
+            }
+            TurnMessage::Event(Event::Notice { severity, title, details }) => {
                 let title = format!("{}: {title}", self.agent);
                 self.parent.outlet.event(Event::Notice { severity, title, details }).await;
             }
-            Up::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
+            TurnMessage::Event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })) => {
                 let cause = format!("{}: {cause}", self.agent);
                 self.parent.outlet.event(Event::Status(Status::Retrying { attempt, limit, next, wait, cause })).await;
             }
             // The child's own: its words come back as the result, its plan and its context are its own.
-            Up::Event(_) => {}
-            Up::Ask(ask) => self.ask(*ask).await,
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
+            TurnMessage::Event(_) => {}
+            TurnMessage::AskPermission(ask) => self.ask(*ask).await,
+            TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;
             }
         }
     }
 
     /// Passes it on as it is, as something of the child's session.
-    async fn expose(&mut self, up: Up) {
+    async fn expose(&mut self, up: TurnMessage) {
         match up {
             // Of the child's own subagents.
-            Up::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
-            Up::Event(event) => {
+            TurnMessage::Event(Event::Within { .. }) => drop(self.parent.outlet.send(up).await),
+            TurnMessage::Event(event) => {
                 match &event {
                     Event::Call(update) => {
                         self.note(update);
@@ -201,7 +210,7 @@ impl<'a> News<'a> {
                         self.follow_call(update);
                     }
                     Event::Subagent(subagent) => match &subagent.state {
-                        Some(Activity::Waiting) => drop(self.waiting.insert(subagent.call.clone())),
+                        Some(SubagentState::Waiting) => drop(self.waiting.insert(subagent.call.clone())),
                         Some(_) => drop(self.waiting.remove(&subagent.call)),
                         None => {}
                     },
@@ -210,16 +219,16 @@ impl<'a> News<'a> {
                 self.within(event).await;
                 self.tell_state().await;
             }
-            Up::Ask(mut ask) => {
+            TurnMessage::AskPermission(mut ask) => {
                 if ask.session.is_none() {
                     ask.session = Some(self.session.clone());
                     ask.reply = self.accompany(&ask.call, ask.reply);
                     self.tell_state().await;
                 }
                 ask.agent.get_or_insert_with(|| self.agent.to_owned());
-                self.parent.outlet.send(Up::Ask(ask)).await;
+                self.parent.outlet.send(TurnMessage::AskPermission(ask)).await;
             }
-            Up::Read(_) | Up::Write(_) | Up::Choose(_) | Up::Inquire(_) => {
+            TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;
             }
         }
@@ -230,7 +239,7 @@ impl<'a> News<'a> {
         let Some(call) = &update.call else { return };
         match update.progress {
             Some(Progress::Running) => drop(self.running.insert(call.clone())),
-            Some(Progress::Completed | Progress::Failed) => {
+            Some(Progress::Completed | Progress::Failed | Progress::Cancelled) => {
                 self.running.remove(call);
                 self.waiting.remove(call);
             }
@@ -262,7 +271,7 @@ impl<'a> News<'a> {
         let at = self.calls.iter().position(|(call, _)| *call == id);
         if at.is_none() && update.tool.is_some() {
             let title = update.title.clone().or_else(|| update.tool.clone()).unwrap_or_default();
-            self.calls.push_back((id.clone(), Line { title, progress: Progress::Pending }));
+            self.calls.push_back((id.clone(), ChildCall { title, progress: Progress::Pending }));
             if self.calls.len() > SHOWN {
                 self.calls.pop_front();
                 self.earlier += 1;
@@ -284,7 +293,7 @@ impl<'a> News<'a> {
     async fn update(&mut self, update: CallUpdate) {
         self.note(&update);
         let Some(id) = update.call.clone() else { return };
-        let over = matches!(update.progress, Some(Progress::Completed | Progress::Failed));
+        let over = update.progress.is_some_and(Progress::is_over);
         if self.seen.contains(&id) {
             self.pass(update.clone()).await;
         }
@@ -298,18 +307,17 @@ impl<'a> News<'a> {
     }
 
     /// Shows the call, then puts the question.
-    async fn ask(&mut self, mut ask: Ask) {
+    async fn ask(&mut self, mut ask: PermissionRequest) {
         if !self.seen.contains(&ask.call) {
             let known = self.open.get(&ask.call).cloned().unwrap_or_else(|| ask.show.clone());
             self.seen.push(ask.call.clone());
-            self.asked.push(Value::String(ask.call.to_string()));
-            self.facts.note(Facts::ASKED, Value::Array(self.asked.clone()));
+            self.facts.note(|facts| facts.asked.push(ask.call.clone()));
             self.pass(CallUpdate { progress: Some(Progress::Pending), ..known }).await;
         }
         ask.show.title = ask.show.title.map(|title| self.labelled(&title));
         let agent = ask.agent.take();
         ask.agent = Some(agent.map_or_else(|| self.agent.to_owned(), |inner| format!("{} > {inner}", self.agent)));
-        self.parent.outlet.send(Up::Ask(Box::new(ask))).await;
+        self.parent.outlet.send(TurnMessage::AskPermission(Box::new(ask))).await;
     }
 
     async fn pass(&mut self, mut update: CallUpdate) {
@@ -346,6 +354,7 @@ impl<'a> News<'a> {
             let after = match line.progress {
                 Progress::Completed => "",
                 Progress::Failed => " (failed)",
+                Progress::Cancelled => " (cancelled)",
                 Progress::Pending | Progress::Running => " …",
             };
             let _ = writeln!(out, "- {}{after}", line.title);

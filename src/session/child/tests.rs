@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::event::Answer;
+use crate::event::PermissionReply;
 use crate::model::Error;
 use crate::model::scripted::{Script, Scripted};
 use crate::turn::tests::{Played, Stage, full, paired};
@@ -22,9 +22,9 @@ async fn play(stage: &mut Stage, prompt: &str) -> Played {
 async fn play_until(stage: &mut Stage, prompt: &str, moment: usize) -> (Played, usize) {
     let woken = Arc::new(AtomicUsize::new(0));
     let counted = woken.clone();
-    let run = move |environment, history, scope: Scope| -> Turn<'static> {
+    let run = move |environment, history, scope: TurnContext| -> TurnFuture<'static> {
         Box::pin(async move {
-            let shared = Shared::new(environment, CancellationToken::new());
+            let shared = Sessions::new(environment, CancellationToken::new());
             let cancelled = scope.cancelled.clone();
             let mut work = turn(&shared, [None; 2], history, scope);
             let done = poll_fn(|context| {
@@ -103,7 +103,7 @@ async fn cancel_ends_every_wait_of_a_child() {
 async fn what_the_parent_may_not_do_a_child_may_not() {
     let write = Script::calls(&[("write", json!({ "filePath": "x", "content": "x" }))]);
     let scripts = [Script::calls(&[task("fixer")]), write, Script::text("no"), Script::text("ok")];
-    let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([Answer::Once]);
+    let mut stage = Stage::new(scripts).rules(&[("webfetch", "*", Action::Deny)]).answering([PermissionReply::Once]);
     let entry = |name: &str, rules: Rules| crate::config::settings::AgentEntry {
         name: name.into(),
         mode: Some(crate::agent::Mode::All),
@@ -143,7 +143,7 @@ fn rich() -> Stage {
         Script::text("done"),
     ];
     let rules = [("edit", "*", Action::Ask)];
-    let mut stage = Stage::new([]).rules(&rules).answering([Answer::Once, Answer::Once]);
+    let mut stage = Stage::new([]).rules(&rules).answering([PermissionReply::Once, PermissionReply::Once]);
     stage.model = Scripted::paced(scripts);
     stage.tracked = true;
     stage

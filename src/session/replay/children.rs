@@ -9,16 +9,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::child::about;
-use super::{event, fault, finished, link, metadata, summarised};
+use super::{event, fault, finished, link, summarised};
 use crate::agent::registry::Agents;
-use crate::event::{About, Activity, CallUpdate, Event, Progress, Stop, Subagent};
+use crate::event::{CallUpdate, Event, Progress, Subagent, SubagentInfo, SubagentState, SubagentStop};
 use crate::id::SessionId;
-use crate::message::{Call, CallState, Content, FaultKind, Finish, Message};
+use crate::message::{Call, Content, FailureCause, FaultKind, Finish, Message};
 use crate::store::Store;
-use crate::tool::task;
-use crate::turn::{History, next, remind, run};
+use crate::turn::{History, run};
 
-/// See the module.
 pub(super) struct Children {
     agents: Arc<Agents>,
     store: Store,
@@ -66,7 +64,7 @@ impl Children {
             };
             let begun = CallUpdate {
                 progress: Some(Progress::Running),
-                metadata: metadata(call).map(link),
+                metadata: call.state.facts().and_then(link),
                 ..CallUpdate::of(&call.call)
             };
             let ended = CallUpdate { tool: None, title: None, kind: None, input: None, locations: None, ..whole };
@@ -76,7 +74,7 @@ impl Children {
             let (told, stop) = self.turn(session, &child, call).await;
             events.extend(told);
             if let Some(stop) = stop {
-                let subagent = Subagent { state: Some(Activity::Over(stop)), ..unknown(&child, call) };
+                let subagent = Subagent { state: Some(SubagentState::Over(stop)), ..unknown(&child, call) };
                 events.push(Event::Subagent(Box::new(subagent)));
             }
             events.push(Event::Call(Box::new(ended)));
@@ -85,7 +83,12 @@ impl Children {
     }
 
     /// What the child did for a call, and how that ended, as far as it is known.
-    async fn turn(&mut self, session: &SessionId, child: &SessionId, call: &Call) -> (Vec<Event>, Option<Stop>) {
+    async fn turn(
+        &mut self,
+        session: &SessionId,
+        child: &SessionId,
+        call: &Call,
+    ) -> (Vec<Event>, Option<SubagentStop>) {
         // What is gone is not told.
         let Ok(stored) = self.store.peek(child).await else { return (Vec::new(), None) };
         if stored.record.parent.as_ref() != Some(session) {
@@ -124,22 +127,20 @@ impl Children {
         (events, stop)
     }
 
-    fn about(&self, call: &Call) -> About {
+    fn about(&self, call: &Call) -> SubagentInfo {
         // As the tool calls it: who, and what for.
         let (who, what) = call.title.split_once(": ").unwrap_or(("", &call.title));
         let text = |key| call.input.get(key).and_then(Value::as_str);
         let name = text("subagent_type").unwrap_or(who);
         let about = about(text("description").unwrap_or(what), name, self.agents.get(name).as_deref());
-        About { stoppable: false, ..about }
+        SubagentInfo { stoppable: false, ..about }
     }
 }
 
 /// The child that a call of `session` set to work. What a fork has inherited is not its own.
 fn child(session: &SessionId, call: &Call) -> Option<SessionId> {
-    let metadata = metadata(call)?;
-    let id = |key| Some(SessionId::new(metadata.get(key)?.as_str()?));
-    let child = id(task::CHILD)?;
-    (id(task::PARENT)? == *session && child.is_well_formed()).then_some(child)
+    let child = call.state.facts()?.child.as_ref()?;
+    (child.parent.as_ref() == Some(session) && child.session.is_well_formed()).then(|| child.session.clone())
 }
 
 fn unknown(child: &SessionId, call: &Call) -> Subagent {
@@ -162,25 +163,24 @@ fn find(messages: &[Message], from: usize, words: Option<&str>) -> Option<(usize
 }
 
 /// How a child's turn ended. None where the process ended first, or nothing tells.
-fn stop(turn: &[Message]) -> Option<Stop> {
+fn stop(turn: &[Message]) -> Option<SubagentStop> {
     let last = turn.iter().rev().find(|message| message.assistant().is_some_and(|a| !a.summary))?;
     let assistant = last.assistant()?;
     assistant.completed?;
     if let Some(fault) = &assistant.fault {
         return Some(match fault.kind {
-            FaultKind::Interrupted => Stop::Cancelled,
-            _ => Stop::Failed(fault.message.clone()),
+            FaultKind::Interrupted => SubagentStop::Cancelled,
+            _ => SubagentStop::Failed(fault.message.clone()),
         });
     }
-    let marked = |key: &str| {
-        let is = |call: &Call| matches!(&call.state, CallState::Failed { metadata, .. } if metadata.contains_key(key));
-        last.calls().any(is)
-    };
+    let failed = |is: fn(FailureCause) -> bool| last.calls().filter_map(|call| call.state.cause()).any(is);
     match assistant.finish? {
-        Finish::Length => Some(Stop::MaxTokens),
-        Finish::Refusal => Some(Stop::Refused),
-        _ if marked(remind::INTERRUPTED) => Some(Stop::Cancelled),
-        _ if last.calls().next().is_none() || marked(next::REJECTED) => Some(Stop::Done),
+        Finish::Length => Some(SubagentStop::MaxTokens),
+        Finish::Refusal => Some(SubagentStop::Refused),
+        _ if failed(FailureCause::is_interruption) => Some(SubagentStop::Cancelled),
+        _ if last.calls().next().is_none() || failed(|cause| cause == FailureCause::Rejected) => {
+            Some(SubagentStop::Done)
+        }
         _ => None,
     }
 }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::environment::Timestamp;
     use crate::id::{CallId, MessageId, PartId};
-    use crate::message::{Assistant, Fault, Kind, ModelRef, Part, Role, Text, Usage, User};
+    use crate::message::{Assistant, CallFacts, CallState, Fault, Kind, ModelRef, Part, Role, Text, Usage, User};
 
     fn model() -> ModelRef {
         ModelRef { provider: "p".into(), model: "m".into(), effort: None }
@@ -228,8 +228,7 @@ mod tests {
         Content::Text(Text { text: "x".into(), ..Text::default() })
     }
 
-    fn call(mark: Option<&str>) -> Content {
-        let metadata = Map::from_iter(mark.map(|mark| (mark.to_owned(), json!(true))));
+    fn call(cause: FailureCause) -> Content {
         Content::Tool(Call {
             call: CallId::new("c"),
             provider_id: None,
@@ -238,7 +237,7 @@ mod tests {
             kind: Kind::Search,
             title: String::new(),
             locations: Vec::new(),
-            state: CallState::Failed { error: "x".into(), metadata },
+            state: CallState::Failed { error: "x".into(), cause, facts: CallFacts::default() },
             provider: Map::new(),
         })
     }
@@ -271,17 +270,17 @@ mod tests {
         let finish = |finish| move |a: &mut Assistant| a.finish = Some(finish);
         let table = [
             (vec![], None),
-            (vec![answer(|_| {}, words())], Some(Stop::Done)),
-            (vec![answer(finish(Finish::Length), words())], Some(Stop::MaxTokens)),
-            (vec![answer(finish(Finish::Refusal), words())], Some(Stop::Refused)),
-            (vec![answer(fault(FaultKind::Interrupted), words())], Some(Stop::Cancelled)),
-            (vec![answer(fault(FaultKind::Provider), words())], Some(Stop::Failed("No.".into()))),
-            (vec![answer(finish(Finish::ToolCalls), call(Some(remind::INTERRUPTED)))], Some(Stop::Cancelled)),
-            (vec![answer(finish(Finish::ToolCalls), call(Some(next::REJECTED)))], Some(Stop::Done)),
+            (vec![answer(|_| {}, words())], Some(SubagentStop::Done)),
+            (vec![answer(finish(Finish::Length), words())], Some(SubagentStop::MaxTokens)),
+            (vec![answer(finish(Finish::Refusal), words())], Some(SubagentStop::Refused)),
+            (vec![answer(fault(FaultKind::Interrupted), words())], Some(SubagentStop::Cancelled)),
+            (vec![answer(fault(FaultKind::Provider), words())], Some(SubagentStop::Failed("No.".into()))),
+            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Cancelled))], Some(SubagentStop::Cancelled)),
+            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Rejected))], Some(SubagentStop::Done)),
             // The process ended between two steps, or in one.
-            (vec![answer(finish(Finish::ToolCalls), call(None))], None),
+            (vec![answer(finish(Finish::ToolCalls), call(FailureCause::Error))], None),
             (vec![answer(|a| a.completed = None, words())], None),
-            (vec![answer(|_| {}, words()), answer(|a| a.summary = true, words())], Some(Stop::Done)),
+            (vec![answer(|_| {}, words()), answer(|a| a.summary = true, words())], Some(SubagentStop::Done)),
         ];
         for (n, (turn, expected)) in table.into_iter().enumerate() {
             assert_eq!(stop(&turn), expected, "row {n}");

@@ -20,7 +20,6 @@ const FILES: usize = 4;
 enum Act {
     /// The session sets files, or removes them.
     Turn(Vec<(usize, Option<u8>)>),
-    /// The user does.
     User(usize, Option<u8>),
     Undo(bool),
     Redo,
@@ -111,7 +110,7 @@ struct Life {
     _dir: tempfile::TempDir,
     data: PathBuf,
     root: PathBuf,
-    hands: Hands,
+    restore: RestoreContext,
     store: Store,
     history: History,
     record: Record,
@@ -123,14 +122,14 @@ impl Life {
         let base = fs::canonicalize(dir.path()).unwrap();
         let (root, data) = (base.join("root"), base.join("data"));
         fs::create_dir_all(&root).unwrap();
-        let hands = Self::hands(&data, &root);
+        let restore = Self::restore(&data, &root);
         let record = Record::new(SessionId::new("ses_00000001"), root.clone(), Timestamp(1));
-        Self { store: Store::start(&data), history: History::default(), _dir: dir, data, root, hands, record }
+        Self { store: Store::start(&data), history: History::default(), _dir: dir, data, root, restore, record }
     }
 
-    fn hands(data: &Path, root: &Path) -> Hands {
+    fn restore(data: &Path, root: &Path) -> RestoreContext {
         let tracker = Arc::new(Tracker::new(data, root, None));
-        Hands { tracker, worktree: Arc::new(Worktree::find(root, &[], None)), editor: None }
+        RestoreContext { tracker, worktree: Arc::new(Worktree::find(root, &[], None)), editor: None }
     }
 
     fn keep(&self) -> Recorder {
@@ -181,7 +180,7 @@ impl Life {
             completed: None,
         };
         let before: Vec<_> =
-            steps.iter().map(|(file, ..)| self.hands.tracker.look(&self.path(*file)).unwrap()).collect();
+            steps.iter().map(|(file, ..)| self.restore.tracker.look(&self.path(*file)).unwrap()).collect();
         for (file, to) in changes {
             self.set(*file, *to);
         }
@@ -190,7 +189,7 @@ impl Life {
             .zip(before)
             .map(|((file, ..), old)| {
                 let path = self.path(*file);
-                FileChange { path: path.display().to_string(), old, new: self.hands.tracker.look(&path).unwrap() }
+                FileChange { path: path.display().to_string(), old, new: self.restore.tracker.look(&path).unwrap() }
             })
             .collect();
         let parts = if files.is_empty() { vec![] } else { vec![part("p", Content::Patch { files, begun: false })] };
@@ -215,7 +214,7 @@ impl Life {
             return;
         }
         let stored = self.store.load(&self.record.id).await.unwrap();
-        self.hands = Self::hands(&self.data, &self.root);
+        self.restore = Self::restore(&self.data, &self.root);
         self.history.messages = stored.messages;
         self.record = stored.record;
     }
@@ -235,13 +234,13 @@ async fn live(acts: &[Act]) -> Result<(), TestCaseError> {
                 life.set(*file, *to);
             }
             Act::Undo(force) => {
-                let point = Point::LastTurn;
+                let point = RevertPoint::LastTurn;
                 let done =
-                    undo(&life.history.messages, &mut life.record, &keep, &life.hands, &point, *force).await.is_ok();
+                    undo(&life.history.messages, &mut life.record, &keep, &life.restore, &point, *force).await.is_ok();
                 prop_assert_eq!(done, rules.undo(*force));
             }
             Act::Redo => {
-                let done = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.is_ok();
+                let done = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.is_ok();
                 prop_assert_eq!(done, rules.redo());
             }
             Act::Restart => life.restart().await,
@@ -286,7 +285,9 @@ async fn an_interrupted_undo_is_finished_or_taken_back() {
             let steps: Vec<Step> = (0..FILES).map(|file| (file, Some(1), Some(2))).collect();
             life.turn(0, &changes, &steps).await;
             let keep = life.keep();
-            undo(&life.history.messages, &mut life.record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+            undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, false)
+                .await
+                .unwrap();
             // As it stood on the disk before the last word was written.
             life.record.undone[0].done = false;
             (killed_after..FILES).for_each(|file| life.set(file, Some(2)));
@@ -297,15 +298,15 @@ async fn an_interrupted_undo_is_finished_or_taken_back() {
             let keep = life.keep();
             let (messages, record) = (&life.history.messages, &mut life.record);
             let expected = if finish {
-                undo(messages, record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+                undo(messages, record, &keep, &life.restore, &RevertPoint::LastTurn, false).await.unwrap();
                 1
             } else {
-                redo(messages, record, &keep, &life.hands).await.unwrap();
+                redo(messages, record, &keep, &life.restore).await.unwrap();
                 2
             };
             assert_eq!(life.tree(), (0..FILES).map(|file| (file, expected)).collect(), "{finish} {killed_after}");
             if finish {
-                redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.unwrap();
+                redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.unwrap();
                 assert_eq!(life.tree(), (0..FILES).map(|file| (file, 2)).collect(), "{killed_after}");
             }
         }
@@ -319,14 +320,15 @@ async fn without_what_was_kept_nothing_is_touched() {
     life.turn(0, &[(0, Some(2)), (1, Some(3))], &[(0, Some(1), Some(2)), (1, None, Some(3))]).await;
     fs::remove_dir_all(life.data.join("snapshots")).unwrap();
     let keep = life.keep();
-    let report =
-        undo(&life.history.messages, &mut life.record, &keep, &life.hands, &Point::LastTurn, false).await.unwrap();
+    let report = undo(&life.history.messages, &mut life.record, &keep, &life.restore, &RevertPoint::LastTurn, false)
+        .await
+        .unwrap();
     assert_eq!(report.left, [("d0/f0".to_owned(), "its content is not kept any more".to_owned())]);
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
-    let report = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await.unwrap();
+    let report = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await.unwrap();
     assert_eq!(report.left, [("d1/f1".to_owned(), "its content is not kept any more".to_owned())]);
-    let nothing = redo(&life.history.messages, &mut life.record, &keep, &life.hands).await;
-    assert_eq!(nothing.unwrap_err(), Nothing::ToRedo);
+    let nothing = redo(&life.history.messages, &mut life.record, &keep, &life.restore).await;
+    assert_eq!(nothing.unwrap_err(), RevertError::ToRedo);
 }
 
 #[tokio::test]
@@ -336,16 +338,16 @@ async fn a_point_is_a_message_or_a_part() {
         life.turn(n.into(), &[(0, Some(n))], &[(0, n.checked_sub(1), Some(n))]).await;
     }
     let keep = life.keep();
-    let to = |id: &str| Point::Before(id.to_owned());
+    let to = |id: &str| RevertPoint::Before(id.to_owned());
     let (messages, record) = (&life.history.messages, &mut life.record);
-    let unknown = undo(messages, record, &keep, &life.hands, &to("nobody"), false).await;
-    assert_eq!(unknown.unwrap_err(), Nothing::Unknown("nobody".into()));
+    let unknown = undo(messages, record, &keep, &life.restore, &to("nobody"), false).await;
+    assert_eq!(unknown.unwrap_err(), RevertError::Unknown("nobody".into()));
     // The first answer to a prompt stands for the prompt; the patch is a part of it.
-    let report = undo(messages, record, &keep, &life.hands, &to("p1"), false).await.unwrap();
+    let report = undo(messages, record, &keep, &life.restore, &to("p1"), false).await.unwrap();
     assert_eq!((report.messages, report.words.as_str(), life.tree()), (4, "turn 1", Tree::from([(0, 0)])));
     let (messages, record) = (&life.history.messages, &mut life.record);
-    let hidden = undo(messages, record, &keep, &life.hands, &to("u2"), false).await;
-    assert_eq!(hidden.unwrap_err(), Nothing::Hidden("u2".into()));
-    redo(messages, record, &keep, &life.hands).await.unwrap();
+    let hidden = undo(messages, record, &keep, &life.restore, &to("u2"), false).await;
+    assert_eq!(hidden.unwrap_err(), RevertError::Hidden("u2".into()));
+    redo(messages, record, &keep, &life.restore).await.unwrap();
     assert_eq!(life.tree(), Tree::from([(0, 2)]));
 }

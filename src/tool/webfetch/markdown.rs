@@ -4,6 +4,10 @@
 //! Marks are written with the first word they are about, so that an empty link or a bold nothing
 //! leaves no trace, and line breaks with the first word after them.
 
+mod elements;
+#[cfg(test)]
+mod tests;
+
 use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 use reqwest::Url;
 
@@ -22,15 +26,9 @@ const LINK: usize = 600;
 /// The longest address that is worth repeating.
 const ADDRESS: usize = 1_000;
 
-/// Elements whose words are not shown.
-const UNSHOWN: [&str; 15] = [
-    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "textarea", "canvas",
-    "audio", "video", "datalist", "map",
-];
-
 /// What a page says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct ParsedPage {
     /// Its words.
     pub text: String,
     /// What it is called.
@@ -38,10 +36,10 @@ pub(super) struct Read {
 }
 
 /// Reads a page that lies at `base`. `plain` leaves the marks of Markdown out.
-pub(super) fn read(html: &str, base: &Url, plain: bool) -> Read {
+pub(super) fn read(html: &str, base: &Url, plain: bool) -> ParsedPage {
     let mut emitter = DefaultEmitter::<()>::default();
     emitter.naively_switch_states(true);
-    let mut writer = Writer::new(base, plain);
+    let mut writer = MarkdownWriter::new(base, plain);
     for token in Tokenizer::new_with_emitter(html, emitter) {
         match token {
             Ok(Token::StartTag(tag)) => writer.start(&tag),
@@ -67,7 +65,7 @@ fn attribute(tag: &StartTag<()>, name: &[u8]) -> Option<String> {
 }
 
 /// What a line is inside of.
-enum Container {
+enum OpenBlock {
     Quote,
     /// The number of its next item, where they are numbered.
     List(Option<u64>),
@@ -76,8 +74,8 @@ enum Container {
 }
 
 /// Something that has an end.
-struct Mark {
-    kind: Kind,
+struct OpenMark {
+    kind: ElementKind,
     /// Its beginning was written, when the text was this long.
     written: Option<usize>,
     /// How many of the same kind are open inside of it.
@@ -85,7 +83,7 @@ struct Mark {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum ElementKind {
     Strong,
     Emphasis,
     Strike,
@@ -97,14 +95,14 @@ enum Kind {
     Meaning,
 }
 
-impl Kind {
+impl ElementKind {
     fn same(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
 #[derive(Default)]
-struct Table {
+struct OpenTable {
     /// It only arranges the page: its cells are blocks.
     layout: bool,
     rows: usize,
@@ -115,12 +113,12 @@ struct Table {
 
 /// Text that is kept as it is.
 #[derive(Default)]
-struct Verbatim {
+struct OpenCodeBlock {
     text: String,
     language: String,
 }
 
-struct Writer<'a> {
+struct MarkdownWriter<'a> {
     base: &'a Url,
     plain: bool,
     out: String,
@@ -134,14 +132,14 @@ struct Writer<'a> {
     breaks: usize,
     /// A space before the next word.
     space: bool,
-    marks: Vec<Mark>,
-    containers: Vec<Container>,
-    tables: Vec<Table>,
-    pre: Option<Verbatim>,
+    marks: Vec<OpenMark>,
+    containers: Vec<OpenBlock>,
+    tables: Vec<OpenTable>,
+    pre: Option<OpenCodeBlock>,
     code: Option<String>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> MarkdownWriter<'a> {
     fn new(base: &'a Url, plain: bool) -> Self {
         Self {
             base,
@@ -162,7 +160,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(mut self) -> Read {
+    fn finish(mut self) -> ParsedPage {
         self.end_code();
         self.end_pre();
         while let Some(mark) = self.marks.pop() {
@@ -175,7 +173,7 @@ impl<'a> Writer<'a> {
             text if self.plain => format!("{title}\n\n{text}"),
             text => format!("# {title}\n\n{text}"),
         };
-        Read { text, title }
+        ParsedPage { text, title }
     }
 
     fn text(&mut self, text: &str) {
@@ -216,7 +214,7 @@ impl<'a> Writer<'a> {
     }
 
     fn in_item(&self) -> bool {
-        self.containers.iter().rev().take(DEEPEST).any(|container| matches!(container, Container::Item(..)))
+        self.containers.iter().rev().take(DEEPEST).any(|container| matches!(container, OpenBlock::Item(..)))
     }
 
     /// Writes what has to stand before a word.
@@ -247,15 +245,15 @@ impl<'a> Writer<'a> {
         for mark in self.marks.iter_mut().filter(|mark| mark.written.is_none()) {
             mark.written = Some(self.out.len());
             match &mark.kind {
-                Kind::Strong => self.out.push_str("**"),
-                Kind::Emphasis => self.out.push('*'),
-                Kind::Strike => self.out.push_str("~~"),
-                Kind::Heading(level) => {
+                ElementKind::Strong => self.out.push_str("**"),
+                ElementKind::Emphasis => self.out.push('*'),
+                ElementKind::Strike => self.out.push_str("~~"),
+                ElementKind::Heading(level) => {
                     self.out.push_str(&"######"[..*level]);
                     self.out.push(' ');
                 }
-                Kind::Link(_) => self.out.push('['),
-                Kind::Meaning => self.out.push_str(": "),
+                ElementKind::Link(_) => self.out.push('['),
+                ElementKind::Meaning => self.out.push_str(": "),
             }
         }
     }
@@ -265,13 +263,13 @@ impl<'a> Writer<'a> {
         let mut prefix = String::new();
         for container in self.containers.iter_mut().take(DEEPEST) {
             match container {
-                Container::Quote => prefix.push_str("> "),
-                Container::List(_) => {}
-                Container::Item(marker, started) if words && !*started => {
+                OpenBlock::Quote => prefix.push_str("> "),
+                OpenBlock::List(_) => {}
+                OpenBlock::Item(marker, started) if words && !*started => {
                     prefix.push_str(marker);
                     *started = true;
                 }
-                Container::Item(marker, _) => prefix.extend(std::iter::repeat_n(' ', marker.len())),
+                OpenBlock::Item(marker, _) => prefix.extend(std::iter::repeat_n(' ', marker.len())),
             }
         }
         prefix
@@ -280,33 +278,33 @@ impl<'a> Writer<'a> {
     /// A block begins or ends here: line breaks, as far as there is room for them.
     fn block(&mut self, breaks: usize) {
         self.end_code();
-        let link = |mark: &Mark| matches!(mark.kind, Kind::Link(_)) && mark.inner == 0;
+        let link = |mark: &OpenMark| matches!(mark.kind, ElementKind::Link(_)) && mark.inner == 0;
         if let Some(at) = self.marks.iter().position(link) {
             if self.marks[at].written.is_none_or(|from| self.out.len() - from < LINK) {
                 self.space = true;
                 return;
             }
-            self.unmark(&Kind::Link(String::new()));
+            self.unmark(&ElementKind::Link(String::new()));
         }
-        if self.in_cell() || self.marks.iter().any(|mark| matches!(mark.kind, Kind::Heading(_))) {
+        if self.in_cell() || self.marks.iter().any(|mark| matches!(mark.kind, ElementKind::Heading(_))) {
             self.space = true;
         } else {
             self.breaks = self.breaks.max(breaks);
         }
     }
 
-    fn mark(&mut self, kind: Kind) {
+    fn mark(&mut self, kind: ElementKind) {
         if self.plain {
             return;
         }
         if let Some(mark) = self.marks.iter_mut().find(|mark| mark.kind.same(&kind)) {
             mark.inner += 1;
         } else if self.marks.len() < MARKS {
-            self.marks.push(Mark { kind, written: None, inner: 0 });
+            self.marks.push(OpenMark { kind, written: None, inner: 0 });
         }
     }
 
-    fn unmark(&mut self, kind: &Kind) {
+    fn unmark(&mut self, kind: &ElementKind) {
         let Some(at) = self.marks.iter().rposition(|mark| mark.kind.same(kind)) else { return };
         if self.marks[at].inner > 0 {
             self.marks[at].inner -= 1;
@@ -316,307 +314,20 @@ impl<'a> Writer<'a> {
         self.close(&mark);
     }
 
-    fn close(&mut self, mark: &Mark) {
+    fn close(&mut self, mark: &OpenMark) {
         if mark.written.is_none() {
             return;
         }
         match &mark.kind {
-            Kind::Strong => self.out.push_str("**"),
-            Kind::Emphasis => self.out.push('*'),
-            Kind::Strike => self.out.push_str("~~"),
-            Kind::Link(to) => {
+            ElementKind::Strong => self.out.push_str("**"),
+            ElementKind::Emphasis => self.out.push('*'),
+            ElementKind::Strike => self.out.push_str("~~"),
+            ElementKind::Link(to) => {
                 self.out.push_str("](");
                 self.out.push_str(to);
                 self.out.push(')');
             }
-            Kind::Heading(_) | Kind::Meaning => {}
-        }
-    }
-
-    fn start(&mut self, tag: &StartTag<()>) {
-        let name = name(&tag.name);
-        let name = name.as_str();
-        if let Some((skipped, open)) = &mut self.skipped {
-            *open += usize::from(skipped == name && !tag.self_closing);
-            return;
-        }
-        let raw = matches!(name, "script" | "style" | "textarea" | "iframe");
-        if UNSHOWN.contains(&name) && (raw || !tag.self_closing) {
-            self.skipped = Some((name.to_owned(), 1));
-            return;
-        }
-        if self.pre.is_some() && !matches!(name, "br" | "pre" | "code") {
-            return;
-        }
-        match name {
-            // Only the first one names the page.
-            "title" => self.in_title = !std::mem::replace(&mut self.has_title, true),
-            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.paragraph(2),
-            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset" | "center"
-            | "figcaption" | "summary" | "body" | "legend" | "caption" | "option" | "hgroup" => self.block(1),
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.heading(name),
-            "br" => match (&mut self.pre, &mut self.code) {
-                (Some(pre), _) => pre.text.push('\n'),
-                (_, Some(code)) => code.push(' '),
-                _ => self.block((self.breaks + 1).min(2)),
-            },
-            "hr" => {
-                self.paragraph(2);
-                if !self.plain && !self.in_cell() {
-                    self.begin();
-                    self.out.push_str("---");
-                }
-                self.block(2);
-            }
-            "ul" | "ol" | "menu" => {
-                let breaks = if self.in_item() { 1 } else { 2 };
-                self.paragraph(breaks);
-                let first = attribute(tag, b"start").and_then(|start| start.parse().ok()).unwrap_or(1);
-                self.push(Container::List((name == "ol").then_some(first)));
-            }
-            "li" => self.item(),
-            "dt" => self.block(1),
-            "dd" => {
-                self.block(1);
-                self.mark(Kind::Meaning);
-            }
-            "blockquote" => {
-                self.paragraph(2);
-                self.push(Container::Quote);
-            }
-            "table" => {
-                self.paragraph(2);
-                if self.tables.len() < DEEPEST {
-                    self.tables.push(Table::default());
-                }
-            }
-            "tr" => {
-                self.end_row();
-                self.block(1);
-            }
-            "td" | "th" => self.cell(),
-            "pre" if self.pre.is_none() => {
-                self.paragraph(2);
-                self.pre = Some(Verbatim { text: String::new(), language: language(tag) });
-            }
-            "code" | "kbd" | "samp" | "tt" => match &mut self.pre {
-                Some(pre) if pre.language.is_empty() => pre.language = language(tag),
-                Some(_) => {}
-                None if self.code.is_none() => self.code = Some(String::new()),
-                None => {}
-            },
-            "b" | "strong" => self.mark(Kind::Strong),
-            "i" | "em" => self.mark(Kind::Emphasis),
-            "s" | "del" | "strike" => self.mark(Kind::Strike),
-            "a" => {
-                if let Some(to) = attribute(tag, b"href").and_then(|to| self.address(&to)) {
-                    self.unmark(&Kind::Link(String::new()));
-                    self.mark(Kind::Link(to));
-                }
-            }
-            "img" => self.picture(tag),
-            _ => {}
-        }
-    }
-
-    fn end(&mut self, name: &str) {
-        if let Some((skipped, open)) = &mut self.skipped {
-            if skipped == name {
-                *open -= 1;
-                if *open == 0 {
-                    self.skipped = None;
-                }
-            }
-            return;
-        }
-        match name {
-            "title" => self.in_title = false,
-            "pre" => self.end_pre(),
-            _ if self.pre.is_some() => {}
-            "p" | "section" | "article" | "figure" | "main" | "dl" | "details" => self.block(2),
-            "div" | "header" | "footer" | "nav" | "aside" | "address" | "form" | "fieldset" | "center"
-            | "figcaption" | "summary" | "body" | "legend" | "caption" | "dt" | "option" | "hgroup" => self.block(1),
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
-                self.end_code();
-                self.unmark(&Kind::Heading(1));
-                self.block(2);
-            }
-            "ul" | "ol" | "menu" => {
-                self.pop(|container| matches!(container, Container::List(_)), |_| false);
-                let breaks = if self.in_item() { 1 } else { 2 };
-                self.block(breaks);
-            }
-            "li" => {
-                self.end_item();
-                self.block(1);
-            }
-            "dd" => {
-                self.unmark(&Kind::Meaning);
-                self.block(1);
-            }
-            "blockquote" => {
-                self.pop(|container| matches!(container, Container::Quote), |_| false);
-                self.block(2);
-            }
-            "table" => {
-                self.end_row();
-                self.tables.pop();
-                self.block(2);
-            }
-            "tr" => {
-                self.end_row();
-                self.block(1);
-            }
-            "code" | "kbd" | "samp" | "tt" => self.end_code(),
-            "b" | "strong" => self.unmark(&Kind::Strong),
-            "i" | "em" => self.unmark(&Kind::Emphasis),
-            "s" | "del" | "strike" => self.unmark(&Kind::Strike),
-            "a" => self.unmark(&Kind::Link(String::new())),
-            _ => {}
-        }
-    }
-
-    /// A block that no cell of a table of facts has: where there is one, the table arranges the page.
-    fn paragraph(&mut self, breaks: usize) {
-        let in_cell = self.in_cell();
-        if let Some(table) = self.tables.last_mut().filter(|_| in_cell && breaks > 1) {
-            table.layout = true;
-            self.breaks = self.breaks.max(usize::from(table.written > 0));
-        }
-        self.block(breaks);
-    }
-
-    fn heading(&mut self, name: &str) {
-        self.end_code();
-        self.unmark(&Kind::Heading(1));
-        self.paragraph(2);
-        let level = usize::from(name.as_bytes()[1] - b'0');
-        self.has_heading |= level == 1;
-        let inside = self.in_cell() || self.marks.iter().any(|mark| matches!(mark.kind, Kind::Link(_)));
-        if !inside {
-            self.mark(Kind::Heading(level));
-        }
-    }
-
-    fn push(&mut self, container: Container) {
-        // What is nested deeper is counted all the same, so that its end finds its beginning.
-        if self.containers.len() < 100_000 {
-            self.containers.push(container);
-        }
-    }
-
-    /// Ends the innermost container of a kind, and what is inside of it.
-    fn pop(&mut self, kind: fn(&Container) -> bool, border: fn(&Container) -> bool) {
-        let inner = self.containers.iter().rev().take_while(|container| !border(container));
-        if let Some(back) = inner.take(1_000).position(kind) {
-            self.containers.truncate(self.containers.len() - back - 1);
-        }
-    }
-
-    fn item(&mut self) {
-        self.end_item();
-        self.block(1);
-        let marker = match self.containers.last_mut() {
-            Some(Container::List(Some(number))) => {
-                let marker = format!("{number}. ");
-                *number = number.saturating_add(1);
-                marker
-            }
-            _ => "- ".to_owned(),
-        };
-        self.push(Container::Item(marker, false));
-    }
-
-    fn end_item(&mut self) {
-        self.pop(
-            |container| matches!(container, Container::Item(..)),
-            |container| matches!(container, Container::List(_)),
-        );
-    }
-
-    fn cell(&mut self) {
-        self.end_code();
-        match self.tables.last_mut() {
-            Some(table) if !table.layout => {
-                table.cells += 1;
-                self.space = false;
-            }
-            _ => self.block(1),
-        }
-    }
-
-    fn end_row(&mut self) {
-        self.end_code();
-        let Some(Table { layout, rows, cells, written }) = self.tables.last_mut() else { return };
-        let (cells, written) = (std::mem::take(cells), std::mem::take(written));
-        if *layout || written == 0 {
-            return;
-        }
-        *rows += 1;
-        let first = *rows == 1;
-        self.out.push_str(&" | ".repeat(cells - written));
-        self.out.push_str(" |");
-        if first && !self.plain {
-            self.out.push('\n');
-            let prefix = self.prefix(true);
-            self.out.extend([&prefix, "|", &" --- |".repeat(cells.min(200))]);
-        }
-        self.breaks = self.breaks.max(1);
-    }
-
-    fn end_code(&mut self) {
-        let Some(code) = self.code.take() else { return };
-        let words: Vec<&str> = code.split_whitespace().collect();
-        self.space |= code.starts_with(char::is_whitespace);
-        if !words.is_empty() {
-            self.begin();
-            let code = words.join(" ");
-            let fence = if self.plain { String::new() } else { "`".repeat(longest_run(&code) + 1) };
-            let gap = if code.starts_with('`') || code.ends_with('`') { " " } else { "" };
-            self.out.extend([fence.as_str(), gap, &code, gap, &fence]);
-        }
-        self.space |= code.ends_with(char::is_whitespace);
-    }
-
-    fn end_pre(&mut self) {
-        let Some(Verbatim { text, language }) = self.pre.take() else { return };
-        let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
-        if text.trim().is_empty() {
-            return;
-        }
-        self.breaks = self.breaks.max(2);
-        self.begin();
-        let fence = "`".repeat((longest_run(text) + 1).max(3));
-        let mut lines: Vec<&str> = Vec::new();
-        let opening = format!("{fence}{language}");
-        if !self.plain {
-            lines.push(&opening);
-        }
-        lines.extend(text.lines());
-        if !self.plain {
-            lines.push(&fence);
-        }
-        let prefix = self.prefix(true);
-        for (number, line) in lines.into_iter().enumerate() {
-            if number > 0 {
-                self.out.push('\n');
-                self.out.push_str(if line.is_empty() { prefix.trim_end() } else { &prefix });
-            }
-            self.out.push_str(line);
-        }
-        self.breaks = 2;
-    }
-
-    fn picture(&mut self, tag: &StartTag<()>) {
-        let words = attribute(tag, b"alt").unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-        if words.is_empty() {
-            return;
-        }
-        let place = attribute(tag, b"src").and_then(|src| self.address(&src)).filter(|_| !self.plain);
-        self.begin();
-        match place {
-            Some(place) => self.out.extend(["![", &words, "](", &place, ")"]),
-            None => self.out.push_str(&words),
+            ElementKind::Heading(_) | ElementKind::Meaning => {}
         }
     }
 
@@ -629,214 +340,4 @@ impl<'a> Writer<'a> {
         let known = matches!(url.scheme(), "http" | "https" | "mailto");
         (known && url.as_str().len() <= ADDRESS).then(|| url.to_string().replace('(', "%28").replace(')', "%29"))
     }
-}
-
-/// The language of a piece of code, as pages name it.
-fn language(tag: &StartTag<()>) -> String {
-    let class = attribute(tag, b"class").unwrap_or_default();
-    let named = class.split_whitespace().find_map(|word| {
-        word.strip_prefix("language-").or_else(|| word.strip_prefix("lang-")).or_else(|| word.strip_prefix("brush:"))
-    });
-    named.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || "+-#".contains(*c)).take(20).collect()
-}
-
-/// The longest run of backticks in a text.
-fn longest_run(text: &str) -> usize {
-    text.split(|c| c != '`').map(str::len).max().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read_at(html: &str, plain: bool) -> String {
-        read(html, &Url::parse("https://a.example/docs/page").unwrap(), plain).text
-    }
-
-    #[test]
-    fn pages_become_markdown() {
-        let table = [
-            ("", ""),
-            ("words", "words"),
-            ("<p>One</p><p>Two\n  three</p>", "One\n\nTwo three"),
-            ("a<br>b<br><br>c", "a\nb\n\nc"),
-            ("<h1>A <em>b</em></h1><h2>c</h2>d", "# A *b*\n\n## c\n\nd"),
-            ("<title>T &amp; U</title><p>x", "# T & U\n\nx"),
-            ("<title>T</title><svg><title>no</title></svg><h1>x</h1>", "# x"),
-            ("<p>a <b>bold </b>c <i></i>d", "a **bold** c d"),
-            ("<b><strong>x</strong></b>", "**x**"),
-            (
-                "<a href='/x'>there</a>, <a href=y>and</a>",
-                "[there](https://a.example/x), [and](https://a.example/docs/y)",
-            ),
-            ("<a href='#top'>up</a> <a href='javascript:1'>no</a> <a name=x>plain</a>", "up no plain"),
-            ("<a href=/x></a>y", "y"),
-            ("<a href=/x><div><h3>Card</h3><p>words</div></a><p>next", "[Card words](https://a.example/x)\n\nnext"),
-            ("<a href='/a_(b)'>x</a>", "[x](https://a.example/a_%28b%29)"),
-            ("<ul><li>a<li>b<ul><li>c</ul><li>d</ul>e", "- a\n- b\n  - c\n- d\n\ne"),
-            ("<ol start=3><li><p>a</p><p>b</p></li><li>c</ol>", "3. a\n\n   b\n\n4. c"),
-            ("<blockquote><p>a<p>b</blockquote>c", "> a\n>\n> b\n\nc"),
-            ("x <code> a  b </code>, <code>`t`</code>", "x `a b` , `` `t` ``"),
-            (
-                "<pre><code class='hl language-rust'>fn a() {\n\n  1\n}\n</code></pre>after",
-                "```rust\nfn a() {\n\n  1\n}\n```\n\nafter",
-            ),
-            ("<pre>\n```\nx</pre>", "````\n```\nx\n````"),
-            ("<li><pre>a\nb</pre>", "- ```\n  a\n  b\n  ```"),
-            (
-                "<table><tr><th>a<th>b<tr><td>1<td>x|y<tr><td><td>3</table>z",
-                "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n|  | 3 |\n\nz",
-            ),
-            ("<table><tr><td><p>One</p><p>Two</p></td><td><ul><li>x</ul></td></tr></table>", "One\n\nTwo\n\n- x"),
-            ("<dl><dt>t<dd>m</dl>", "t\n: m"),
-            (
-                "<img alt='a cat' src=/c.png><img src=/track.gif><img alt=d src='data:x'>",
-                "![a cat](https://a.example/c.png)d",
-            ),
-            ("a<hr>b", "a\n\n---\n\nb"),
-            ("a<script>if (1<2) {}</script><style>p{}</style><noscript>n</noscript>b", "ab"),
-            ("a<template><p>b<template>c</template></template>d", "ad"),
-            ("<!-- no --><!doctype html>yes", "yes"),
-            ("&lt;b&gt; &copy; &#x41;", "<b> © A"),
-            ("</p></ul></li></a></b></table></pre>ok", "ok"),
-            ("<meta http-equiv=refresh content='0;url=http://evil.test/'>ok", "ok"),
-        ];
-        for (html, expected) in table {
-            assert_eq!(read_at(html, false), expected, "{html}");
-        }
-    }
-
-    #[test]
-    fn plain_text_has_no_marks() {
-        let table = [
-            ("<h1>A</h1><p><b>b</b> <a href=/x>c</a>", "A\n\nb c"),
-            ("<pre><code class=language-c>x\n y</code></pre>", "x\n y"),
-            ("<code>a</code><img alt=cat src=c.png>", "acat"),
-            ("<title>T</title>x", "T\n\nx"),
-        ];
-        for (html, expected) in table {
-            assert_eq!(read_at(html, true), expected, "{html}");
-        }
-    }
-
-    /// What would take a tree's time, or a stack.
-    #[test]
-    fn hostile_pages_end() {
-        let deep = 50_000;
-        let table = [
-            ("<div>".repeat(deep) + "x", "x".to_owned()),
-            ("<b>".repeat(deep) + "x", "**x**".into()),
-            ("<ul><li>".repeat(deep) + "x", format!("{}x", "- ".repeat(DEEPEST / 2))),
-            ("<blockquote>".repeat(deep) + "x", format!("{}x", "> ".repeat(DEEPEST))),
-            ("<table><tr><td>".repeat(deep) + "x", "x".into()),
-            ("<template>".repeat(deep) + "x", String::new()),
-            ("<a href=/x>".repeat(deep) + "x", "[x](https://a.example/x)".into()),
-            ("<font a=1><p>".repeat(deep) + "x", "x".into()),
-            ("<pre><code>".repeat(deep) + "x", "```\nx\n```".into()),
-        ];
-        for (html, expected) in table {
-            let text = read_at(&html, false);
-            assert_eq!(text.trim_start_matches("| "), expected, "{}", &html[..20]);
-        }
-        let long = format!("https://a.example/{}/", "p".repeat(900));
-        let many = "<a href=x>y</a> ".repeat(20_000);
-        let text = read(&many, &Url::parse(&long).unwrap(), false).text;
-        assert!(text.len() < LONGEST + (64 << 10) && text.ends_with("left out.)"), "{}", text.len());
-    }
-
-    /// Whatever is opened, closed or left open: no word is lost, none changes places, and what is not
-    /// shown stays hidden.
-    fn keeps_its_words(pieces: &[&str], plain: bool) -> Result<(), String> {
-        let mut words = Vec::new();
-        let mut html = String::new();
-        for piece in pieces {
-            if *piece == "W" {
-                words.push(format!("w{}.", words.len()));
-                html.push_str(&words[words.len() - 1]);
-            } else {
-                html.push_str(piece);
-            }
-        }
-        let text = read_at(&html, plain);
-        let mut from = 0;
-        for word in &words {
-            match text[from..].find(word.as_str()) {
-                Some(at) => from += at + word.len(),
-                None => return Err(format!("{word} is lost\n{html}\n{text}")),
-            }
-        }
-        if text.contains("HIDDEN") { Err(format!("hidden\n{html}\n{text}")) } else { Ok(()) }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_word_is_lost(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..80), plain: bool) {
-            keeps_its_words(&pieces, plain).map_err(proptest::test_runner::TestCaseError::fail)?;
-        }
-    }
-
-    const PIECES: &[&str] = &[
-        "W",
-        "W",
-        "W",
-        " ",
-        "\n",
-        "|",
-        "`",
-        "&amp;",
-        "\u{202e}",
-        "<p>",
-        "</p>",
-        "<div>",
-        "</div>",
-        "<br>",
-        "<hr>",
-        "<h1>",
-        "</h1>",
-        "<h3>",
-        "</h3>",
-        "<ul>",
-        "</ul>",
-        "<ol start=7>",
-        "</ol>",
-        "<li>",
-        "</li>",
-        "<dl>",
-        "<dt>",
-        "<dd>",
-        "</dd>",
-        "<blockquote>",
-        "</blockquote>",
-        "<table>",
-        "</table>",
-        "<tr>",
-        "</tr>",
-        "<td>",
-        "</td>",
-        "<th>",
-        "<pre>",
-        "</pre>",
-        "<code class=language-x>",
-        "</code>",
-        "<b>",
-        "</b>",
-        "<em>",
-        "</em>",
-        "<s>",
-        "</s>",
-        "<a href=/x>",
-        "<a>",
-        "</a>",
-        "<script>HIDDEN</script>",
-        "<style>HIDDEN</style>",
-        "<template>HIDDEN</template>",
-        "<svg><title>HIDDEN</title></svg>",
-        "<!-- HIDDEN -->",
-        "<select><option>HIDDEN</select>",
-        "<img alt=cat src=c.png>",
-        "<unknown>",
-        "</unknown>",
-        "<p/>",
-        "<>",
-    ];
 }

@@ -3,14 +3,14 @@
 
 use reqwest::Url;
 
-use super::Format;
+use super::PageFormat;
 use super::markdown;
 use crate::text;
 use crate::tool::read::picture;
 
 /// What a page comes to.
 #[derive(Debug, PartialEq)]
-pub(super) enum Page {
+pub(super) enum FetchedPage {
     /// Words, and how many hidden characters were taken out of them.
     Words(String, usize),
     /// Something models can look at, of this type.
@@ -20,28 +20,28 @@ pub(super) enum Page {
 }
 
 /// Reads a body that came from `url` with this `content-type`, which may lie.
-pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: Format) -> Page {
+pub(super) fn read(bytes: &[u8], content_type: &str, url: &Url, format: PageFormat) -> FetchedPage {
     let kind = kind(content_type);
     if let Some(mime) = picture(bytes) {
-        return Page::Picture(mime);
+        return FetchedPage::Picture(mime);
     }
     let label = parameter(content_type, "charset");
     let encoding = label.as_deref().and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
     let wide = encoding.is_some_and(|encoding| !encoding.is_ascii_compatible())
         || encoding_rs::Encoding::for_bom(bytes).is_some();
     if !wide && (is_binary(bytes) || is_media(&kind)) {
-        return Page::Binary;
+        return FetchedPage::Binary;
     }
     let html = is_html(&kind, bytes);
     let words = decoded(bytes, encoding.or_else(|| html.then(|| declared(bytes)).flatten()));
     let words = match format {
-        Format::Html => words,
-        Format::Markdown | Format::Text if !html => words,
-        Format::Markdown => markdown::read(&words, url, false).text,
-        Format::Text => markdown::read(&words, url, true).text,
+        PageFormat::Html => words,
+        PageFormat::Markdown | PageFormat::Text if !html => words,
+        PageFormat::Markdown => markdown::read(&words, url, false).text,
+        PageFormat::Text => markdown::read(&words, url, true).text,
     };
     let (words, hidden) = visible(&words);
-    Page::Words(words, hidden)
+    FetchedPage::Words(words, hidden)
 }
 
 /// `text/html` of `Text/HTML; charset=utf-8`.
@@ -120,12 +120,12 @@ mod tests {
     }
 
     fn words(bytes: &[u8], content_type: &str) -> String {
-        match read(bytes, content_type, &url(), Format::Markdown) {
-            Page::Words(words, hidden) => {
+        match read(bytes, content_type, &url(), PageFormat::Markdown) {
+            FetchedPage::Words(words, hidden) => {
                 format!("{words}{}", if hidden > 0 { format!(" -{hidden}") } else { String::new() })
             }
-            Page::Picture(mime) => mime.into(),
-            Page::Binary => "binary".into(),
+            FetchedPage::Picture(mime) => mime.into(),
+            FetchedPage::Binary => "binary".into(),
         }
     }
 
@@ -173,10 +173,12 @@ mod tests {
     #[test]
     fn formats() {
         let page = b"<h1>A</h1><p><b>b</b>";
-        for (format, expected) in
-            [(Format::Markdown, "# A\n\n**b**"), (Format::Text, "A\n\nb"), (Format::Html, "<h1>A</h1><p><b>b</b>")]
-        {
-            assert_eq!(read(page, "text/html", &url(), format), Page::Words(expected.into(), 0));
+        for (format, expected) in [
+            (PageFormat::Markdown, "# A\n\n**b**"),
+            (PageFormat::Text, "A\n\nb"),
+            (PageFormat::Html, "<h1>A</h1><p><b>b</b>"),
+        ] {
+            assert_eq!(read(page, "text/html", &url(), format), FetchedPage::Words(expected.into(), 0));
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Web {
 type Made = Result<reqwest::Client, String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Egress {
     Public,
     Named,
     Proxied,
@@ -64,27 +64,27 @@ impl Web {
         request.send().await.map_err(|e| broken(&e))
     }
 
-    async fn way(&self, address: &Address, named: bool) -> Result<Way, String> {
+    async fn way(&self, address: &Address, named: bool) -> Result<Egress, String> {
         let matcher = self.proxies.get_or_init(Matcher::from_system);
         let proxied = address.url.as_str().parse().is_ok_and(|uri| matcher.intercept(&uri).is_some());
         if !proxied {
-            return Ok(if named { Way::Named } else { Way::Public });
+            return Ok(if named { Egress::Named } else { Egress::Public });
         }
         if !named && let Ok(found) = lookup(address.host.clone()).await {
             // Where only the proxy knows the name, the proxy decides.
             judged(&address.host, &found, forbidden_address).map_err(|e| e.to_string())?;
         }
-        Ok(Way::Proxied)
+        Ok(Egress::Proxied)
     }
 
-    fn client(&self, way: Way, environment: &Environment) -> Made {
+    fn client(&self, way: Egress, environment: &Environment) -> Made {
         let made = match way {
-            Way::Public => self.public.get_or_init(|| {
+            Egress::Public => self.public.get_or_init(|| {
                 let guard = Guard { lookup: Arc::new(|host| Box::pin(lookup(host))), forbidden: forbidden_address };
                 build(http::builder(environment)?.no_proxy().dns_resolver(guard))
             }),
-            Way::Named => self.named.get_or_init(|| build(http::builder(environment)?.no_proxy())),
-            Way::Proxied => self.proxied.get_or_init(|| build(http::builder(environment)?)),
+            Egress::Named => self.named.get_or_init(|| build(http::builder(environment)?.no_proxy())),
+            Egress::Proxied => self.proxied.get_or_init(|| build(http::builder(environment)?)),
         };
         made.clone()
     }
@@ -242,11 +242,11 @@ mod tests {
         let matcher = Matcher::builder().all("http://127.0.0.1:9").no("a.example").build();
         web.proxies.set(matcher).map_err(drop).unwrap();
         let way = async |url: &str, named| web.way(&address(url.to_owned()), named).await;
-        assert_eq!(way("http://a.example/", false).await, Ok(Way::Public));
-        assert_eq!(way("http://a.example/", true).await, Ok(Way::Named));
-        assert_eq!(way("http://b.invalid/", false).await, Ok(Way::Proxied));
+        assert_eq!(way("http://a.example/", false).await, Ok(Egress::Public));
+        assert_eq!(way("http://a.example/", true).await, Ok(Egress::Named));
+        assert_eq!(way("http://b.invalid/", false).await, Ok(Egress::Proxied));
         // What we can see to lead inside is refused, proxy or not.
         assert!(way("http://127.0.0.1/", false).await.is_err());
-        assert_eq!(way("http://127.0.0.1/", true).await, Ok(Way::Proxied));
+        assert_eq!(way("http://127.0.0.1/", true).await, Ok(Egress::Proxied));
     }
 }

@@ -109,7 +109,7 @@ impl Disk<'_> {
     }
 
     fn touch_path(&mut self, access: Access, text: &str, guess: bool, unit: &mut Unit, state: &State) {
-        if text.is_empty() || device::holds_nothing(text) || text.starts_with("/dev/fd/") {
+        if text.is_empty() || device::holds_nothing(text) {
             return;
         }
         if self.paths.touched >= USES {
@@ -161,10 +161,6 @@ impl Disk<'_> {
             if made && access != Access::List {
                 unit.floor(Action::Ask, &format!("the line itself changes where {text} leads"));
             }
-            if located.found == Found::Directory && access == Access::Read {
-                self.add(unit, located.needs(Access::List));
-                continue;
-            }
             if access == Access::Edit {
                 let plan =
                     located.inside && located.protected.is_none() && protected::is_plan(Path::new(&located.relative));
@@ -174,6 +170,10 @@ impl Disk<'_> {
             if guess && located.inside && protected::control(Path::new(&located.relative)) {
                 let reason = format!("{text} decides what runs here, and what the program does with it is not known");
                 unit.floor(Action::Ask, &reason);
+            }
+            if located.found == Found::Directory && access == Access::Read {
+                self.add(unit, located.needs(Access::List));
+                continue;
             }
             if guess && located.is_absent() && located.protected.is_none() {
                 let beside = located.path.parent().is_some_and(|folder| folder.parent().is_some());

@@ -49,8 +49,8 @@ impl<'s> Expansion<'_, 's, '_> {
                     );
                 }
                 // A length, and what the shell counts.
-                Piece::Parameter { operator, .. } if operator.starts_with('#') => {}
-                Piece::Parameter { name, operator, .. } if operator.is_empty() => {
+                Piece::Parameter { before: Some('#'), .. } => {}
+                Piece::Parameter { before: None, name, operator, .. } if operator.is_empty() => {
                     names.extend((!["?", "#", "$", "!"].contains(&name.as_str())).then(|| name.clone()));
                 }
                 Piece::Parameter { .. } | Piece::Command { .. } => {

@@ -3,8 +3,10 @@
 //! is, where rules that deny can find it.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::LazyLock;
 
+use crate::permission::protected::{self, Protected};
 use crate::permission::shell::names::among;
 
 /// Longer programs are not read, in bytes.
@@ -19,6 +21,55 @@ static QUIET: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 /// What starts a program whose name is its first argument.
 const STARTS: &str =
     "system run call check_call check_output getoutput execSync execFileSync spawnSync Popen popen exec";
+
+/// The first name in a text of a file that holds secrets or decides what runs; secrets come first. In quotes,
+/// where texts that are joined count as one, or `anywhere`.
+pub(in super::super) fn protected_in(text: &str, anywhere: bool) -> Option<(String, Protected)> {
+    if !text.contains(['.', '_', '/']) && !text.chars().any(char::is_uppercase) {
+        return None;
+    }
+    let readings = if anywhere { vec![text.to_owned()] } else { joined(text) };
+    let parts = readings.iter().flat_map(|text| text.split(['\'', '"', '`']).enumerate());
+    // Outside quotes, what begins with a dot is a path only where it has parts.
+    let path = |word: &str| word.starts_with(['.', '~', '/']) && word.contains('/');
+    let words: Vec<&str> = parts
+        .flat_map(|(at, part)| {
+            let quoted = anywhere || at % 2 == 1;
+            let words = part.split(|c: char| c.is_whitespace() || "()[]{};|<>&=,:@".contains(c));
+            words.filter(move |word| !word.is_empty() && word.len() < 200 && (quoted || path(word)))
+        })
+        .collect();
+    let bare = |word: &str| word.trim_start_matches('+').trim_start_matches("./").to_owned();
+    let find = |what: Protected, is: fn(&Path) -> bool| {
+        words.iter().map(|word| bare(word)).find(|word| is(Path::new(word))).map(|word| (word, what))
+    };
+    find(Protected::Secret, protected::secret).or_else(|| find(Protected::Control, protected::control))
+}
+
+/// A program as it is written, with the texts in it joined that stand side by side or have a sign between
+/// them that joins, and with those joined to a path that `,` or `/` stands between.
+fn joined(text: &str) -> Vec<String> {
+    let parts: Vec<&str> = text.split(['\'', '"']).collect();
+    let join = |between: fn(&str) -> Option<&'static str>| {
+        let (mut out, mut joined) = (parts[0].to_owned(), false);
+        for (at, part) in parts.iter().enumerate().skip(1) {
+            let sign = between(part.trim()).filter(|_| at % 2 == 0 && at + 1 < parts.len());
+            match sign {
+                Some(sign) => out.push_str(sign),
+                None if joined => out.push_str(part),
+                None => {
+                    out.push('"');
+                    out.push_str(part);
+                }
+            }
+            joined = sign.is_some();
+        }
+        out
+    };
+    let near = join(|sign| matches!(sign, "" | "+" | "." | ".." | "<>" | "++").then_some(""));
+    let path = join(|sign| matches!(sign, "," | "/" | "), Path(").then_some("/"));
+    vec![text.to_owned(), near, path]
+}
 
 /// Whether a command stands there as it is, and starts nothing else by its words.
 pub(super) fn is_plain(command: &str) -> bool {

@@ -21,10 +21,19 @@ pub(crate) enum Deed {
         link: bool,
         keeps: bool,
     },
+    /// Directories are copied with all that lies below them.
+    CopyTree {
+        from: Vec<Arg>,
+        to: Arg,
+    },
+    /// What these patches name is changed.
+    Patches(Vec<Arg>),
     /// What is removed or changed with all that lies below it; whether unknown words are asked about.
     Lost(Vec<Arg>, bool),
     /// A directory is read to its bottom.
     Below(Arg, Picks),
+    /// It makes files here whose names nobody sees.
+    Unpacks,
     /// It may make a link, here or there.
     Link(Arg),
     /// It goes to a directory; what follows happens there.
@@ -43,6 +52,10 @@ pub(crate) enum Deed {
     Changed(String),
     /// It runs a program; whether perhaps only.
     Run(Vec<Arg>, bool),
+    /// It runs a program on files that were picked by their names.
+    RunOn(Vec<Arg>, Picked),
+    /// It changes files that were picked by their names.
+    ChangesPicked(Picked),
     /// It runs a text as shell input; whether perhaps only.
     Text(Arg, bool),
     /// It runs a text in this shell, now or later.
@@ -91,6 +104,13 @@ pub(crate) enum Deed {
 pub(crate) struct Picks {
     pub(crate) only: Vec<Arg>,
     pub(crate) not: Vec<Arg>,
+}
+
+/// Files below some directories, whose names fit one of the patterns, none of which fits a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Picked {
+    pub(crate) below: Vec<Arg>,
+    pub(crate) names: Vec<Arg>,
 }
 
 /// What a program sees of its place.

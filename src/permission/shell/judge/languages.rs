@@ -2,15 +2,12 @@
 //! like the line itself. Of the others only what is plainly harmless is read as such; the rest is
 //! searched for the names of denied programs, and is in doubt.
 
-use std::path::Path;
-
 use super::code;
 use super::read::{Given, Reading};
 use super::table::{Does, Program};
 use super::{Deed, Judge};
 use crate::permission::Action;
 use crate::permission::paths::Access;
-use crate::permission::protected::{control, secret_name};
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::unit::Effect;
@@ -138,15 +135,16 @@ pub(super) fn language(judge: &mut Judge<'_>, program: &Program, reading: &Readi
         judge.doubt(&format!("the program {} is given is not known to start no others", program.name));
     }
     for text in texts {
-        if let Some(name) = control_in(&text) {
-            let reason = format!("its program names {name}, which decides what runs here");
-            judge.add(Deed::Floor(Action::Ask, reason));
-        }
-        if let Some(name) = secret_in(&text) {
-            let reason = format!("its program names {name}, which may hold keys or passwords");
-            judge.add(Deed::Secret(name, reason));
-        }
+        judge.names_files(&text, program.whole);
         judge.add(Deed::Told(text));
+    }
+    keeps_old(judge, reading, &reading.operands);
+    if program.whole {
+        // Commands of editors and databases may be any of their words.
+        args.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true));
+        if let Input::Text(Some(text)) = judge.view.input.clone() {
+            judge.names_files(&text, true);
+        }
     }
     if !program.whole {
         // Editors and databases take commands among their words and from their input.
@@ -161,23 +159,6 @@ fn may_read_input(option: &Given) -> bool {
         Some(Does::Module) => option.value.as_ref().is_none_or(|module| !module.is("json.tool")),
         _ => false,
     }
-}
-
-/// What stands in quotes in a program and may be the name of a file.
-fn names(program: &str) -> impl Iterator<Item = &str> {
-    program.split(['\'', '"', '`']).skip(1).filter(|part| part.len() < 200 && !part.contains([' ', '(', '\n']))
-}
-
-/// The first name in a program of a file with secrets.
-fn secret_in(program: &str) -> Option<String> {
-    names(program).find(|path| secret_name(path.rsplit('/').next().unwrap_or(path))).map(str::to_owned)
-}
-
-/// The first name in a program of a file that decides what runs.
-fn control_in(program: &str) -> Option<String> {
-    // `>file`, `+<file`: how a file is opened stands before its name.
-    let bare = |path: &&str| path.trim_start_matches(['>', '<', '+']).trim_start_matches("./").to_owned();
-    names(program).find(|path| control(Path::new(&bare(path)))).map(str::to_owned)
 }
 
 /// The programs and the files of programs, and the words that are left.
@@ -259,6 +240,25 @@ pub(super) fn sed(judge: &mut Judge<'_>, reading: &Reading) {
         judge.uses(Access::Read, file);
         if edits {
             judge.uses(Access::Edit, file);
+        }
+    }
+    keeps_old(judge, reading, files);
+}
+
+/// `-i.old`, `-idir/*.old`: the name under which the old content is kept, `*` in it the file's own. Without
+/// one it stands behind the name.
+fn keeps_old(judge: &mut Judge<'_>, reading: &Reading, files: &[Arg]) {
+    let edits = reading.given.iter().filter(|given| matches!(&*given.name, "-i" | "--in-place"));
+    for suffix in edits.filter_map(|given| given.value.as_ref()).filter(|suffix| !suffix.is("")) {
+        for file in files {
+            let (Some(suffix), Some(file)) = (suffix.text(), file.text()) else {
+                judge.uses(Access::Edit, &Arg::unknown(&suffix.raw));
+                continue;
+            };
+            let (dir, name) = file.rsplit_once('/').map_or(("", file), |(dir, name)| (dir, name));
+            let kept = if suffix.contains('*') { suffix.replace('*', name) } else { format!("{name}{suffix}") };
+            let there = dir.is_empty() || (suffix.contains('/') && suffix.contains('*'));
+            judge.uses(Access::Edit, &Arg::exact(if there { kept } else { format!("{dir}/{kept}") }));
         }
     }
 }
@@ -361,14 +361,12 @@ pub(super) fn awk(judge: &mut Judge<'_>, reading: &Reading) {
                 judge.danger("system");
                 judge.effect(Effect::Unproven);
                 judge.told(Some(program));
-                // What a command within reads is not followed; a secret's name is seen.
-                let mut words = text.split(|c: char| c.is_whitespace() || "\"'();|<>,".contains(c));
-                if let Some(name) = words.find(|word| secret_name(word.rsplit('/').next().unwrap_or(word))) {
-                    let reason = format!("its program names {name}, which may hold keys or passwords");
-                    judge.add(Deed::Secret(name.to_owned(), reason));
-                }
-                if !starts_plainly(text) {
-                    judge.doubt("the command awk runs is computed");
+                judge.names_files(text, true);
+                match started(text) {
+                    Some(commands) => {
+                        commands.into_iter().for_each(|command| judge.add(Deed::Text(Arg::exact(command), true)));
+                    }
+                    None => judge.opaque("the command awk runs is computed"),
                 }
             }
             AwkDeeds::Writes(file) => {
@@ -513,22 +511,50 @@ fn without_texts(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// Whether all that an awk program starts is one command that stands there as it is.
-fn starts_plainly(text: &str) -> bool {
-    let called = text.split("system").skip(1).all(|after| {
-        let after = after.trim_start().strip_prefix('(').and_then(|after| after.trim_start().strip_prefix('"'));
-        after
-            .and_then(|after| after.split_once('"'))
-            .is_some_and(|(command, rest)| code::is_plain(command) && rest.trim_start().starts_with(')'))
-    });
-    let quiet = ["sort", "uniq", "wc", "cat", "head", "tail"];
-    let piped = text.replace("||", "").split('|').skip(1).all(|after| {
-        let after = after.trim_start().strip_prefix('"').and_then(|after| after.split_once('"'));
-        after.is_some_and(|(command, _)| {
-            code::is_plain(command) && quiet.contains(&command.split(' ').next().unwrap_or_default())
-        })
-    });
-    called && piped
+/// The commands that an awk program starts, where each stands there as it is.
+fn started(text: &str) -> Option<Vec<&str>> {
+    let command = |after: &'_ str| -> Option<(usize, usize)> {
+        let inner = after.trim_start().strip_prefix('"')?;
+        let start = after.len() - inner.len();
+        let end = inner.find('"')?;
+        (!inner[..end].contains('\\')).then_some((start, start + end))
+    };
+    let mut found = vec![];
+    for (at, word) in text.match_indices("system") {
+        let after = text[at + word.len()..].trim_start().strip_prefix('(')?;
+        let (start, end) = command(after)?;
+        after[end + 1..].trim_start().strip_prefix(')')?;
+        found.push(&after[start..end]);
+    }
+    let mut rest = text;
+    while let Some(at) = rest.find('|') {
+        if let Some(after) = rest[at..].strip_prefix("||") {
+            rest = after;
+            continue;
+        }
+        let after = rest[at + 1..].trim_start_matches('&');
+        let (before, getline) = (rest[..at].trim_end(), after.trim_start().starts_with("getline"));
+        if getline {
+            let inner = before.strip_suffix('"')?;
+            let start = inner.rfind('"')?;
+            let joined = inner[..start].trim_end().chars().next_back();
+            if joined.is_some_and(|c| !matches!(c, '{' | '(' | ';' | '\n' | '!' | '}')) {
+                return None;
+            }
+            found.push(&inner[start + 1..]);
+            rest = after;
+        } else {
+            let (start, end) = command(after)?;
+            let next = after[end + 1..].trim_start_matches([' ', '\t']);
+            if !(next.is_empty() || next.starts_with([';', '}', '\n', ')'])) {
+                return None;
+            }
+            // What reads more than it is told may run it.
+            found.push(Some(&after[start..end]).filter(|command| code::is_plain(command))?);
+            rest = &after[end + 1..];
+        }
+    }
+    (!found.is_empty()).then_some(found)
 }
 
 #[cfg(test)]
@@ -588,7 +614,24 @@ mod tests {
         for program in unread {
             assert_eq!(awk_deeds(program), AwkDeeds::Unread, "{program}");
         }
-        assert!(starts_plainly("BEGIN{system(\"touch x\")}") && starts_plainly("{print | \"sort -n\"}"));
-        assert!(!starts_plainly("{print | \"sh\"}") && !starts_plainly("BEGIN{system(c)}"));
+        let plain = [
+            ("BEGIN{system(\"touch x\")}", "touch x"),
+            ("{print | \"sort -n\"}", "sort -n"),
+            ("{\"date\" | getline d}", "date"),
+        ];
+        for (program, command) in plain {
+            assert_eq!(started(program), Some(vec![command]), "{program}");
+        }
+        let computed = [
+            "BEGIN{system(c)}",
+            "{print | \"so\" \"rt\"}",
+            "{system(\"a\" $1)}",
+            "{a = \"r\" \"m x\" | getline}",
+            "{print | c}",
+            "{print | \"sh\"}",
+        ];
+        for program in computed {
+            assert_eq!(started(program), None, "{program}");
+        }
     }
 }

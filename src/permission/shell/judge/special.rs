@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::read::{Given, Reading, end_of_command};
 use super::table::{self, Does, Program, Role};
-use super::{Deed, Judge, Picks, languages, wrapper};
+use super::{Deed, Judge, Picked, Picks, languages, wrapper};
 use crate::permission::Action;
 use crate::permission::paths::Access;
 use crate::permission::protected::{control, secret_name};
@@ -17,6 +17,19 @@ use crate::permission::shell::unit::Effect;
 pub(super) fn first(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {
     if program.special == "find" {
         find(judge, reading, args);
+    }
+}
+
+/// `x.gz` becomes `x`, and `x` becomes `x.gz`, or what the suffix says.
+fn other_names(judge: &mut Judge<'_>, arg: &Arg, suffix: Option<Arg>) {
+    let Some(name) = arg.text() else { return };
+    if let Some((plain, _)) = name.rsplit_once('.') {
+        judge.uses(Access::Edit, &Arg::exact(plain));
+    }
+    match suffix.as_ref().map(Arg::text) {
+        Some(Some(suffix)) => judge.uses(Access::Edit, &Arg::exact(format!("{name}{suffix}"))),
+        Some(None) => judge.uses(Access::Edit, &Arg::unknown(name)),
+        None => {}
     }
 }
 
@@ -49,6 +62,10 @@ pub(super) fn words(judge: &mut Judge<'_>, program: &'static Program, reading: &
         // `git diff*` is written with other things in mind.
         "danger" => judge.danger(program.name.split(' ').nth(1).unwrap_or_default()),
         "git config" => return git_config(judge, operands),
+        // What the files are called then stands in an expression.
+        "rename" => operands.iter().filter_map(Arg::text).for_each(|text| judge.names_files(text, true)),
+        "git apply" => judge.add(Deed::Patches(operands.to_vec())),
+        "compress" => operands.iter().for_each(|arg| other_names(judge, arg, value(&["-S", "--suffix"]))),
         "unpack" | "archive" => archive(judge, program, reading),
         // In repositories that a setting names, wherever they are.
         "each repository" => {
@@ -111,15 +128,6 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
                 }
             }
         }
-        "curl" if reading.has(&["-O", "--remote-name", "--remote-name-all"]) => {
-            // The file is called like the end of the address.
-            for name in operands.iter().filter_map(Arg::text).filter_map(|address| address.rsplit('/').next()) {
-                let name = name.split(['?', '#']).next().unwrap_or(name);
-                if !name.is_empty() {
-                    judge.uses(Access::Edit, &Arg::exact(name));
-                }
-            }
-        }
         "jq" if reading.has(&["-f", "--from-file"]) => {
             judge.danger("-f");
             judge.effect(Effect::Unproven);
@@ -156,6 +164,15 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
             }
         }
         _ => {}
+    }
+}
+
+/// A file that is called like the end of the address it comes from.
+pub(super) fn named_by_address(judge: &mut Judge<'_>, address: &Arg) {
+    let end = address.text().and_then(|address| address.rsplit('/').next());
+    let name = end.and_then(|end| end.split(['?', '#']).next()).unwrap_or_default();
+    if !name.is_empty() {
+        judge.uses(Access::Edit, &Arg::exact(name));
     }
 }
 
@@ -207,15 +224,11 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bo
     if ends && words.last().is_some_and(|arg| arg.is(";") || arg.is("+")) {
         words.pop();
     }
-    let named = ends
-        && *judge.named.get_or_insert_with(|| {
-            let name = |pair: &[Arg]| pair[0].is("-name") || pair[0].is("-iname");
-            args.windows(2).any(|pair| name(pair) && pair[1].text().is_some_and(names_no_secret))
-        });
+    let picked = ends.then(|| judge.picked.get_or_insert_with(|| picked(args)).clone()).flatten();
     let several = ends && end.checked_sub(1).and_then(|last| args.get(last)).is_some_and(|arg| arg.is("+"));
     let fill = |arg: Arg| {
         let filled = match arg.text() {
-            Some("{}") if named => Arg::found(),
+            Some("{}") if picked.is_some() => Arg::found(),
             Some(text) if ends && text.contains("{}") => Arg::filled(text, "{}"),
             _ => return arg,
         };
@@ -228,7 +241,19 @@ pub(super) fn until(judge: &mut Judge<'_>, given: &Given, args: &[Arg], ends: bo
     if given.name.ends_with("dir") {
         judge.add(Deed::Astray);
     }
-    judge.add(Deed::Run(words, false));
+    judge.add(match picked {
+        Some(picked) => Deed::RunOn(words, picked),
+        None => Deed::Run(words, false),
+    });
+}
+
+/// What `find` picks by names of which one fits no secret; none where it picks otherwise.
+fn picked(args: &[Arg]) -> Option<Picked> {
+    let name = |pair: &&[Arg]| pair[0].is("-name") || pair[0].is("-iname");
+    let names: Vec<Arg> = args.windows(2).filter(name).map(|pair| pair[1].clone()).collect();
+    let first = args.iter().position(|arg| arg.prefix().starts_with(['-', '(', '!'])).unwrap_or(args.len());
+    let below = if first == 0 { vec![Arg::exact(".")] } else { args[..first].to_vec() };
+    names.iter().any(|name| name.text().is_some_and(names_no_secret)).then_some(Picked { below, names })
 }
 
 /// Whether a name pattern cannot name a file with secrets.
@@ -350,6 +375,7 @@ pub(super) fn copy(judge: &mut Judge<'_>, program: &Program, reading: &Reading, 
     let from = reading.operands[..at].to_vec();
     if reading.has(&["-r", "-R", "-a", "--recursive", "--archive"]) {
         from.iter().for_each(|arg| judge.add(Deed::Below(arg.clone(), Picks::default())));
+        judge.add(Deed::CopyTree { from: from.clone(), to: reading.operands[at].clone() });
     }
     let link = program.name == "ln";
     if from.is_empty() {
@@ -421,6 +447,11 @@ fn find(judge: &mut Judge<'_>, reading: &Reading, args: &[Arg]) {
         given.does == Some(Does::Destroys)
             || (given.does == Some(Does::Until) && args.get(given.next).is_some_and(destroyer))
     });
+    if reading.given.iter().any(|given| given.does == Some(Does::Destroys))
+        && let Some(picked) = judge.picked.get_or_insert_with(|| picked(args)).clone()
+    {
+        judge.add(Deed::ChangesPicked(picked));
+    }
     if destroys && !picks {
         let signs = |arg: &&Arg| !arg.prefix().starts_with(['(', ')', '!', ',']);
         let mut from: Vec<Arg> = reading.operands.iter().filter(signs).cloned().collect();
@@ -476,6 +507,15 @@ fn archive(judge: &mut Judge<'_>, program: &Program, reading: &Reading) {
     }
     if program.special == "unpack" {
         judge.uses(Access::Edit, &Arg::exact("."));
+        let packs = |arg: &Arg| {
+            arg.is("a") || ["-o", "r", "-r", "q", "-q", "l", "t"].iter().any(|word| arg.prefix().starts_with(word))
+        };
+        let other = !matches!(program.name, "tar" | "unzip") && judge.all.iter().any(packs);
+        let named = reading.operands.iter().skip(usize::from(program.name == "unzip"));
+        let renamed = reading.has(&["--transform", "--xform"]);
+        if renamed || !other && (named.clone().next().is_none() || named.clone().any(|arg| !arg.known())) {
+            judge.add(Deed::Unpacks);
+        }
         let decides = |arg: &&Arg| arg.text().is_some_and(|text| control(Path::new(text)));
         reading.operands.iter().filter(decides).for_each(|arg| judge.uses(Access::Edit, arg));
         judge.add(Deed::Link(Arg::unknown(".")));

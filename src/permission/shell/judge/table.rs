@@ -12,6 +12,8 @@ pub(super) enum Does {
     Harmless,
     Reads,
     Lists,
+    /// A file that names others.
+    Names,
     Writes,
     Edits,
     Destroys,
@@ -139,11 +141,6 @@ impl Program {
         let from = self.longs.partition_point(|name| *name < start);
         let fitting = self.longs[from..].iter().take_while(move |name| name.starts_with(start));
         fitting.filter_map(|name| Some((*name, self.option(name)?)))
-    }
-
-    /// Whether one of its options is more than harmless.
-    pub(super) fn options_decide(&self) -> bool {
-        !self.any && self.options.values().any(|option| option.does != Does::Harmless)
     }
 
     /// Whether an option of it, or its program, may start something.
@@ -349,6 +346,7 @@ fn does(key: &str) -> Option<Does> {
         "harmless" => Does::Harmless,
         "reads" => Does::Reads,
         "lists" => Does::Lists,
+        "names" => Does::Names,
         "writes" => Does::Writes,
         "edits" => Does::Edits,
         "destroys" => Does::Destroys,

@@ -3,6 +3,7 @@
 use super::read::Reading;
 use super::table::{self, Does, Program};
 use super::{Deed, Judge};
+use crate::permission::paths::Access;
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::unit::Effect;
 
@@ -130,6 +131,7 @@ pub(super) fn orders(judge: &mut Judge<'_>, program: &Program, operands: &[Arg])
 }
 
 pub(super) fn flock(judge: &mut Judge<'_>, operands: &[Arg], text: Option<Arg>) -> bool {
+    operands.first().into_iter().for_each(|lock| judge.uses(Access::Edit, lock));
     let rest = operands.get(1..).unwrap_or_default();
     let after = rest.first().filter(|arg| arg.is("-c") || arg.is("--command")).and(rest.get(1).cloned());
     match text.or(after) {

@@ -102,8 +102,10 @@ pub(crate) enum Piece {
     /// `~`, `~name` at the start of a word.
     Tilde(String),
     Parameter {
+        /// What stands before the name: `#` for a length, `!` for a name that a variable holds.
+        before: Option<char>,
         name: String,
-        /// What stands between the name and the closing brace, the words in it apart.
+        /// What stands between the name and the closing brace, the words in it included.
         operator: String,
         /// The subscript, as a sum, and the pieces of the operator's word; an offset is a sum too.
         inner: Vec<Piece>,

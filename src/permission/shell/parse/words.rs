@@ -155,7 +155,7 @@ impl Parser<'_> {
             let text = self.ansi()?;
             pieces.quoted(&text);
         } else if let Some(name) = self.variable(1) {
-            pieces.0.push(Piece::Parameter { name, operator: String::new(), inner: vec![], quoted });
+            pieces.0.push(Piece::Parameter { before: None, name, operator: String::new(), inner: vec![], quoted });
         } else {
             match self.peek() {
                 // Old sums, translated text, a sign that the next line completes.
@@ -259,12 +259,10 @@ impl Parser<'_> {
 
     /// After `${`.
     fn parameter(&mut self, quoted: bool) -> Read<Piece> {
-        let mut operator = String::new();
-        if (self.next_is("!") && !self.next_is("!}")) || (self.next_is("#") && !self.next_is("#}")) {
-            operator.push(char::from(self.text[self.at]));
-            self.at += 1;
-        }
-        let alone = !operator.is_empty();
+        let before =
+            ['!', '#'].into_iter().find(|sign| self.next_is(&sign.to_string()) && !self.next_is(&format!("{sign}}}")));
+        self.at += usize::from(before.is_some());
+        let alone = before.is_some();
         let name = self.variable(4).ok_or(Unreadable::Syntax)?;
         if alone && name.bytes().all(|byte| SIGNS.contains(&byte) && !b"@*".contains(&byte)) {
             return Err(Unreadable::Syntax);
@@ -289,9 +287,9 @@ impl Parser<'_> {
             }
             inner.extend(self.operand_of_parameter(quoted)?);
         }
-        operator.push_str(&self.source[start..self.at]);
+        let operator = self.source[start..self.at].to_owned();
         self.expect("}")?;
-        Ok(Piece::Parameter { name, operator, inner, quoted })
+        Ok(Piece::Parameter { before, name, operator, inner, quoted })
     }
 
     /// The word of `${x:-word}`, on one line; single quotes only where they quote for certain.

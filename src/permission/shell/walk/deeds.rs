@@ -4,12 +4,13 @@
 use super::Walk;
 use super::budget::BEGINNING;
 use crate::permission::paths::Access;
+use crate::permission::protected::Protected;
 use crate::permission::shell::expand::{Arg, Input, State, variable_danger};
-use crate::permission::shell::judge::{self, Deed, View};
+use crate::permission::shell::judge::{self, Deed, Picked, View};
 use crate::permission::shell::names::among;
 use crate::permission::shell::parse::syntax::{Piece, Script};
 use crate::permission::shell::unit::{Effect, Unit};
-use crate::permission::{arity, protected};
+use crate::permission::{Action, arity, protected};
 
 /// Programs we know little about, but this: their first word is an order to themselves, not a program
 /// to run.
@@ -23,7 +24,7 @@ const ENTERED: usize = 32;
 impl Walk<'_> {
     /// A program that is no builtin.
     pub(super) fn program(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked };
+        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         if !judge::takes_any(name) {
             self.hidden_options(args, unit, state);
         }
@@ -39,7 +40,12 @@ impl Walk<'_> {
                 Deed::Enter(_) => {
                     entered += 1;
                     let deed = if entered > ENTERED { Deed::Astray } else { deed };
+                    let before = inner.cwd.clone();
                     self.carry_out(deed, args, unit, &mut inner);
+                    // A program that cannot enter a directory ends; the shell itself (`cd`) goes on where it is.
+                    if inner.cwd.len() > before.len() {
+                        inner.cwd.retain(|cwd| !before.contains(cwd));
+                    }
                 }
                 deed => self.carry_out(deed, args, unit, &mut inner),
             }
@@ -83,8 +89,15 @@ impl Walk<'_> {
             Deed::Copy { from, to, link, keeps } => self.copied(&from, &to, link, keeps, unit, state),
             Deed::Lost(args, unknown) => self.disk.removal(&args, unit, state, unknown),
             Deed::Below(arg, picks) => self.disk.below(&arg, &picks.only, &picks.not, unit, state),
+            Deed::Unpacks
+                if state.cwd.iter().any(|cwd| self.place.root.starts_with(cwd) || cwd.join(".git").exists()) =>
+            {
+                unit.floor(Action::Ask, "which files it writes stands in the archive");
+            }
             Deed::Link(arg) => self.disk.links_to(&arg, state),
             Deed::Enter(arg) => self.disk.chdir(Some(&arg), unit, state),
+            Deed::CopyTree { from, to } => self.disk.copied_below(&from, &to, unit, state),
+            Deed::Patches(files) => self.disk.patched(&files, unit, state),
             Deed::Home => self.disk.chdir(None, unit, state),
             Deed::Astray => state.cwd.clear(),
             Deed::Physical => state.physical = true,
@@ -98,6 +111,12 @@ impl Walk<'_> {
             }
             Deed::Changed(reason) => state.change(&reason),
             Deed::Run(words, perhaps) => self.inner(&words, unit, perhaps, state),
+            Deed::RunOn(words, picked) => {
+                let from = self.units.len();
+                self.inner(&words, unit, false, state);
+                self.changed_picked(from, &picked, state);
+            }
+            Deed::ChangesPicked(Picked { below, names }) => self.disk.changed_below(&below, &names, unit, state),
             Deed::Text(text, perhaps) => self.text(&text, unit, perhaps, true, state),
             Deed::Here(text) => self.text(&text, unit, false, false, state),
             Deed::Later(text) => self.text(&text, unit, false, false, &mut state.clone()),
@@ -117,6 +136,20 @@ impl Walk<'_> {
                 state.change("a variable is set for it");
             }
             deed => note(deed, unit),
+        }
+    }
+
+    /// Asks about units from one on, where they change a file that was picked, and one that may have been
+    /// decides what runs.
+    pub(super) fn changed_picked(&mut self, from: usize, picked: &Picked, state: &State) {
+        let found = Arg::found();
+        let name = found.prefix().trim_start_matches("./");
+        let edits = |unit: &Unit| {
+            let mut edited = unit.touches.iter().filter(|need| need.permission == "edit");
+            edited.any(|need| need.patterns.iter().any(|path| path.rsplit('/').next() == Some(name)))
+        };
+        for unit in self.units.iter_mut().skip(from).filter(|unit| edits(unit)) {
+            self.disk.changed_below(&picked.below, &picked.names, unit, state);
         }
     }
 
@@ -176,7 +209,8 @@ impl Walk<'_> {
             }
         }
         // `cargo rm` starts no `rm`.
-        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
+        let name = unit.program.as_deref().map_or("", |name| name.rsplit('/').next().unwrap_or(name)).to_owned();
+        let name = name.as_str();
         let first: Vec<&str> =
             std::iter::once(name).chain(args.iter().take(4).map(|arg| arg.text().unwrap_or_default())).collect();
         let own = arity::prefix(&first).len().saturating_sub(1);
@@ -202,12 +236,22 @@ impl Walk<'_> {
                 continue;
             };
             if text.contains([' ', ';', '|', '&', '\n']) || text.contains("$(") {
+                self.named_in(&text, name, unit);
                 unit.texts.push(text);
                 continue;
             }
-            let value = text.rsplit(['=', '@']).next().unwrap_or(&text).to_owned();
-            for candidate in [text, value] {
+            // `key=file`, `FILE:name,mode`
+            let address = text.contains("://");
+            let parts: Vec<String> = match address {
+                true => vec![],
+                false => text.split(['=', '@', ':', ',']).map(str::to_owned).collect(),
+            };
+            for candidate in std::iter::once(text).chain(parts) {
                 let name = candidate.rsplit('/').next().unwrap_or_default();
+                if candidate.contains(['(', ')']) {
+                    self.named_in(&candidate, name, unit);
+                    continue;
+                }
                 if (candidate.contains('/') && !candidate.contains("://"))
                     || candidate == ".."
                     || protected::secret_name(name)
@@ -217,6 +261,25 @@ impl Walk<'_> {
                     self.disk.touch_guess(&candidate[start..], unit, state);
                 }
             }
+        }
+    }
+
+    /// The files that a text names, which a program nobody knows is given: where it may be a program.
+    fn named_in(&self, text: &str, name: &str, unit: &mut Unit) {
+        /// Those that are given prose, in which files are named without being touched.
+        const PROSE: &str = "bzr gh glab hg jj notify-send svn tea";
+        let called = || judge::protected_in(text, false).filter(|_| text.contains('('));
+        let found = judge::protected_in(text, true).filter(|(path, _)| path.contains('/')).or_else(called);
+        let found = found.filter(|_| !among(PROSE, name));
+        match found {
+            Some((path, Protected::Secret)) => {
+                unit.secret(&path, &format!("it is given a text that names {path}, which may hold keys or passwords"));
+            }
+            Some((path, _)) => {
+                let reason = format!("it is given a text that names {path}, which decides what runs here");
+                unit.floor(Action::Ask, &reason);
+            }
+            None => {}
         }
     }
 

@@ -67,7 +67,7 @@ impl Walk<'_> {
             unit.effect_at_least(Effect::Unproven);
         }
         let rest = &args[1..];
-        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked };
+        let view = View { state, input: self.frame.input.clone(), picked: self.frame.picked.is_some() };
         match judge::builtin(&base, rest, &view) {
             Some(deeds) => deeds.into_iter().for_each(|deed| self.carry_out(deed, rest, &mut unit, state)),
             None => self.program(&base, rest, &mut unit, state),

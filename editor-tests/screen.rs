@@ -1,0 +1,311 @@
+//! What somebody at a terminal sees, and what a script gets: `adjutant run` and `adjutant trust` on a
+//! pseudo-terminal whose screen is read, and in pipes.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::{Value, json};
+
+use crate::editor::PATIENCE;
+use crate::model::{self, Model};
+use crate::project::Project;
+
+/// Names, and what to do.
+pub const ALL: [(&str, fn()); 7] = [
+    ("a run leaves its answer, and no spinner", answer),
+    ("a question shows what would be run", question),
+    ("colours only where they are wanted", colours),
+    ("a pipe is given the answer alone", piped),
+    ("sessions go on", continued),
+    ("what goes with a prompt", attached),
+    ("trust is asked for at a terminal only", trust),
+];
+
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 100;
+
+/// A program on a terminal of its own.
+struct Terminal {
+    child: Child,
+    ours: File,
+    pieces: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
+}
+
+impl Terminal {
+    fn start(mut command: Command) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        tcsetwinsize(&ours, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC;
+        let theirs: OwnedFd = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).unwrap();
+        let end = || Stdio::from(theirs.try_clone().unwrap());
+        command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm-256color");
+        let child = command.spawn().unwrap();
+        // Whoever still has the other end keeps ours from ending.
+        drop((command, theirs));
+        let ours = File::from(ours);
+        let mut reader = ours.try_clone().unwrap();
+        let (sender, pieces) = mpsc::channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The end of a terminal is an error.
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                if sender.send(buffer[..n].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let [rows, columns] = [ROWS, COLUMNS].map(|n| NonZero::new(n).unwrap());
+        Self { child, ours, pieces, screen: vt100::Parser::new(rows, columns, 0) }
+    }
+
+    fn text(&self) -> String {
+        self.screen.screen().contents()
+    }
+
+    /// Waits until the screen shows this.
+    fn wait(&mut self, words: &str) {
+        let late = Instant::now() + PATIENCE;
+        while !self.text().contains(words) {
+            match self.pieces.recv_timeout(late.saturating_duration_since(Instant::now())) {
+                Ok(piece) => self.screen.process(&piece),
+                Err(_) => panic!("{words:?} never came:\n{}", self.text()),
+            }
+        }
+    }
+
+    fn enter(&mut self, words: &str) {
+        self.ours.write_all(format!("{words}\n").as_bytes()).unwrap();
+    }
+
+    /// Waits for the end; gives the exit code and the screen.
+    fn end(mut self) -> (Option<i32>, String) {
+        while let Ok(piece) = self.pieces.recv_timeout(PATIENCE) {
+            self.screen.process(&piece);
+        }
+        let text = self.text();
+        let spinner = |c: char| ('\u{2800}'..='\u{28ff}').contains(&c);
+        assert!(!text.contains(spinner), "the spinner has left something:\n{text}");
+        let status = self.child.wait().unwrap();
+        (status.code(), text)
+    }
+}
+
+fn adjutant(project: &Project, args: &[&str]) -> Command {
+    let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
+    command.args(args).current_dir(project.cwd());
+    command
+}
+
+fn stage(script: &str, settings: &Value) -> (Model, Project) {
+    let model = Model::start(model::script(script).unwrap());
+    let project = Project::new();
+    project.provider(&model.base(), settings);
+    (model, project)
+}
+
+/// The line of a screen that holds these words.
+fn line<'s>(screen: &'s str, words: &str) -> &'s str {
+    screen.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("no {words:?} in\n{screen}"))
+}
+
+fn answer() {
+    let (_model, project) = stage(
+        "text: Let me see.\ncall bash {\"command\":\"echo begun; echo why >&2; exit 7\"}\n---\n\
+         call write {\"filePath\":\"a.txt\",\"content\":\"new line\\n\"}\n---\n\
+         text: \"# Done\\n\\nIt is **all** in `a.txt`, [here](https://x.example).\\n\"",
+        &json!({}),
+    );
+    let (code, screen) = Terminal::start(adjutant(&project, &["run", "Do it."])).end();
+    assert_eq!(code, Some(0), "{screen}");
+    assert_eq!(line(&screen, "exit 7"), "✗ echo begun; echo why >&2; exit 7 (exit code 7)");
+    assert!(screen.contains("    begun\n    why\n"), "{screen}");
+    assert_eq!(line(&screen, "Write"), "• Write a.txt");
+    assert_eq!(line(&screen, "new line"), "    +new line");
+    assert_eq!(line(&screen, "all in"), "It is all in a.txt, here (https://x.example).");
+    assert!(screen.starts_with("session ses_"), "{screen}");
+}
+
+fn question() {
+    let script = "call bash {\"command\":\"touch 'a*b' && ls *\"}\n---\ntext: So be it.";
+    let settings = json!({ "permission": { "bash": { "*": "ask" } } });
+    let (_model, project) = stage(script, &settings);
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("or what to do instead");
+    let screen = terminal.text();
+    let shown: Vec<&str> = screen.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let from = shown.iter().position(|line| line.starts_with("? ")).unwrap_or_else(|| panic!("{screen}"));
+    assert_eq!(shown[from], "? touch 'a*b' && ls *", "{screen}");
+    assert_eq!(
+        shown[from + 1..from + 5],
+        ["  ```sh", "  touch 'a*b' && ls *", "  ```", "  The agent asks to run this command."]
+    );
+    assert_eq!(
+        line(&screen, "ask touch"),
+        "  ask touch 'a*b' [touch]: bash \"*\": ask, from ~/.config/opencode/opencode.json:25"
+    );
+    assert!(screen.contains("  y  Allow once\n") && screen.contains("  n  Reject\n"), "{screen}");
+    terminal.enter("y");
+    let (code, screen) = terminal.end();
+    assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), true), "{screen}");
+    // "n" is no, and so are other words, which the model gets.
+    let (_model, project) =
+        stage(&format!("{}\n---\nsees: elsewhere\ntext: So be it.", script.split("\n---").next().unwrap()), &settings);
+    let mut terminal = Terminal::start(adjutant(&project, &["run", "Do it."]));
+    terminal.wait("or what to do instead");
+    terminal.enter("elsewhere");
+    let (code, screen) = terminal.end();
+    assert_eq!((code, project.cwd().join("a*b").exists()), (Some(0), false), "{screen}");
+}
+
+fn colours() {
+    for (variable, wanted) in [("SOMETHING", true), ("NO_COLOR", false)] {
+        let (_model, project) = stage("text: \"It is **all** there.\\n\"", &json!({}));
+        let mut command = adjutant(&project, &["run", "Do it."]);
+        command.env(variable, "1");
+        let mut terminal = Terminal::start(command);
+        terminal.wait("there.");
+        let screen = terminal.screen.screen();
+        let row = (0..ROWS).find(|row| screen.contents_between(*row, 0, *row, COLUMNS).contains("there.")).unwrap();
+        let bold = (0..COLUMNS).filter(|column| screen.cell(row, *column).is_some_and(vt100::Cell::bold)).count();
+        assert_eq!(bold, if wanted { 3 } else { 0 }, "{variable}");
+        terminal.end();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// What is on standard error but for the line that names the session, and that session.
+fn beside(output: &Output) -> (String, String) {
+    let stderr = text(&output.stderr);
+    let (session, rest) = stderr.split_once('\n').unwrap_or_default();
+    (rest.to_owned(), session.strip_prefix("session ").unwrap_or_default().to_owned())
+}
+
+fn piped() {
+    let long = "words ".repeat(60);
+    let (_model, project) = stage(
+        &format!(
+            "text: Let me see.\ncall bash {{\"command\":\"ls\"}}\n---\ntext: One more look.\ncall bash {{\"command\":\"ls -a\"}}\n---\ntext: \"**It** is\\u001b[1m {long}\""
+        ),
+        &json!({}),
+    );
+    let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
+    assert_eq!(text(&output.stdout), format!("**It** is\u{1b}[1m {long}\n"));
+    assert_eq!(beside(&output).0, "Let me see.\nOne more look.\n");
+    // Words before the last call are the answer where none follow.
+    let (_model, project) = stage("text: It is so.\ncall read {\"filePath\":\"/etc/hostname\"}", &json!({}));
+    let output = adjutant(&project, &["run", "--deny", "Do it."]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(5), "It is so.\n"), "{output:?}");
+    // A failure has no answer.
+    let (_model, project) = stage(
+        "text: It is so.\ncall bash {\"command\":\"ls\"}\n---\nstatus 400 {\"error\":{\"message\":\"no such thing\"}}",
+        &json!({}),
+    );
+    let output = adjutant(&project, &["run", "Do it."]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{output:?}");
+}
+
+fn sessions(project: &Project) -> usize {
+    text(&adjutant(project, &["sessions", "--all", "--json"]).output().unwrap().stdout).lines().count()
+}
+
+fn continued() {
+    let (model, project) = stage(
+        "text: First.\n---\nsees: Remember 7\ntext: Second.\n---\nsees: Remember 7\ntext: Third.\n---\nsees: Remember 7\ntext: Fourth.",
+        &json!({}),
+    );
+    let run = |args: &[&str]| {
+        let output = adjutant(&project, &[&["run"], args].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        (text(&output.stdout), beside(&output).1)
+    };
+    let (_, first) = run(&["Remember 7."]);
+    assert!(first.starts_with("ses_"), "{first}");
+    assert_eq!(run(&["-c", "And now?"]), ("Second.\n".to_owned(), first.clone()));
+    assert_eq!(run(&["--session", &first[..first.len() - 2], "And now?"]), ("Third.\n".to_owned(), first.clone()));
+    let (answer, copy) = run(&["--continue", "--fork", "And now?"]);
+    assert_eq!((answer.as_str(), copy != first, sessions(&project)), ("Fourth.\n", true, 2));
+    assert_eq!(model.problems(), Vec::<String>::new());
+    // What is wrong with a command line is said at once, and leaves nothing behind.
+    let table: [(&[&str], &str); 7] = [
+        (&["--mode", "nope", "Hello"], "--mode: there is no such mode; there are: build, plan"),
+        (&["--model", "nope/x", "Hello"], "--model: "),
+        (&["--fork", "Hello"], "--fork copies a session: name it with --session, or use --continue"),
+        (&[""], "the prompt is empty; say what to do: adjutant run \"PROMPT\""),
+        (&[], "the prompt is empty"),
+        (&["-f", "gone.txt", "Hello"], "gone.txt cannot be read"),
+        (&["--nope", "Hello"], "unexpected argument '--nope' found"),
+    ];
+    for (args, words) in table {
+        let output = adjutant(&project, &[&["run"], args].concat()).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(words), "{args:?}: {output:?}");
+    }
+    assert_eq!(sessions(&project), 2);
+}
+
+fn attached() {
+    let (model, project) = stage(
+        "sees: the lines that follow\nsees: 1 2 3\nsees: let a = 5;\nsees: src/b.rs\nhas: data:image/png;base64,iVBORw0K\ntext: Seen.\n---\nsees: all of it\ntext: Seen.",
+        &json!({ "provider": { "bench": { "models": { "bench-model": {
+            "modalities": { "input": ["text", "image"], "output": ["text"] }, "attachment": true } } } } }),
+    );
+    project.write("a.rs", "let a = 5;\n");
+    project.write("src/b.rs", "let b = 6;\n");
+    std::fs::write(project.path("p.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    let with_input = |args: &[&str], words: &str| {
+        let mut child = adjutant(&project, &[&["run"], args].concat());
+        let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        child.stdin.take().unwrap().write_all(words.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let output = with_input(&["-f", "a.rs", "-f", "p.png", "Read @src/b.rs, and the lines that follow:"], "1 2 3\n");
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "Seen.\n"), "{output:?}");
+    let output = with_input(&[], "This is all of it.\n");
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "Seen.\n"), "{output:?}");
+    assert_eq!(model.problems(), Vec::<String>::new());
+    let shown = text(&adjutant(&project, &["sessions", "show", "last"]).output().unwrap().stdout);
+    assert!(!shown.contains("<attached"), "{shown}");
+    let nothing = with_input(&["-"], " \n \n");
+    assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
+}
+
+fn trust() {
+    let project = Project::new();
+    project.settings(&json!({ "permission": { "bash": "ask" } }));
+    project.write("opencode.json", &json!({ "permission": { "bash": { "echo *": "allow" } } }).to_string());
+    let piped = |args: &[&str]| {
+        let output = adjutant(&project, &[&["trust"], args].concat()).output().unwrap();
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, said) = piped(&[]);
+    assert!(code == Some(1) && said.contains("Not decided yet: these are off."), "{said}");
+    for (typed, code, words) in
+        [("n", Some(0), "Not trusted: these are off."), ("y", Some(0), "Trusted. You are asked again")]
+    {
+        piped(&["--revoke"]);
+        let mut terminal = Terminal::start(adjutant(&project, &["trust"]));
+        terminal.wait("[y/n]");
+        terminal.enter(typed);
+        let (ended, screen) = terminal.end();
+        assert!(ended == code && screen.contains(words), "{typed}: {screen}");
+        assert_eq!(piped(&[]).0, Some(0), "{typed}");
+    }
+    assert!(piped(&["--no"]).1.contains("Not trusted: these are off."));
+    assert!(piped(&["--yes"]).1.contains("Trusted. You are asked again"));
+}

@@ -1,0 +1,80 @@
+//! `adjutant completions` and `adjutant man`: what shells and `man` want to know of the command line.
+
+use anyhow::Context as _;
+use clap::{Command, ValueEnum};
+use clap_complete::{Generator, generate, shells};
+
+/// A shell that completes.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "it is called that")]
+pub(super) enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Nushell,
+    #[value(name = "powershell")]
+    PowerShell,
+    Zsh,
+}
+
+pub(super) fn completions(shell: Shell, command: Command) -> anyhow::Result<u8> {
+    let script = match shell {
+        Shell::Bash => script(shells::Bash, command),
+        Shell::Elvish => script(shells::Elvish, command),
+        Shell::Fish => script(shells::Fish, command),
+        Shell::Nushell => script(clap_complete_nushell::Nushell, command),
+        Shell::PowerShell => script(shells::PowerShell, command),
+        Shell::Zsh => script(shells::Zsh, command),
+    };
+    super::terminal::exact(&String::from_utf8(script).context("the script is no text")?);
+    Ok(0)
+}
+
+fn script(shell: impl Generator, mut command: Command) -> Vec<u8> {
+    let mut script = Vec::new();
+    generate(shell, &mut command, "adjutant", &mut script);
+    script
+}
+
+/// One page: adjutant, then each of its commands.
+pub(super) fn manual(mut command: Command) -> anyhow::Result<u8> {
+    command.build();
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(command.clone());
+    man.render(&mut page).context("the page cannot be made")?;
+    for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
+        let man = clap_mangen::Man::new(part.clone());
+        man.render_name_section(&mut page)
+            .and_then(|()| man.render_synopsis_section(&mut page))
+            .and_then(|()| man.render_description_section(&mut page))
+            .and_then(|()| man.render_options_section(&mut page))
+            .context("the page cannot be made")?;
+    }
+    super::terminal::exact(&String::from_utf8(page).context("the page is no text")?);
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::super::Cli;
+    use super::*;
+
+    #[test]
+    fn every_shell_gets_a_script_that_knows_the_commands() {
+        let scripts = [
+            script(shells::Bash, Cli::command()),
+            script(shells::Fish, Cli::command()),
+            script(shells::Zsh, Cli::command()),
+            script(shells::PowerShell, Cli::command()),
+            script(clap_complete_nushell::Nushell, Cli::command()),
+        ];
+        for script in scripts {
+            let script = String::from_utf8(script).unwrap();
+            for word in ["sessions", "continue", "export"] {
+                assert!(script.contains(word), "{word} is not in {script}");
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Questions at a terminal, one after the other, and the lines that answer them.
+
+use std::io;
+use std::sync::{Arc, mpsc as thread};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::cli::terminal::screen::Screen;
+use crate::cli::terminal::styled::Styled;
+
+/// Where questions are asked. What is typed while none is shown answers none.
+#[derive(Clone)]
+pub(super) struct Keyboard(mpsc::UnboundedSender<Question>);
+
+struct Question {
+    words: Styled,
+    answer: oneshot::Sender<Option<String>>,
+}
+
+impl Keyboard {
+    pub(super) fn new(screen: Arc<Screen>) -> Self {
+        let (sender, questions) = mpsc::unbounded_channel();
+        tokio::spawn(ask_in_turn(questions, screen));
+        Self(sender)
+    }
+
+    /// Shows a question and waits for a line; none at the end of the input. Dropping the future withdraws it.
+    pub(super) async fn ask(&self, words: Styled) -> Option<String> {
+        let (answer, line) = oneshot::channel();
+        self.0.send(Question { words, answer }).ok()?;
+        line.await.ok().flatten()
+    }
+}
+
+async fn ask_in_turn(mut questions: mpsc::UnboundedReceiver<Question>, screen: Arc<Screen>) {
+    let (wanted, wants) = thread::channel::<()>();
+    let (typed, mut lines) = mpsc::unbounded_channel();
+    // A thread of its own: a line that nobody waits for any more keeps nothing else waiting.
+    std::thread::spawn(move || {
+        while wants.recv().is_ok() {
+            let mut line = String::new();
+            let read = io::stdin().read_line(&mut line);
+            if typed.send(read.ok().filter(|n| *n > 0).map(|_| line)).is_err() {
+                break;
+            }
+        }
+    });
+    let mut reads = false;
+    while let Some(Question { words, mut answer }) = questions.recv().await {
+        if answer.is_closed() {
+            continue;
+        }
+        // Typed for a question that was withdrawn.
+        reads &= lines.try_recv().is_err();
+        if !std::mem::replace(&mut reads, true) && wanted.send(()).is_err() {
+            return;
+        }
+        screen.ask(&words).ok();
+        tokio::select! {
+            line = lines.recv() => {
+                reads = false;
+                // Whoever asked may have been cancelled since.
+                answer.send(line.flatten()).ok();
+            }
+            () = answer.closed() => screen.aside("(withdrawn)"),
+        }
+        screen.asked();
+    }
+}

@@ -1,0 +1,147 @@
+//! What a run is asked: the words of the command line, what stands on standard input, and files.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use protocol::acp::v1;
+
+use super::Misuse;
+use crate::cli::{input, terminal};
+
+/// The largest prompt, in bytes.
+pub(super) const LARGEST: u64 = 16 << 20;
+
+/// How long standard input may be silent before somebody is told that it is waited for.
+const SILENT: Duration = Duration::from_secs(3);
+
+/// The prompt as content blocks: its words, then what goes with them.
+///
+/// # Errors
+/// [`Misuse`] where there is nothing to do, or a file cannot be sent.
+pub(super) fn blocks(words: &[String], files: &[PathBuf]) -> anyhow::Result<Vec<v1::ContentBlock>> {
+    let words = if words == ["-"] { String::new() } else { words.join(" ") };
+    let piped = piped().map_err(|e| Misuse(format!("{e:#}")))?;
+    let piped = piped.trim_end();
+    let text = match (words.trim().is_empty(), piped.trim().is_empty()) {
+        (true, true) => {
+            return Err(Misuse("the prompt is empty; say what to do: adjutant run \"PROMPT\"".into()).into());
+        }
+        (true, false) => piped.to_owned(),
+        (false, true) => words,
+        (false, false) => format!("{words}\n\n{piped}"),
+    };
+    let mut blocks = vec![text.into()];
+    for path in files {
+        blocks.push(file(path).map_err(|e| Misuse(format!("{e:#}")))?);
+    }
+    let size: usize = blocks.iter().map(size).sum();
+    if u64::try_from(size).unwrap_or(u64::MAX) > LARGEST {
+        return Err(Misuse(format!("the prompt and its files have more than {} MiB together", LARGEST >> 20)).into());
+    }
+    Ok(blocks)
+}
+
+/// What stands on standard input, where that is a pipe or a file.
+fn piped() -> anyhow::Result<String> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() || !is_input(&stdin) {
+        return Ok(String::new());
+    }
+    let (sender, read) = mpsc::channel();
+    thread::spawn(move || sender.send(input::read(Path::new("-"), LARGEST)));
+    let text = match read.recv_timeout(SILENT) {
+        Err(RecvTimeoutError::Timeout) => {
+            terminal::aside("note: waiting for the end of standard input; `< /dev/null` gives it none");
+            read.recv()
+        }
+        read => read.map_err(|_| mpsc::RecvError),
+    };
+    text.map_err(|_| anyhow!("standard input cannot be read"))?
+}
+
+/// Devices such as `/dev/null` say nothing, or never end; a closed one is none.
+fn is_input(stdin: &impl AsFd) -> bool {
+    use rustix::fs::FileType as Kind;
+    let kind = rustix::fs::fstat(stdin).map(|stat| Kind::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(Kind::RegularFile | Kind::Fifo | Kind::Socket))
+}
+
+/// A file with what it holds: text, an image or a PDF. Of a directory, only where it is.
+fn file(path: &Path) -> anyhow::Result<v1::ContentBlock> {
+    let name = path.display();
+    let whole = std::fs::canonicalize(path).with_context(|| format!("{name} cannot be read"))?;
+    let uri = address(&whole)?;
+    if whole.metadata().is_ok_and(|data| data.is_dir()) {
+        return Ok(v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name.to_string(), uri)));
+    }
+    let bytes = input::bytes(path, LARGEST)?;
+    if let Some(mime) = image(&bytes) {
+        return Ok(v1::ContentBlock::Image(v1::ImageContent::new(BASE64.encode(bytes), mime).uri(uri)));
+    }
+    let resource = if bytes.starts_with(b"%PDF-") {
+        let blob = v1::BlobResourceContents::new(BASE64.encode(bytes), uri).mime_type("application/pdf".to_owned());
+        v1::EmbeddedResourceResource::BlobResourceContents(blob)
+    } else {
+        let text = String::from_utf8(bytes).map_err(|_| anyhow!("{name} is neither text nor an image nor a PDF"))?;
+        v1::EmbeddedResourceResource::TextResourceContents(v1::TextResourceContents::new(text, uri))
+    };
+    Ok(v1::ContentBlock::Resource(v1::EmbeddedResource::new(resource)))
+}
+
+fn image(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+fn address(path: &Path) -> anyhow::Result<String> {
+    let url = reqwest::Url::from_file_path(path).map_err(|()| anyhow!("{} has no address", path.display()))?;
+    Ok(url.into())
+}
+
+/// How much of a line a block takes, in bytes.
+fn size(block: &v1::ContentBlock) -> usize {
+    match block {
+        v1::ContentBlock::Text(text) => text.text.len(),
+        v1::ContentBlock::Image(image) => image.data.len(),
+        v1::ContentBlock::Resource(embedded) => match &embedded.resource {
+            v1::EmbeddedResourceResource::TextResourceContents(text) => text.text.len(),
+            v1::EmbeddedResourceResource::BlobResourceContents(blob) => blob.blob.len(),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_as_what_they_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let block = |name: &str, bytes: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            file(&path).map(|block| serde_json::to_value(block).unwrap())
+        };
+        assert_eq!(block("a.rs", b"fn").unwrap()["resource"]["text"], "fn");
+        assert_eq!(block("a b.png", b"\x89PNG\r\n").unwrap()["mimeType"], "image/png");
+        assert!(block("a b.png", b"\x89PNG\r\n").unwrap()["uri"].as_str().unwrap().ends_with("/a%20b.png"));
+        assert_eq!(block("a.pdf", b"%PDF-1").unwrap()["resource"]["mimeType"], "application/pdf");
+        assert!(block("a.bin", b"\xff\0").is_err());
+        assert!(file(&dir.path().join("gone")).is_err());
+        assert_eq!(serde_json::to_value(file(dir.path()).unwrap()).unwrap()["type"], "resource_link");
+    }
+}

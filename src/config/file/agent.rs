@@ -1,0 +1,164 @@
+//! Agents and rules, as a settings file writes them.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde::de::Deserializer;
+use serde_json::{Map, Value};
+
+use super::Ordered;
+use crate::permission::Action;
+
+/// An agent, in a settings file or in the front matter of a Markdown file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AgentConfig {
+    /// The name people see. Default: the key, or the file's path.
+    pub name: Option<String>,
+    /// What it is good for: shown in mode lists, and to the model that chooses a subagent.
+    pub description: Option<String>,
+    /// `primary` agents are the modes of a session, `subagent`s are started by other agents, `all` are both.
+    pub mode: Option<Mode>,
+    /// Leave it out of pickers; it can still be used by name.
+    pub hidden: Option<bool>,
+    /// Remove this agent, a built-in one included.
+    pub disable: Option<bool>,
+    /// The model it always uses, as `provider/model`.
+    pub model: Option<String>,
+    /// The reasoning effort it uses, where its model has one of that name.
+    pub variant: Option<String>,
+    /// Its system prompt, in place of the one for the model's family.
+    pub prompt: Option<String>,
+    /// Sampling temperature.
+    #[schemars(range(min = 0.0, max = 2.0))]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub top_p: Option<f64>,
+    /// `#RRGGBB`, or the name of a colour.
+    #[schemars(regex(pattern = "^(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[a-zA-Z-]+)$"))]
+    pub color: Option<String>,
+    /// How many steps one prompt may take.
+    #[schemars(range(min = 1))]
+    pub steps: Option<u32>,
+    /// Sent to the provider with every request of this agent.
+    pub options: Option<Map<String, Value>>,
+    /// Rules for this agent, after the general ones.
+    #[schemars(with = "Permission")]
+    pub permission: Option<Permission>,
+    /// Old spelling of `steps`.
+    #[serde(rename = "maxSteps")]
+    #[schemars(range(min = 1), extend("deprecated" = true, "x-instead" = "steps"))]
+    pub max_steps: Option<u32>,
+    /// Old spelling of `permission`: tools by name, true or false.
+    #[schemars(extend("deprecated" = true, "x-instead" = "permission"))]
+    pub tools: Option<Ordered<bool>>,
+}
+
+/// Who may use an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Mode {
+    /// The user.
+    Primary,
+    /// Other agents.
+    Subagent,
+    /// Both.
+    All,
+}
+
+impl Mode {
+    /// By its word.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
+    }
+
+    /// As it is written in settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Subagent => "subagent",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The keys of a permission object that we know, and what they are about. MCP servers bring more.
+pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
+    ("*", "Every tool that has no rule of its own."),
+    ("read", "Reading a file; patterns are paths relative to the project."),
+    ("edit", "Changing files with edit, multiedit, write and apply_patch; patterns are paths."),
+    ("list", "Listing a directory; patterns are paths."),
+    ("glob", "Finding files by name; patterns are globs."),
+    ("grep", "Searching in files; patterns are the expressions searched for."),
+    ("bash", "Running commands; patterns are command lines, judged one command at a time."),
+    ("task", "Starting a subagent; patterns are agent names."),
+    ("skill", "Loading a skill; patterns are skill names."),
+    ("webfetch", "Fetching a page; patterns are addresses."),
+    ("websearch", "Searching the web; patterns are queries."),
+    ("codesearch", "Searching public code; patterns are queries."),
+    ("lsp", "Asking a language server."),
+    ("todowrite", "Keeping the plan."),
+    ("todoread", "Reading the plan."),
+    ("question", "Asking you a question."),
+    ("plan_enter", "Proposing to switch to planning."),
+    ("plan_exit", "Proposing to leave planning."),
+    ("external_directory", "Touching anything outside the project; patterns are directories."),
+    ("doom_loop", "Going on when the model repeats itself."),
+];
+
+/// Rules: `"ask"` for everything, or an action per tool, or patterns with an action each per tool.
+/// Kept as a tree, because the order counts; see `config/rules.rs`.
+#[derive(Debug, Default)]
+pub(crate) struct Permission;
+
+impl<'de> Deserialize<'de> for Permission {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_ignored_any(serde::de::IgnoredAny).map(|_| Self)
+    }
+}
+
+impl JsonSchema for Permission {
+    fn inline_schema() -> bool {
+        false
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Permission".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let action = generator.subschema_for::<Action>();
+        let rule = json_schema!({
+            "description": "An action, or actions by pattern; the last pattern that fits counts, `*` is the default wherever it stands.",
+            "anyOf": [action, { "type": "object", "additionalProperties": action }],
+        });
+        let mut known: Map<String, Value> = PERMISSIONS
+            .iter()
+            .map(|(key, description)| {
+                let mut rule = rule.clone();
+                rule.insert("description".into(), (*description).into());
+                ((*key).into(), rule.to_value())
+            })
+            .collect();
+        let cases = |verdict: &str| {
+            json_schema!({
+                "description": format!("What these rules {verdict}."),
+                "type": "array",
+                "items": { "anyOf": [{ "type": "string" }, { "type": "object", "additionalProperties": { "type": "string" } }] },
+            })
+        };
+        let examples = json_schema!({
+            "description": "Commands, or objects such as `{\"edit\": \"src/a.rs\"}`, with the verdict you expect. Checked when the file is read: where one is wrong, nothing that the file allows counts.",
+            "type": "object",
+            "properties": { "allow": cases("allow"), "ask": cases("ask about"), "deny": cases("deny") },
+            "additionalProperties": false,
+        });
+        known.insert(crate::config::examples::KEY.into(), examples.to_value());
+        json_schema!({
+            "anyOf": [action, { "type": "object", "properties": known, "additionalProperties": rule }],
+        })
+    }
+}

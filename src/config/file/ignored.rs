@@ -1,0 +1,128 @@
+//! Keys of OpenCode that nothing follows from here. They are declared so that they are known and told of.
+
+#![expect(dead_code, reason = "nothing follows from these keys; they are declared to be checked and documented")]
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Ordered;
+
+/// What a file watcher leaves out.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Watcher {
+    /// Globs.
+    pub ignore: Option<Vec<String>>,
+}
+
+/// A plugin, with or without options.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum Plugin {
+    Name(String),
+    Full(Vec<Value>),
+}
+
+/// The HTTP server of OpenCode.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct ServerConfig {
+    /// Its port.
+    pub port: Option<u32>,
+    /// Its name.
+    pub hostname: Option<String>,
+    /// Announce it in the local network.
+    pub mdns: Option<bool>,
+    /// Under which name.
+    #[serde(rename = "mdnsDomain")]
+    pub mdns_domain: Option<String>,
+    /// Who may call it.
+    pub cors: Option<Vec<String>>,
+}
+
+/// The address of an organisation's server.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Enterprise {
+    /// The address.
+    pub url: Option<String>,
+}
+
+/// Whether sessions are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Share {
+    Manual,
+    Auto,
+    Disabled,
+}
+
+/// Whether the program updates itself.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum AutoUpdate {
+    Switch(bool),
+    Word(Notify),
+}
+
+/// Only say that there is an update.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum Notify {
+    Notify,
+}
+
+/// All of a kind on or off, or each by name.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum OnOrNamed<T> {
+    Switch(bool),
+    Named(Ordered<T>),
+}
+
+/// A formatter.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Formatter {
+    /// Leave it out.
+    pub disabled: bool,
+    /// The program and its arguments; `$FILE` is the file.
+    pub command: Vec<String>,
+    /// Its environment variables.
+    pub environment: Ordered<String>,
+    /// The file endings it is for.
+    pub extensions: Vec<String>,
+}
+
+/// A language server.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LanguageServer {
+    /// Leave it out.
+    pub disabled: bool,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The file endings it is for.
+    pub extensions: Vec<String>,
+    /// Its environment variables.
+    pub env: Ordered<String>,
+    /// Sent to it at the start.
+    pub initialization: Option<Value>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+#[schemars(inline)]
+pub(crate) enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}

@@ -1,0 +1,66 @@
+//! MCP servers, as a settings file writes them.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Ordered;
+
+/// An MCP server.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct McpConfig {
+    /// `local` starts a program; `remote` calls an address, which is not supported yet.
+    #[serde(rename = "type")]
+    pub kind: Option<McpKind>,
+    /// The program and its arguments.
+    pub command: Option<Vec<String>>,
+    /// Where it runs, relative to the session's directory.
+    pub cwd: Option<String>,
+    /// Its environment variables.
+    pub environment: Option<Ordered<String>>,
+    /// The address.
+    pub url: Option<String>,
+    /// Headers of every request.
+    pub headers: Option<Ordered<String>>,
+    /// How to log in; false to never try.
+    #[schemars(extend("x-status" = "later: nobody logs in to an MCP server yet"))]
+    pub oauth: Option<OAuthChoice>,
+    /// Switch it off without removing it. Default: true.
+    pub enabled: Option<bool>,
+    /// How long starting and listing tools may take, in milliseconds. Default: 30000.
+    pub timeout: Option<u64>,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(crate) enum McpKind {
+    Local,
+    Remote,
+}
+
+/// How to log in to an MCP server, or false to never try.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub(crate) enum OAuthChoice {
+    Switch(bool),
+    Settings(OAuth),
+}
+
+/// How to log in to an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct OAuth {
+    /// The client's id, where it is registered by hand.
+    pub client_id: Option<String>,
+    /// Its secret.
+    pub client_secret: Option<String>,
+    /// What is asked for.
+    pub scope: Option<String>,
+    /// The local port the answer comes back to.
+    pub callback_port: Option<u16>,
+    /// The address the answer comes back to.
+    pub redirect_uri: Option<String>,
+}

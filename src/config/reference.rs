@@ -1,0 +1,116 @@
+//! Further directories and repositories: where they are, and what is cloned.
+
+use std::path::PathBuf;
+
+use super::settings::ReferenceEntry;
+use crate::environment::Environment;
+use crate::worktree::Worktree;
+
+/// A repository to be cloned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryClone {
+    /// For git: never an option, and no helper of its own.
+    pub address: String,
+    /// None for the repository's default.
+    pub branch: Option<String>,
+    /// Where the clone is kept.
+    pub dir: PathBuf,
+}
+
+impl ReferenceEntry {
+    /// Its directory; for a repository that of its clone, which may not be there yet.
+    pub fn dir(&self, environment: &Environment, worktree: &Worktree) -> Option<PathBuf> {
+        let Some(path) = self.path.as_deref() else { return self.clone_of(environment).map(|clone| clone.dir) };
+        Some(match (path.strip_prefix("~/"), environment.home.as_deref()) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => worktree.root.join(path),
+        })
+    }
+
+    /// What is cloned for it; none where it is a directory, or names no repository.
+    pub fn clone_of(&self, environment: &Environment) -> Option<RepositoryClone> {
+        let repository = self.repository.as_deref().filter(|_| self.path.is_none())?.trim();
+        let address = address(repository)?;
+        let branch = self.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty());
+        if branch.is_some_and(|branch| !is_ref(branch)) {
+            return None;
+        }
+        let name = match branch {
+            Some(branch) => format!("{address}@{branch}"),
+            None => address.clone(),
+        };
+        let dir = environment.dirs.cache.join("references").join(folder(&name));
+        Some(RepositoryClone { address, branch: branch.map(str::to_owned), dir })
+    }
+}
+
+/// The address that git is given: `owner/name` is GitHub's, `host/owner/name` is asked by https.
+fn address(repository: &str) -> Option<String> {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(['-', '.'])
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    if repository.bytes().any(|b| b.is_ascii_control() || b == b' ') {
+        return None;
+    }
+    let schemes = ["https://", "http://", "ssh://", "git://", "file://", "git@"];
+    if schemes.iter().any(|scheme| repository.starts_with(scheme)) {
+        let rest = schemes.iter().find_map(|scheme| repository.strip_prefix(scheme)).unwrap_or_default();
+        return (!rest.starts_with('-')).then(|| repository.to_owned());
+    }
+    let parts: Vec<&str> = repository.trim_end_matches(".git").split('/').collect();
+    match parts.as_slice() {
+        [owner, name] if plain(owner) && plain(name) => Some(format!("https://github.com/{owner}/{name}.git")),
+        [host, owner, name] if plain(host) && host.contains('.') && plain(owner) && plain(name) => {
+            Some(format!("https://{host}/{owner}/{name}.git"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a word can name a branch or a tag, and is nothing else to git.
+fn is_ref(branch: &str) -> bool {
+    !branch.starts_with('-')
+        && !branch.contains("..")
+        && branch.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/'))
+}
+
+/// A folder name that people recognise and no two addresses share.
+fn folder(name: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
+    let short: String = digest.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let last = name.trim_end_matches(".git").rsplit(['/', ':']).next().unwrap_or_default();
+    let plain: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(40).collect();
+    format!("{plain}-{short}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_have_addresses() {
+        let table = [
+            ("tokio-rs/tokio", Some("https://github.com/tokio-rs/tokio.git")),
+            ("codeberg.org/forgejo/forgejo", Some("https://codeberg.org/forgejo/forgejo.git")),
+            ("https://example.org/a/b.git", Some("https://example.org/a/b.git")),
+            ("git@example.org:a/b", Some("git@example.org:a/b")),
+            ("file:///srv/a", Some("file:///srv/a")),
+            ("ext::sh -c id", None),
+            ("ext::id", None),
+            ("--upload-pack=id", None),
+            ("ssh://-oProxyCommand=id/x", None),
+            ("-a/b", None),
+            ("tokio", None),
+            ("a/../b", None),
+        ];
+        for (written, expected) in table {
+            assert_eq!(address(written).as_deref(), expected, "{written}");
+        }
+        for (branch, good) in [("main", true), ("feature/x-1.2", true), ("--upload-pack=x", false), ("a..b", false)] {
+            assert_eq!(is_ref(branch), good, "{branch}");
+        }
+        assert_ne!(folder("https://a.example/x/y.git"), folder("https://b.example/x/y.git"));
+    }
+}

@@ -1,0 +1,252 @@
+//! What is wrong in a file costs no more than itself.
+
+use super::*;
+
+#[test]
+fn every_bad_input_is_told_and_costs_no_more_than_itself() {
+    // (files, what must be told; the good key beside it still holds)
+    let good = r#""small_model": "p/small""#;
+    let table: Vec<(&str, String, &str)> = vec![
+        (
+            "syntax error",
+            "{\"model\": \"a/b\",\n  \"x\" 1}".into(),
+            "error: opencode.json:2:7: this is not valid JSON: expected colon",
+        ),
+        (
+            "wrong type",
+            format!("{{{good},\n  \"snapshot\": \"yes\"}}"),
+            "error: opencode.json:2:15: snapshot: expected true or false, found \"yes\"",
+        ),
+        (
+            "quoted switch",
+            format!("{{{good},\n  \"snapshot\": \"true\"}}"),
+            "found \"true\"; write true without quotes",
+        ),
+        (
+            "wrong word",
+            format!("{{{good}, \"agent\": {{\"a\": {{\"mode\": \"primry\"}}}}}}"),
+            "agent.a.mode: expected one of primary, subagent, all, found \"primry\"; did you mean \"primary\"?",
+        ),
+        (
+            "wrong action",
+            format!("{{{good}, \"permission\": {{\"bash\": \"alow\"}}}}"),
+            "permission.bash: expected one of allow, ask, deny or an object, found \"alow\"; did you mean \"allow\"?",
+        ),
+        (
+            "wrong action deep",
+            format!("{{{good}, \"permission\": {{\"bash\": {{\"x\": \"no\"}}}}}}"),
+            "permission.bash.x: expected one of allow, ask, deny, found \"no\"",
+        ),
+        (
+            "unknown key",
+            format!("{{{good},\n \"permisson\": \"ask\"}}"),
+            "warning: opencode.json:2:2: permisson: there is no such key; it is ignored; did you mean \"permission\"?",
+        ),
+        (
+            "unknown key deep",
+            format!("{{{good}, \"compaction\": {{\"autom\": true}}}}"),
+            "compaction.autom: there is no such key; it is ignored; did you mean \"auto\"?",
+        ),
+        (
+            "near option",
+            format!("{{{good}, \"agent\": {{\"a\": {{\"temprature\": 1}}}}}}"),
+            "agent.a.temprature: there is no such key; it is ignored; did you mean \"temperature\"?",
+        ),
+        ("negative", format!("{{{good}, \"subagent_depth\": -1}}"), "subagent_depth: expected 0 to 16, found -1"),
+        (
+            "no steps",
+            format!("{{{good}, \"agent\": {{\"a\": {{\"steps\": 0}}}}}}"),
+            "agent.a.steps: expected at least 1, found 0",
+        ),
+        (
+            "colour",
+            format!("{{{good}, \"agent\": {{\"a\": {{\"color\": \"#12\"}}}}}}"),
+            "agent.a.color: expected #RRGGBB or the name of a colour",
+        ),
+        ("no provider", format!("{{{good}, \"model\": \"gpt-5\"}}"), "model: expected provider/model, found \"gpt-5\""),
+        (
+            "missing variable",
+            format!("{{{good}, \"username\": \"{{env:NOPE_X}}\"}}"),
+            "username: the environment variable NOPE_X is not set; it counts as empty",
+        ),
+        (
+            "missing file",
+            format!("{{{good}, \"username\": \"{{file:./nope.txt}}\"}}"),
+            "username: {file:./nope.txt}: there is no file",
+        ),
+        (
+            "file circle",
+            format!("{{{good}, \"username\": \"{{file:./opencode.json}}\"}}"),
+            "username: {file:./opencode.json} includes itself: opencode.json -> opencode.json",
+        ),
+        (
+            "doubled key",
+            format!("{{{good}, \"permission\": {{\"bash\": \"deny\", \"bash\": \"allow\"}}}}"),
+            "permission.bash: this key is already set in line 1; keep one",
+        ),
+        (
+            "rules of v2",
+            format!("{{{good}, \"permissions\": []}}"),
+            "permissions: rules as a list belong to a later format",
+        ),
+        (
+            "mcp without command",
+            format!("{{{good}, \"mcp\": {{\"x\": {{\"type\": \"local\"}}}}}}"),
+            "mcp.x: a local server needs a command",
+        ),
+        (
+            "mcp by address",
+            format!("{{{good}, \"mcp\": {{\"x\": {{\"url\": \"ftp://x\"}}}}}}"),
+            "mcp.x.url: expected an address",
+        ),
+        (
+            "command without template",
+            format!("{{{good}, \"command\": {{\"x\": {{}}}}}}"),
+            "command.x: a command needs a template",
+        ),
+        ("not an object", "[]".into(), "error: opencode.json:1:1: expected an object, found a list"),
+        ("trusts itself", format!("{{{good}, \"trust\": \"all\"}}"), "trust: a project cannot say that it is trusted"),
+        (
+            "old key",
+            format!("{{{good}, \"autoshare\": true}}"),
+            "deprecated: opencode.json:1:28: autoshare: \"autoshare\" is an old spelling; it still works; write \"share\"",
+        ),
+        (
+            "key without effect",
+            format!("{{{good}, \"plugin\": [\"x\"]}}"),
+            "note: opencode.json:1:28: plugin: no effect: adjutant does not run JavaScript plugins",
+        ),
+    ];
+    for (name, text, expected) in table {
+        let mut place = ConfigFixture::new();
+        // Everything that needs no question: trust has a test of its own.
+        place.var("ADJUTANT_TRUST", "all");
+        place.write("work/repo/opencode.json", &text);
+        place.write("work/repo/adjutant.json", r#"{"default_agent": "plan"}"#);
+        let loaded = place.load();
+        let told = told(&loaded);
+        assert!(told.iter().any(|line| line.contains(expected)), "{name}: {expected}\n{told:#?}");
+        assert_eq!(loaded.settings.default_agent.as_deref(), Some("plan"), "{name}");
+        let whole = matches!(name, "syntax error" | "not an object");
+        assert_eq!(loaded.settings.small_model.is_some(), !whole, "{name}");
+    }
+}
+
+#[test]
+fn programs_that_nobody_runs_are_told() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tool/b.js", "");
+    place.write("work/repo/.opencode/tool/notes.md", "");
+    place.write("home/.config/opencode/plugins/p.mjs", "");
+    let loaded = place.load();
+    let told = told(&loaded);
+    for expected in [
+        "note: .opencode/tool: 2 custom tools of OpenCode's here; adjutant runs no JavaScript",
+        "note: ~/.config/opencode/plugins: 1 plugin of OpenCode's here; adjutant runs no JavaScript",
+    ] {
+        assert!(told.iter().any(|line| line == expected), "{expected}\n{told:#?}");
+    }
+    assert_eq!(loaded.trust.decision, Decision::Nothing, "what nobody runs needs no trust");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_told() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/opencode.json", vec![b' '; 10 << 20]);
+    place.write("work/repo/opencode.jsonc", b"{\"username\": \n\"\xff\"}");
+    std::fs::create_dir_all(place.path("work/repo/adjutant.json")).unwrap();
+    place.write("home/secret.json", "{}");
+    std::os::unix::fs::symlink(place.path("home/secret.json"), place.path("work/repo/adjutant.jsonc")).unwrap();
+    std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/loop.json")).unwrap();
+    std::os::unix::fs::symlink("loop.json", place.path("work/repo/sub/opencode.json")).unwrap();
+    std::os::unix::fs::symlink("gone.json", place.path("work/repo/sub/opencode.jsonc")).unwrap();
+    let agents = place.path("work/repo/.opencode/agents");
+    std::fs::create_dir_all(agents.join("deep")).unwrap();
+    std::os::unix::fs::symlink("..", agents.join("deep/round")).unwrap();
+    std::os::unix::fs::symlink(place.path("home"), agents.join("home")).unwrap();
+    place.write("work/repo/.opencode/agents/deep/good.md", "---\ndescription: good\n---\nGood.");
+    let loaded = place.load();
+    let told = told(&loaded);
+    for expected in [
+        "error: opencode.json: this file has 10 MiB; at most 1 MiB is read",
+        "error: opencode.jsonc:2:2: this file is not UTF-8",
+        "error: adjutant.json: expected a file, found a directory",
+        "error: adjutant.jsonc: this link leads out of the project",
+        "error: sub/opencode.json: this file cannot be read: its links lead in a circle",
+        "error: sub/opencode.jsonc: this file cannot be read: it is a link to something that does not exist",
+        "warning: .opencode/agents/deep/round: this link leads in a circle",
+        "error: .opencode/agents/home: this link leads out of the project",
+    ] {
+        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}\n{told:#?}");
+    }
+    assert_eq!(loaded.settings.agents.iter().map(|agent| agent.name.as_str()).collect::<Vec<_>>(), ["deep/good"]);
+}
+
+#[test]
+fn a_pipe_is_not_opened() {
+    let place = ConfigFixture::new();
+    let pipe = place.path("work/repo/opencode.json");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .unwrap();
+    let loaded = place.load();
+    assert!(told(&loaded)[0].starts_with("error: opencode.json: expected a file, found a pipe"), "{:?}", told(&loaded));
+}
+
+#[test]
+fn bad_agent_files_are_told() {
+    let place = ConfigFixture::new();
+    for (name, text) in [
+        ("plain", "You are plain."),
+        ("open", "---\ndescription: x\nYou are open."),
+        ("broken", "---\ndescription: [x\nmode: all\n---\nx"),
+        ("words", "---\njust words\n---\nx"),
+        ("wrong", "---\ndescription: x\nmode: primry\ntemperature: hot\n---\nWrong."),
+        ("colon", "---\ndescription: Use when: always\n---\nColon."),
+        ("twice", "---\ndescription: one\n---\nOne."),
+    ] {
+        place.write(&format!("work/repo/.opencode/agent/{name}.md"), text);
+    }
+    place.write("work/repo/.opencode/agents/twice.md", "---\ndescription: two\n---\nTwo.");
+    let loaded = place.load();
+    let told = told(&loaded);
+    for expected in [
+        "warning: .opencode/agent/plain.md: this agent has no front matter",
+        "error: .opencode/agent/open.md:1:1: the front matter begins with --- and never ends",
+        "error: .opencode/agent/broken.md:",
+        "error: .opencode/agent/words.md:2:1: the front matter must be keys and values",
+        "error: .opencode/agent/wrong.md:3:7: mode: expected one of primary, subagent, all, found \"primry\"; did you mean \"primary\"?",
+        "error: .opencode/agent/wrong.md:4:14: temperature: expected a number, found \"hot\"",
+        "warning: .opencode/agents/twice.md: agent.twice: there are two agents named \"twice\" here; .opencode/agent/twice.md is the other",
+    ] {
+        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}\n{told:#?}");
+    }
+    let agents: Vec<(&str, Option<&str>)> =
+        loaded.settings.agents.iter().map(|agent| (agent.name.as_str(), agent.prompt.as_deref())).collect();
+    let expected = [
+        ("colon", Some("Colon.")),
+        ("plain", Some("You are plain.")),
+        ("twice", Some("Two.")),
+        ("wrong", Some("Wrong.")),
+    ];
+    assert_eq!(agents, expected);
+    assert_eq!(loaded.settings.agents[0].description.as_deref(), Some("Use when: always"));
+}
+
+#[test]
+fn values_are_filled_in() {
+    let mut place = ConfigFixture::new();
+    place.var("KEY", "va\"lue");
+    place.var("PORT_MS", "1234");
+    place.var("ADJUTANT_TRUST", "all");
+    place.write("work/repo/notes/a.txt", " one \"quoted\" \n{file:./b.txt}\n");
+    place.write("work/repo/notes/b.txt", "two {env:KEY}");
+    place.write(
+        "work/repo/opencode.json",
+        r#"{"provider": {"p": {"options": {"apiKey": "{env:KEY}", "timeout": {env:PORT_MS}}}}, "agent": {"a": {"prompt": "<{file:notes/a.txt}>"}}}"#,
+    );
+    let loaded = place.load();
+    assert_eq!(told(&loaded), Vec::<String>::new());
+    assert_eq!(loaded.settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("va\"lue"));
+    assert_eq!(loaded.settings.providers[0].limits.total.unwrap().as_millis(), 1234);
+    assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("<one \"quoted\" \ntwo {env:KEY}>"));
+}

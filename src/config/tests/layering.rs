@@ -1,0 +1,231 @@
+//! Which layer wins, and how two are joined.
+
+use super::*;
+
+/// One layer: its name, and what puts a model's name into it.
+type LayeredCase = (&'static str, fn(&mut ConfigFixture, &str));
+
+const LAYERS: &[LayeredCase] = &[
+    ("remote", |place, json| {
+        place.write(
+            "home/.local/share/adjutant/auth.json",
+            r#"{"https://org.example": {"type": "wellknown", "key": "K", "token": "t"}}"#,
+        );
+        place.write("home/.cache/adjutant/well-known/https---org-example.json", json);
+    }),
+    ("opencode config.json", |place, json| {
+        place.write("home/.config/opencode/config.json", json);
+    }),
+    ("opencode.json", |place, json| {
+        place.write("home/.config/opencode/opencode.json", json);
+    }),
+    ("opencode.jsonc", |place, json| {
+        place.write("home/.config/opencode/opencode.jsonc", json);
+    }),
+    ("adjutant.json", |place, json| {
+        place.write("home/.config/adjutant/adjutant.json", json);
+    }),
+    ("adjutant.jsonc", |place, json| {
+        place.write("home/.config/adjutant/adjutant.jsonc", json);
+    }),
+    ("OPENCODE_CONFIG", |place, json| {
+        place.write("one.json", json);
+        let path = place.path("one.json").display().to_string();
+        place.var("OPENCODE_CONFIG", &path);
+    }),
+    ("ADJUTANT_CONFIG", |place, json| {
+        place.write("two.json", json);
+        let path = place.path("two.json").display().to_string();
+        place.var("ADJUTANT_CONFIG", &path);
+    }),
+    ("root opencode.json", |place, json| {
+        place.write("work/repo/opencode.json", json);
+    }),
+    ("root opencode.jsonc", |place, json| {
+        place.write("work/repo/opencode.jsonc", json);
+    }),
+    ("root adjutant.json", |place, json| {
+        place.write("work/repo/adjutant.json", json);
+    }),
+    ("root adjutant.jsonc", |place, json| {
+        place.write("work/repo/adjutant.jsonc", json);
+    }),
+    ("sub opencode.json", |place, json| {
+        place.write("work/repo/sub/opencode.json", json);
+    }),
+    ("sub adjutant.jsonc", |place, json| {
+        place.write("work/repo/sub/adjutant.jsonc", json);
+    }),
+    ("~/.opencode", |place, json| {
+        place.write("home/.opencode/opencode.json", json);
+    }),
+    ("~/.adjutant", |place, json| {
+        place.write("home/.adjutant/adjutant.json", json);
+    }),
+    ("root .opencode json", |place, json| {
+        place.write("work/repo/.opencode/opencode.json", json);
+    }),
+    ("root .opencode jsonc", |place, json| {
+        place.write("work/repo/.opencode/opencode.jsonc", json);
+    }),
+    ("root .adjutant", |place, json| {
+        place.write("work/repo/.adjutant/adjutant.json", json);
+    }),
+    ("sub .opencode", |place, json| {
+        place.write("work/repo/sub/.opencode/opencode.json", json);
+    }),
+    ("sub .adjutant", |place, json| {
+        place.write("work/repo/sub/.adjutant/adjutant.jsonc", json);
+    }),
+    ("OPENCODE_CONFIG_DIR", |place, json| {
+        place.write("three/opencode.json", json);
+        let path = place.path("three").display().to_string();
+        place.var("OPENCODE_CONFIG_DIR", &path);
+    }),
+    ("ADJUTANT_CONFIG_DIR", |place, json| {
+        place.write("four/adjutant.json", json);
+        let path = place.path("four").display().to_string();
+        place.var("ADJUTANT_CONFIG_DIR", &path);
+    }),
+    ("OPENCODE_CONFIG_CONTENT", |place, json| place.var("OPENCODE_CONFIG_CONTENT", json)),
+    ("ADJUTANT_CONFIG_CONTENT", |place, json| place.var("ADJUTANT_CONFIG_CONTENT", json)),
+    ("managed opencode", |place, json| {
+        place.write("managed/opencode.json", json);
+    }),
+    ("managed adjutant", |place, json| {
+        place.write("managed/adjutant.jsonc", json);
+    }),
+];
+
+#[test]
+fn of_two_layers_the_higher_wins() {
+    let mut place = ConfigFixture::new();
+    let vars = place.vars.clone();
+    for (low, (low_name, low_layer)) in LAYERS.iter().enumerate() {
+        for (high_name, high_layer) in &LAYERS[low + 1..] {
+            place.clear(&vars);
+            // The lower one also sets something of its own, which stays.
+            low_layer(&mut place, r#"{"model": "p/low", "small_model": "p/small"}"#);
+            high_layer(&mut place, r#"{"model": "p/high"}"#);
+            let loaded = place.load();
+            let model = loaded.settings.model.as_ref().map(|model| model.model.as_str());
+            assert_eq!(model, Some("high"), "{high_name} over {low_name}: {:?}", told(&loaded));
+            assert_eq!(loaded.settings.small_model.unwrap().model, "small", "{low_name} below {high_name}");
+        }
+    }
+}
+
+#[test]
+fn the_permission_variable_wins_over_everything() {
+    for (name, layer) in LAYERS {
+        let mut place = ConfigFixture::new();
+        layer(&mut place, r#"{"permission": {"bash": "ask", "edit": "ask"}}"#);
+        place.var("OPENCODE_PERMISSION", r#"{"bash": "deny"}"#);
+        let rules = place.load().settings.permission;
+        let of = |key: &str| {
+            rules.0.iter().rev().find(|rule| rule.permission == key).map(|rule| (rule.action, rule.source.clone()))
+        };
+        assert_eq!(of("bash").unwrap(), (Action::Deny, "OPENCODE_PERMISSION:1".into()), "{name}");
+        assert_eq!(of("edit").unwrap().0, Action::Ask, "{name}");
+    }
+}
+
+#[test]
+fn an_organisations_defaults_are_read_from_what_was_fetched() {
+    let place = ConfigFixture::new();
+    let auth = r#"{"https://org.example/": {"type": "wellknown", "key": "ORG_TOKEN", "token": "secret"}, "acme": {"type": "api", "key": "k"}}"#;
+    place.write("home/.local/share/opencode/auth.json", auth);
+    let wanted = remote::wanted(&place.environment());
+    assert_eq!(wanted.len(), 1);
+    assert_eq!(wanted[0].address, "https://org.example/.well-known/opencode");
+    assert!(place.load().settings.providers.is_empty(), "nothing was fetched yet, and nobody waits");
+    let answer = r#"{"config": {"model": "o/one", "provider": {"o": {"options": {"apiKey": "{env:ORG_TOKEN}"}}}},
+        "remote_config": {"url": "https://org.example/more", "headers": {"A": "b"}}}"#;
+    let answer = remote::DefaultsAnswer::read(answer).unwrap();
+    assert_eq!(answer.further, Some(("https://org.example/more".into(), vec![("A".into(), "b".into())])));
+    let more = remote::DefaultsAnswer::read(r#"{"model": "o/two"}"#).unwrap();
+    std::fs::create_dir_all(wanted[0].file.parent().unwrap()).unwrap();
+    std::fs::write(&wanted[0].file, remote::joined(&answer, Some(&more)).to_string()).unwrap();
+    let settings = place.load().settings;
+    assert_eq!(settings.model.unwrap().model, "two");
+    assert_eq!(settings.providers[0].api_key.as_ref().map(settings::Secret::expose), Some("secret"));
+    assert!(remote::DefaultsAnswer::read("<html>").unwrap_err().contains("web page"));
+}
+
+#[test]
+fn a_rule_that_never_decides_is_told() {
+    let place = ConfigFixture::new();
+    place.write(
+        "home/.config/opencode/opencode.json",
+        r#"{"permission": {"bash": {"git log *": "allow", "git *": "ask", "rm *": "deny", "r*": "allow", "*": "ask"}, "edit": "allow"},
+            "agent": {"x": {"permission": {"my_tool": "ask", "my_*": "allow", "*": "deny"}}}}"#,
+    );
+    let told: Vec<String> =
+        told(&place.load()).into_iter().map(|line| line.split_once("json:").unwrap().1.to_owned()).collect();
+    assert_eq!(
+        told,
+        [
+            "1:26: permission.bash.git log *: this rule never decides: \"git *\" after it fits everything it fits; write it after that one",
+            "2:44: agent.x.permission.my_tool: this rule never decides: \"my_*\" after it fits everything it fits; write it after that one",
+            "1:86: permission.bash.r*: bash \"r*\": allow does not lift \"rm *\": deny, which is narrower",
+            "1:86: permission.bash.r*: bash \"r*\": allow also speaks about every longer word that starts like that; \"r *\" keeps to the word",
+        ]
+    );
+}
+
+#[test]
+fn what_nobody_sees_is_taken_out_of_a_projects_agents() {
+    let place = ConfigFixture::new();
+    place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nBe\u{e0041}\u{200b} kind.");
+    let loaded = place.load();
+    assert_eq!(loaded.settings.agents[0].prompt.as_deref(), Some("Be kind."));
+    assert_eq!(told(&loaded), ["warning: .opencode/agent/x.md: 2 invisible characters are taken out of this file"]);
+}
+
+#[test]
+fn project_settings_can_be_left_out() {
+    let mut place = ConfigFixture::new();
+    place.write("work/repo/opencode.json", r#"{"model": "a/b"}"#);
+    place.write("work/repo/.opencode/agent/x.md", "---\ndescription: x\n---\nx");
+    place.var("OPENCODE_DISABLE_PROJECT_CONFIG", "1");
+    let loaded = place.load();
+    assert!(loaded.settings.model.is_none() && loaded.settings.agents.is_empty());
+}
+
+#[test]
+fn lists_replace_but_for_two() {
+    let place = ConfigFixture::new();
+    place.write(
+        "home/.config/opencode/opencode.json",
+        r#"{"instructions": ["a.md", "b.md"], "plugin": ["x@1", "y"], "disabled_providers": ["p", "q"],
+            "permission": {"*": "ask", "bash": {"git *": "allow"}}, "agent": {"build": {"options": {"a": 1}, "temperature": 0.5}}}"#,
+    );
+    place.write(
+        "work/repo/opencode.json",
+        r#"{"instructions": ["b.md", "c.md"], "plugin": ["x@2"], "disabled_providers": ["r"],
+            "permission": {"bash": {"rm *": "deny"}, "*": "deny"}, "agent": {"build": {"options": {"b": 2}}}}"#,
+    );
+    let loaded = place.load();
+    let instructions: Vec<&str> = loaded.settings.instructions.iter().map(|entry| entry.text.as_str()).collect();
+    assert_eq!(instructions, ["a.md", "b.md", "c.md"]);
+    assert_eq!(loaded.tree().get("plugin").unwrap().to_json(), serde_json::json!(["y", "x@2"]));
+    assert_eq!(loaded.settings.disabled_providers, ["r"]);
+    let build = &loaded.settings.agents[0];
+    assert_eq!(serde_json::Value::Object(build.options.clone()), serde_json::json!({"a": 1, "b": 2}));
+    assert_eq!(build.temperature, Some(0.5));
+    let rules: Vec<String> = loaded
+        .settings
+        .permission
+        .0
+        .iter()
+        .map(|rule| format!("{} {} {:?} {}", rule.permission, rule.pattern, rule.action, rule.source))
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            "* * Deny opencode.json:2",
+            "bash git * Allow ~/.config/opencode/opencode.json:2",
+            "bash rm * Deny opencode.json:2"
+        ]
+    );
+}

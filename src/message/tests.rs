@@ -1,0 +1,115 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::id::{CallId, SessionId};
+
+/// Parts as the first versions stored them, with everything that steers behaviour among the facts for the editor.
+const FIRST: &str = include_str!("parts-0.1.jsonl");
+
+fn states() -> Vec<CallState> {
+    let state = |line| match serde_json::from_str::<Part>(line).unwrap().content {
+        Content::Tool(call) => call.state,
+        other => panic!("{other:?}"),
+    };
+    FIRST.lines().map(state).collect()
+}
+
+#[test]
+fn parts_are_stored_as_they_were_read() {
+    for line in FIRST.lines() {
+        let part: Part = serde_json::from_str(line).unwrap();
+        let stored: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(serde_json::to_value(&part).unwrap(), stored);
+    }
+}
+
+#[test]
+fn what_steers_behaviour_is_read_from_old_stores() {
+    let child = |id: &str| {
+        let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+        Some(ChildSession { parent: Some(SessionId::new("ses_1")), session: SessionId::new(id), model: Some(model) })
+    };
+    let job = |id: &str, state| Some(BackgroundJob { id: id.into(), state });
+    let exit = |code| Some(ProgramExit { code, signal: None });
+    let none = CallFacts::default;
+    let details = |json: Value| serde_json::from_value(json).unwrap();
+    let expected = [
+        (Some(FailureCause::Rejected), none()),
+        (Some(FailureCause::Cancelled), CallFacts { child: child("ses_2"), ..none() }),
+        (
+            None,
+            CallFacts {
+                exit: exit(Some(1)),
+                sandbox: Some("read-only, no network".into()),
+                details: details(json!({ "truncated": false })),
+                ..none()
+            },
+        ),
+        (
+            None,
+            CallFacts {
+                exit: exit(None),
+                output_path: Some("/tmp/all".into()),
+                details: details(json!({ "truncated": true })),
+                ..none()
+            },
+        ),
+        (None, CallFacts { job: job("bash_1", JobState::Running), output_path: Some("/tmp/all".into()), ..none() }),
+        (
+            None,
+            CallFacts {
+                job: job("bash_2", JobState::Ended("exit code 3".into())),
+                exit: exit(Some(3)),
+                output_path: Some("/tmp/all".into()),
+                ..none()
+            },
+        ),
+        (None, CallFacts { job: job("bash_3", JobState::Told("exit code 0".into())), exit: exit(Some(0)), ..none() }),
+        (None, CallFacts { child: child("ses_3"), asked: vec![CallId::new("call_9")], ..none() }),
+        (
+            None,
+            CallFacts { loaded: vec!["/p/a/AGENTS.md".into()], details: details(json!({ "type": "file" })), ..none() },
+        ),
+        (
+            None,
+            CallFacts {
+                news: Some(true),
+                exit: exit(None),
+                details: details(json!({ "bash_id": "bash_1", "running": true })),
+                ..none()
+            },
+        ),
+        (None, CallFacts { result: Some(json!({ "a": 1 })), ..none() }),
+        (None, CallFacts { child: child("ses_4"), ..none() }),
+        (Some(FailureCause::Error), none()),
+    ];
+    let states = states();
+    assert_eq!(states.last(), Some(&CallState::Pending));
+    for (n, (state, (cause, facts))) in states.iter().zip(&expected).enumerate() {
+        assert_eq!((state.cause(), state.facts()), (*cause, Some(facts)), "line {}", n + 1);
+    }
+    assert_eq!(states.len(), expected.len() + 1);
+}
+
+/// The first versions said it in words only.
+#[test]
+fn a_call_that_the_end_of_the_process_cut_off_is_told_from_a_cancelled_one() {
+    let read = |metadata: Value| -> CallState {
+        let error = "The call was interrupted before it ended. What it did so far is unknown.";
+        serde_json::from_value(json!({ "status": "failed", "error": error, "metadata": metadata })).unwrap()
+    };
+    let old = read(json!({ "interrupted": true }));
+    assert_eq!(old.cause(), Some(FailureCause::ProcessEnded));
+    assert_eq!(serde_json::from_value::<CallState>(serde_json::to_value(&old).unwrap()).unwrap(), old);
+    assert_eq!(read(json!({})).cause(), Some(FailureCause::Error));
+    let state = CallState::Failed { error: "x".into(), cause: FailureCause::ProcessEnded, facts: CallFacts::default() };
+    assert_eq!(serde_json::from_value::<CallState>(serde_json::to_value(&state).unwrap()).unwrap(), state);
+}
+
+#[test]
+fn what_only_looks_like_ours_stays_among_the_details() {
+    let json = json!({ "model": "gpt", "exit": "soon", "background": 3, "asked": "me" });
+    let facts: CallFacts = serde_json::from_value(json.clone()).unwrap();
+    assert_eq!(Value::Object(facts.details.clone()), json);
+    assert_eq!(Value::Object(facts.to_json()), json);
+}

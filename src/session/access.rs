@@ -1,0 +1,136 @@
+//! Who may have a session, and where: opening one that is kept, taking one over, deleting a family.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::handle::Handle;
+use super::open::{OpenError, OpenOptions, OpenedSession, same_directory};
+use super::sessions::Sessions;
+use crate::id::SessionId;
+use crate::lock::locked;
+use crate::store::{self, LockHolder};
+
+/// Why a session cannot work in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadDirectory {
+    /// It depends on where one stands.
+    #[error("must be an absolute path; \"{0}\" is not")]
+    Relative(String),
+    /// No path has that.
+    #[error("contains a NUL byte")]
+    Nul,
+    /// There is none.
+    #[error("must be a directory that exists; {0} is none")]
+    Missing(String),
+}
+
+/// Checks a directory that a session is to work in.
+///
+/// # Errors
+/// [`BadDirectory`].
+pub fn directory(path: &Path) -> Result<(), BadDirectory> {
+    let shown = || crate::text::title(&path.display().to_string());
+    if !path.is_absolute() {
+        return Err(BadDirectory::Relative(shown()));
+    }
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(BadDirectory::Nul);
+    }
+    if path.is_dir() { Ok(()) } else { Err(BadDirectory::Missing(shown())) }
+}
+
+/// Why a session that is kept cannot be opened again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReopenError {
+    /// As for any other.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Another process has it. Who asks again in the same way takes it over.
+    #[error("session {id} is open in {holder}")]
+    InUse {
+        /// The session.
+        id: SessionId,
+        /// Who has it.
+        holder: LockHolder,
+    },
+    /// Another process has it and does not let go of it.
+    #[error("session {id} is open in {holder}, which does not let go of it")]
+    Kept {
+        /// The session.
+        id: SessionId,
+        /// Who has it.
+        holder: LockHolder,
+    },
+}
+
+impl Sessions {
+    /// Opens a session that is kept. One that is `live` here is closed first, by `dismiss`: its state on disk is
+    /// the truth. One that another process has is refused the first time; who asks again in the same `way` takes
+    /// it over.
+    ///
+    /// # Errors
+    /// [`ReopenError`]; after [`OpenError::Elsewhere`] the live session is as it was.
+    pub async fn reopen(
+        self: &Arc<Self>,
+        id: &SessionId,
+        place: OpenOptions,
+        live: Option<PathBuf>,
+        dismiss: impl FnOnce() -> Option<Handle>,
+        way: &'static str,
+    ) -> Result<OpenedSession, ReopenError> {
+        if let Some(kept) = live {
+            if !same_directory(&kept, &place.cwd) {
+                return Err(OpenError::Elsewhere { id: id.clone(), kept, asked: place.cwd }.into());
+            }
+            if let Some(live) = dismiss() {
+                live.close().await;
+            }
+        }
+        let asked = (id.clone(), way);
+        let again = locked(&self.live.refused).remove(&asked);
+        match self.load(id, place, again).await {
+            Err(OpenError::Store(store::Error::Locked { id, holder })) if again => {
+                Err(ReopenError::Kept { id, holder })
+            }
+            Err(OpenError::Store(store::Error::Locked { id, holder })) => {
+                locked(&self.live.refused).insert(asked);
+                Err(ReopenError::InUse { id, holder })
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Deletes a session, which is `live` here if it is open, and those it delegated to; `dismiss` gives up what is
+    /// open of those. One that is not kept is gone already.
+    ///
+    /// # Errors
+    /// [`OpenError::Held`] while a subagent is at work in one of them: it would write on in what is gone. The
+    /// store's.
+    pub async fn delete(
+        &self,
+        id: &SessionId,
+        live: Option<Handle>,
+        dismiss: impl Fn(&SessionId) -> Option<Handle> + Send + Sync,
+    ) -> Result<(), OpenError> {
+        if let Some(live) = live {
+            live.close().await;
+        }
+        if !id.is_well_formed() {
+            return Ok(());
+        }
+        let mut family = vec![id.clone()];
+        let mut at = 0;
+        while let Some(member) = family.get(at) {
+            family.extend(self.store.children(member).await?);
+            at += 1;
+        }
+        let children: Vec<Handle> = family.iter().skip(1).filter_map(dismiss).collect();
+        for live in children {
+            live.close().await;
+        }
+        match family.into_iter().find(|member| self.holds(member)) {
+            Some(busy) => Err(OpenError::Held(busy)),
+            None => Ok(self.store.delete(id).await?),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Orders: built-in `/words` that are said to the session itself, not to the model. One is carried
+//! out in its place among the prompts, like a short turn: what it has to say goes up as text, it can
+//! be cancelled, and what was typed does not become part of the history.
+//!
+//! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in [`carry_out`].
+
+use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
+use super::{changes, diff};
+use tokio::task::spawn_blocking;
+
+use crate::event::{Event, Status};
+use crate::id::PartId;
+use crate::message::Message;
+use crate::store::{Record, visible};
+use crate::tool::Tool as _;
+use crate::tool::todowrite::TodowriteTool;
+use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, run, size};
+
+/// What is said where the settings forbid it.
+const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
+
+/// What can be ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BuiltinName {
+    /// Take the last turn back.
+    Undo,
+    /// Bring back what was taken back.
+    Redo,
+    /// Show what the session changed.
+    Diff,
+    Compact,
+    /// Show or end what runs in the background.
+    Jobs,
+}
+
+impl BuiltinName {
+    /// All of them, in the order they are listed: the word, what it does, what may follow it.
+    pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
+        (Self::Undo, "undo", "Take the last turn back, its changes of files included", Some("force")),
+        (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
+        (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
+        (
+            Self::Jobs,
+            "jobs",
+            "Show the commands that run in the background, or end them",
+            Some("stop bash_1, stop all"),
+        ),
+        (Self::Diff, "diff", "Show what this session changed in the files", None),
+    ];
+}
+
+/// Something ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltinCommand {
+    /// What is to be done.
+    pub word: BuiltinName,
+    /// What was said after the word.
+    pub rest: String,
+}
+
+/// What an order may work on: all of it is the session's own, lent for as long as it takes.
+pub(super) struct BuiltinContext<'a> {
+    pub(super) history: &'a mut History,
+    /// What is kept about the session; written back afterwards.
+    pub(super) record: &'a mut Record,
+    /// Everything else; its outlet and its token are the order's own.
+    pub(super) scope: &'a TurnContext,
+}
+
+/// Carries out an order.
+pub(super) async fn carry_out(order: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> Outcome {
+    let scope = cx.scope;
+    if scope.cancelled.is_cancelled() {
+        return Outcome::Cancelled;
+    }
+    scope.outlet.event(Event::Status(Status::Busy)).await;
+    let outcome = match order.word {
+        BuiltinName::Compact => {
+            // As with a prompt, what was undone is gone for good.
+            revert::settle(cx.history, cx.record, &scope.record).await;
+            if !compact::has_news(cx.history) {
+                let words = match cx.history.messages.is_empty() {
+                    true => "There is nothing to summarise yet.",
+                    false => "Nothing was said since the conversation was summarised.",
+                };
+                say(scope, words.into()).await;
+                Outcome::Ended
+            } else {
+                let focus = Some(order.rest.clone()).filter(|rest| !rest.is_empty());
+                run::summarise(cx.history, scope, focus).await
+            }
+        }
+        BuiltinName::Undo => {
+            let words = undo(&mut cx, &order.rest).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
+        BuiltinName::Redo => {
+            let words = redo(&mut cx).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
+        BuiltinName::Jobs => {
+            let words = background(scope, &order.rest).await;
+            say(scope, words).await;
+            Outcome::Ended
+        }
+        BuiltinName::Diff => {
+            say(scope, differences(&cx).await).await;
+            Outcome::Ended
+        }
+    };
+    scope.outlet.event(Event::Status(Status::Idle)).await;
+    if scope.cancelled.is_cancelled() { Outcome::Cancelled } else { outcome }
+}
+
+async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
+    let force = match rest {
+        "" => false,
+        "force" => true,
+        _ => {
+            return "`/undo` takes the last turn back; `/undo force` also sets files back that have changed since."
+                .into();
+        }
+    };
+    let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
+    let (messages, keep) = (&cx.history.messages, &cx.scope.record);
+    match revert::undo(messages, cx.record, keep, &restore, &RevertPoint::LastTurn, force).await {
+        Ok(report) => {
+            plan(cx).await;
+            usage(cx).await;
+            let note = if cx.scope.project.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
+            let phrases = RevertHints {
+                force: "Say `/undo force` to set back what was left as well.".into(),
+                redo: "`/redo` brings everything back, until your next prompt.".into(),
+            };
+            report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note
+        }
+        Err(nothing) => nothing.to_string(),
+    }
+}
+
+/// Commands that what is undone has left in the background: an undo ends nothing that a redo could not bring back.
+fn still_running(cx: &BuiltinContext<'_>) -> String {
+    let messages = &cx.history.messages;
+    let hidden = messages.get(visible(messages, &cx.record.undone)..).unwrap_or_default();
+    let running = jobs::left_by(hidden, cx.scope);
+    let line =
+        |(id, command): &(String, String)| format!("\n- `{}`: `/jobs stop {id}` ends it", command.replace('`', "'"));
+    match &running[..] {
+        [] => String::new(),
+        running => format!("\n\nStill running in the background:{}", running.iter().map(line).collect::<String>()),
+    }
+}
+
+async fn redo(cx: &mut BuiltinContext<'_>) -> String {
+    let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
+    match revert::redo(&cx.history.messages, cx.record, &cx.scope.record, &restore).await {
+        Ok(report) => {
+            plan(cx).await;
+            usage(cx).await;
+            report.redone()
+        }
+        Err(nothing) => nothing.to_string(),
+    }
+}
+
+/// What runs in the background, or what was ended of it.
+async fn background(scope: &TurnContext, rest: &str) -> String {
+    const USER: &str = "stopped by the user";
+    let all = scope.resources.jobs.all();
+    match rest.split_whitespace().collect::<Vec<_>>()[..] {
+        [] if all.is_empty() => "Nothing was started in the background.".into(),
+        [] => {
+            let line = |(id, command, how): &(String, String, Option<String>)| {
+                format!("- {id} `{command}`: {}", how.as_deref().unwrap_or("running"))
+            };
+            all.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        ["stop", "all"] => {
+            let running = scope.resources.jobs.running();
+            let ended =
+                futures_util::future::join_all(running.iter().map(|(id, _)| scope.resources.jobs.stop(id, USER)));
+            format!("{} ended.", crate::text::count(ended.await.len(), "command"))
+        }
+        ["stop", id] => match scope.resources.jobs.stop(id, USER).await {
+            Ok(how) => format!("{id} has ended: {how}."),
+            Err(why) => why,
+        },
+        _ => "`/jobs` shows what runs in the background; `/jobs stop bash_1` and `/jobs stop all` end it.".into(),
+    }
+}
+
+/// Shows the plan as it is now, where there is or was one.
+async fn plan(cx: &BuiltinContext<'_>) {
+    let planned = cx.history.messages.iter().flat_map(Message::calls).any(|call| call.tool == TodowriteTool::NAME);
+    if planned {
+        cx.scope.outlet.event(Event::Plan(cx.record.todos.clone())).await;
+    }
+}
+
+/// Shows how full the context is now. What is hidden was paid for all the same; it fills no window.
+async fn usage(cx: &mut BuiltinContext<'_>) {
+    let scope = cx.scope;
+    let model = frame::agent(scope).ok().and_then(|agent| scope.project.models.find(&frame::model(scope, &agent)).ok());
+    let Some((model, _)) = model else { return };
+    let history = &mut *cx.history;
+    let cost = history.cost();
+    if size::used(history).is_none() {
+        // Nobody has counted anything, and nothing was shown.
+        return;
+    }
+    let hidden = history.messages.split_off(visible(&history.messages, &cx.record.undone));
+    let used = size::used(history).unwrap_or_default();
+    history.messages.extend(hidden);
+    scope.outlet.event(Event::Usage { used, size: model.window(), cost }).await;
+}
+
+fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
+    let agent = frame::agent(scope).ok()?;
+    let editor = crate::turn::call::context(scope, &agent, &scope.call_id());
+    Some(RestoreContext {
+        tracker: scope.resources.snapshots.clone()?,
+        worktree: scope.project.worktree.clone(),
+        editor: Some(editor),
+    })
+}
+
+async fn differences(cx: &BuiltinContext<'_>) -> String {
+    let scope = cx.scope;
+    let Some(tracker) = scope.resources.snapshots.clone() else { return NOT_KEPT.into() };
+    let messages = &cx.history.messages;
+    let seen = messages.get(..visible(messages, &cx.record.undone)).unwrap_or_default();
+    let (runs, worktree) = (changes::runs(seen), scope.project.worktree.clone());
+    if runs.is_empty() && !scope.project.settings.snapshot {
+        return NOT_KEPT.into();
+    }
+    let read = spawn_blocking(move || diff::shown(&diff::diffs(&runs, &tracker, &worktree)));
+    tokio::select! {
+        shown = read => shown.unwrap_or_else(|e| format!("The changes could not be compared: {e}.")),
+        () = scope.cancelled.cancelled() => String::new(),
+    }
+}
+
+/// Says something to the user that no model will see.
+pub(super) async fn say(scope: &TurnContext, words: String) {
+    let part = PartId::new(scope.environment.fresh(PartId::PREFIX));
+    scope.outlet.event(Event::Text { part, delta: words }).await;
+}

@@ -1,0 +1,151 @@
+//! What the files of a directory say, read once for whoever asks: a session, `adjutant config check`,
+//! `adjutant doctor`. All of them show the same list of problems.
+
+use std::path::Path;
+
+use super::models::ModelSources;
+use crate::agent::registry::Agents;
+use crate::config::node::SourceLocation;
+use crate::config::{self, Loaded, Problem, ProblemCode, ProblemSeverity, Settings, nearest};
+use crate::environment::Environment;
+use crate::event::{Event, Severity};
+use crate::instruction::{self, Instructions};
+use crate::message::ModelRef;
+use crate::model::local;
+use crate::model::registry::{Access, Registry};
+use crate::permission::sight::Sight;
+use crate::permission::{Place, Policy};
+use crate::skill::{self, Skills};
+use crate::worktree::Worktree;
+
+/// How many problems are shown one by one when a session starts.
+const SHOWN: usize = 5;
+
+/// Settings, agents, skills and instructions of a directory.
+pub struct Configuration {
+    /// The settings. Their problems are among all the others.
+    pub loaded: Loaded,
+    /// Who can speak.
+    pub agents: Agents,
+    /// What can be loaded.
+    pub skills: Skills,
+    /// What stands in the system prompt.
+    pub instructions: Instructions,
+    /// Everything that is wrong but for the models: those are looked for in [`Self::model_problems`].
+    pub problems: Vec<Problem>,
+}
+
+impl Configuration {
+    /// Reads everything. Blocks while it does.
+    pub fn read(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
+        Self::of(config::load(environment, worktree, cwd), environment, worktree, cwd)
+    }
+
+    /// Reads what belongs to these settings. Blocks while it does.
+    pub fn of(mut loaded: Loaded, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
+        let found = skill::load(&loaded.settings, environment, worktree, cwd);
+        let readable = found.skills.directories(worktree);
+        let (agents, about_agents) = Agents::build_with(&loaded.settings, environment, worktree, &readable);
+        let sight = sight(&agents, environment, worktree, cwd);
+        let mut instructions = instruction::load(&loaded.settings, environment, worktree, cwd, &sight);
+        let mut problems = std::mem::take(&mut loaded.problems);
+        problems.extend(about_agents);
+        problems.extend(found.problems);
+        problems.append(&mut instructions.problems);
+        loaded.fingerprint.extend(instructions.fingerprint.clone());
+        loaded.fingerprint.extend(found.fingerprint);
+        Self { loaded, agents, skills: found.skills, instructions, problems }
+    }
+
+    /// What is wrong with the models that the settings name.
+    pub fn model_problems(&self, sources: &ModelSources) -> Vec<Problem> {
+        NamedModels::of(&self.loaded).problems(&self.loaded.settings, None, sources)
+    }
+}
+
+/// The models that settings name, each with where and under which key.
+#[derive(Clone, Default)]
+pub struct NamedModels(Vec<(ModelRef, SourceLocation, String)>);
+
+impl NamedModels {
+    /// Those whose provider waits for trust are left out: that is a problem of its own.
+    pub fn of(loaded: &Loaded) -> Self {
+        let review = &loaded.trust;
+        let waits = |provider: &str| {
+            let own = |key: &str| {
+                let rest = key.strip_prefix("provider.").and_then(|rest| rest.strip_prefix(provider));
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            review.is_withheld() && review.items.iter().any(|item| own(&item.key))
+        };
+        let named = loaded.named_models().into_iter().filter(|(model, ..)| !waits(&model.provider));
+        Self(named.map(|(model, at, key)| (model, at.clone(), key)).collect())
+    }
+
+    /// Those that nobody knows, or whose provider has no key. Reads the catalogue of models where
+    /// `configured` does not answer for them all.
+    pub fn problems(&self, settings: &Settings, configured: Option<&Registry>, sources: &ModelSources) -> Vec<Problem> {
+        if configured.is_some_and(|registry| self.0.iter().all(|(model, ..)| is_answered(model, registry))) {
+            return Vec::new();
+        }
+        let everyone = sources.everyone(settings);
+        let wrong = self.0.iter().filter(|(model, ..)| !is_answered(model, &everyone));
+        wrong.map(|(model, at, key)| problem(model, at, key, &everyone)).collect()
+    }
+}
+
+fn problem(model: &ModelRef, at: &SourceLocation, key: &str, everyone: &Registry) -> Problem {
+    let provider = everyone.providers().iter().find(|facts| facts.id == model.provider);
+    if let Some(Access::Missing(why)) = provider.map(|facts| &facts.access).filter(|_| everyone.has(model)) {
+        let text = format!("the model {model} cannot be used: {}", why.trim_end_matches('.'));
+        return Problem::warning(ProblemCode::NoKey, at, key, text);
+    }
+    let hint = match near(model, everyone) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => "`adjutant models` lists what there is".to_owned(),
+    };
+    Problem::error(ProblemCode::UnknownModel, at, key, format!("there is no model {model}")).hint(hint)
+}
+
+/// What the project's instructions may show: what the agent that a session begins with may read.
+pub(super) fn sight(agents: &Agents, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Sight {
+    let rules = agents.default().rules.clone();
+    Sight::new(&Policy { rules, place: Place::new(environment, worktree, cwd), ..Policy::default() })
+}
+
+/// Whether a request for this model would be sent, as far as can be said without sending one. Servers on
+/// this machine are not asked for what they have.
+fn is_answered(model: &ModelRef, registry: &Registry) -> bool {
+    let provider = registry.providers().iter().find(|facts| facts.id == model.provider);
+    match provider {
+        Some(facts) => registry.has(model) && !matches!(facts.access, Access::Missing(_)),
+        None => registry.has(model) || local::SERVERS.iter().any(|server| server.id == model.provider),
+    }
+}
+
+/// The nearest model: of the provider with the nearest name.
+fn near(model: &ModelRef, registry: &Registry) -> Option<String> {
+    let provider = nearest(&model.provider, registry.providers().iter().map(|facts| facts.id.as_str()))?;
+    let models = registry.models();
+    let keys = models.iter().filter(|other| other.id.provider == provider).map(|other| other.id.model.as_str());
+    Some(format!("{provider}/{}", nearest(&model.model, keys)?))
+}
+
+/// What a session says of problems, the worst first: a handful one by one, the others counted. Notes and
+/// old spellings are not told of.
+pub fn notices<'p>(problems: impl Iterator<Item = &'p Problem>) -> Vec<Event> {
+    let mut told: Vec<&Problem> = problems.filter(|problem| problem.severity >= ProblemSeverity::Warning).collect();
+    told.sort_by_key(|problem| std::cmp::Reverse(problem.severity));
+    let rest = if told.len() > SHOWN + 1 { told.split_off(SHOWN) } else { Vec::new() };
+    let mut notices: Vec<Event> = told.iter().map(|problem| notice(problem.to_string(), None)).collect();
+    if !rest.is_empty() {
+        let title = format!("{} more problems: `adjutant config check` shows them.", rest.len());
+        let all: Vec<String> = rest.iter().map(|problem| format!("- {problem}")).collect();
+        notices.push(notice(title, Some(format!("They are:\n{}", all.join("\n")))));
+    }
+    notices
+}
+
+fn notice(title: String, details: Option<String>) -> Event {
+    Event::Notice { severity: Severity::Warning, title, details }
+}

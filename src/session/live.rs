@@ -1,0 +1,113 @@
+//! The sessions that are open in this process: who has a session's history, which subagents are at work,
+//! and how another process asks for one of ours. Everything here is a std mutex around a map or a set: a
+//! leaf, never held across an await.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::id::SessionId;
+use crate::lock::locked;
+use crate::store::Store;
+use crate::store::takeover::TakeoverRequests;
+
+#[derive(Default)]
+pub(super) struct LiveSessions {
+    /// Sessions whose history somebody in this process holds.
+    held: Arc<Mutex<HashSet<SessionId>>>,
+    /// The subagents at work, and what stops them.
+    working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
+    /// Who is to hear that another process wants a session.
+    wanted: Mutex<HashMap<SessionId, CancellationToken>>,
+    /// Sessions that were refused because another process has them, and how they were asked for.
+    pub(super) refused: Mutex<HashSet<(SessionId, &'static str)>>,
+    /// Others can ask for this process's sessions.
+    listening: AtomicBool,
+}
+
+/// A subagent at work: it can be stopped by its session's id.
+pub(super) struct SubagentGuard {
+    working: Arc<Mutex<HashMap<SessionId, CancellationToken>>>,
+    id: SessionId,
+}
+
+impl Drop for SubagentGuard {
+    fn drop(&mut self) {
+        locked(&self.working).remove(&self.id);
+    }
+}
+
+/// The right to a session's history: nobody else in this process has it.
+pub(super) struct HistoryGuard {
+    held: Arc<Mutex<HashSet<SessionId>>>,
+    id: SessionId,
+}
+
+impl Drop for HistoryGuard {
+    fn drop(&mut self) {
+        locked(&self.held).remove(&self.id);
+    }
+}
+
+impl LiveSessions {
+    /// Claims a session's history; none while somebody else has it.
+    pub(super) fn claim(&self, id: &SessionId) -> Option<HistoryGuard> {
+        let new = locked(&self.held).insert(id.clone());
+        new.then(|| HistoryGuard { held: self.held.clone(), id: id.clone() })
+    }
+
+    pub(super) fn holds(&self, id: &SessionId) -> bool {
+        locked(&self.held).contains(id)
+    }
+
+    /// Makes a subagent's session one that can be stopped, as long as it works.
+    pub(super) fn works(&self, id: &SessionId, cancelled: &CancellationToken) -> SubagentGuard {
+        locked(&self.working).insert(id.clone(), cancelled.clone());
+        SubagentGuard { working: self.working.clone(), id: id.clone() }
+    }
+
+    /// Stops a subagent at work, and nobody else. Says whether there is one.
+    pub(super) fn stop_subagent(&self, id: &SessionId) -> bool {
+        let working = locked(&self.working).get(id).cloned();
+        working.inspect(CancellationToken::cancel).is_some()
+    }
+
+    /// Lets other processes ask for a session of ours: the token ends when one does.
+    pub(super) fn offer(
+        self: &Arc<Self>,
+        id: &SessionId,
+        store: &Store,
+        tasks: &TaskTracker,
+        ended: &CancellationToken,
+    ) -> CancellationToken {
+        let wanted = CancellationToken::new();
+        // A token of an earlier opening of the session has nobody left who waits for it.
+        drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
+        if !self.listening.swap(true, Ordering::Relaxed) {
+            match TakeoverRequests::listen(store.dir()) {
+                Ok(requests) => drop(tasks.spawn(self.clone().listen(requests, ended.clone()))),
+                Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),
+            }
+        }
+        wanted
+    }
+
+    /// Hears who wants a session of ours, until the process ends.
+    async fn listen(self: Arc<Self>, mut requests: TakeoverRequests, ended: CancellationToken) {
+        loop {
+            let wanted = tokio::select! {
+                wanted = requests.next() => wanted,
+                () = ended.cancelled() => None,
+            };
+            let Some(wanted) = wanted else { return };
+            let token = locked(&self.wanted).remove(&wanted);
+            if let Some(token) = token {
+                tracing::info!("another process wants session {wanted}");
+                token.cancel();
+            }
+        }
+    }
+}

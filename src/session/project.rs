@@ -1,0 +1,409 @@
+//! What the files of a session's directory say: settings, agents, commands, instructions, models.
+//! All of it is one value, made at the start and replaced as a whole between two turns when a file
+//! has changed; nobody sees half of a change.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::commands::Commands;
+use super::configuration::{self, Configuration, NamedModels, sight};
+use super::janitor::Janitor;
+use super::models::{ModelSources, RegistrySender};
+use super::trust::{self, TrustOutcome};
+use crate::agent::registry::Agents;
+use crate::config::trust::Review;
+use crate::config::{self, Fingerprint, Problem, Settings};
+use crate::environment::Environment;
+use crate::event::{Event, Severity};
+use crate::instruction;
+use crate::model::registry::Registry;
+use crate::skill::{self, Skills};
+use crate::system::Surroundings;
+use crate::turn::models::Models;
+use crate::turn::{Background, Choice, TurnContext};
+use crate::worktree::Worktree;
+
+/// What holds in a session until its next turn.
+#[derive(Clone)]
+pub struct ProjectConfig {
+    pub settings: Arc<Settings>,
+    /// Who can speak.
+    pub agents: Arc<Agents>,
+    /// Who can be asked.
+    pub models: Models,
+    /// The `/words` that can be said.
+    pub commands: Arc<Commands>,
+    /// What the system prompt says, whoever speaks.
+    pub background: Arc<Background>,
+}
+
+/// What was read, before it is known who can be asked.
+pub(super) struct ConfigSnapshot {
+    pub(super) settings: Arc<Settings>,
+    pub(super) agents: Arc<Agents>,
+    commands: Arc<Commands>,
+    background: Arc<Background>,
+    /// Instruction pages on the web, and those of them that were never fetched.
+    addresses: Vec<String>,
+    missing: Vec<String>,
+    /// What is wrong with the settings.
+    problems: Arc<[Problem]>,
+    /// Everything that was looked at.
+    fingerprint: Arc<Fingerprint>,
+    /// What the project asks for beyond what an untrusted one may have.
+    trust: Arc<Review>,
+    named_models: NamedModels,
+    /// What is wrong with changed settings, in whose place the earlier ones are kept.
+    broken: Vec<Problem>,
+}
+
+/// Where a session's files are looked for.
+#[derive(Clone)]
+pub(super) struct ProjectPaths {
+    pub(super) environment: Environment,
+    pub(super) worktree: Arc<Worktree>,
+    pub(super) cwd: PathBuf,
+}
+
+impl ConfigSnapshot {
+    /// Reads everything, on a thread that may wait for the disk.
+    pub(super) async fn new(paths: &ProjectPaths) -> Self {
+        let (there, fallback) = (paths.clone(), paths.clone());
+        tokio::task::spawn_blocking(move || Self::now(&there)).await.unwrap_or_else(|e| {
+            tracing::error!("reading the configuration failed: {e}");
+            Self::now(&fallback)
+        })
+    }
+
+    fn now(paths: &ProjectPaths) -> Self {
+        Self::of(paths, config::load(&paths.environment, &paths.worktree, &paths.cwd))
+    }
+
+    fn of(paths: &ProjectPaths, loaded: config::Loaded) -> Self {
+        let models = NamedModels::of(&loaded);
+        let Configuration { loaded, agents, skills, instructions, problems } =
+            Configuration::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
+        let skills = Arc::new(skills);
+        Self {
+            commands: Arc::new(Commands::new(&loaded.settings, &skills, &agents.default().rules)),
+            addresses: instructions.addresses.clone(),
+            missing: instructions.missing.clone(),
+            background: Arc::new(background(paths, &loaded.settings, instructions, skills)),
+            agents: Arc::new(agents),
+            settings: Arc::new(loaded.settings),
+            problems: problems.into(),
+            named_models: models,
+            broken: Vec::new(),
+            trust: Arc::new(loaded.trust),
+            fingerprint: Arc::new(loaded.fingerprint),
+        }
+    }
+
+    /// Adds what is wrong with the models that the settings name. Reads files where `configured` does not
+    /// answer for all of them.
+    pub(super) fn check_models(mut self, configured: &Registry, sources: &ModelSources) -> Self {
+        let wrong = self.named_models.problems(&self.settings, Some(configured), sources);
+        self.problems = self.problems.iter().cloned().chain(wrong).collect();
+        self
+    }
+
+    /// Reads again what has changed; none if nothing has. Costs a look at each file's metadata as
+    /// long as nothing has. Where the changed settings are broken, the earlier ones are kept.
+    fn again(&self, paths: &ProjectPaths) -> Option<Self> {
+        let today = paths.environment.now().day() == self.background.surroundings.day;
+        if today && !self.fingerprint.is_stale() {
+            return None;
+        }
+        let loaded = config::load(&paths.environment, &paths.worktree, &paths.cwd);
+        let broken: Vec<Problem> = loaded.errors_since(&self.problems).cloned().collect();
+        if broken.is_empty() {
+            return Some(Self::of(paths, loaded));
+        }
+        let sight = sight(&self.agents, &paths.environment, &paths.worktree, &paths.cwd);
+        let instructions = instruction::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd, &sight);
+        let skills = skill::load(&self.settings, &paths.environment, &paths.worktree, &paths.cwd);
+        let mut fingerprint = loaded.fingerprint;
+        fingerprint.extend(instructions.fingerprint.clone());
+        fingerprint.extend(skills.fingerprint);
+        let skills = Arc::new(skills.skills);
+        Some(Self {
+            settings: self.settings.clone(),
+            agents: self.agents.clone(),
+            commands: Arc::new(Commands::new(&self.settings, &skills, &self.agents.default().rules)),
+            problems: self.problems.clone(),
+            named_models: NamedModels::default(),
+            broken,
+            trust: self.trust.clone(),
+            fingerprint: Arc::new(fingerprint),
+            addresses: instructions.addresses.clone(),
+            missing: instructions.missing.clone(),
+            background: Arc::new(background(paths, &self.settings, instructions, skills)),
+        })
+    }
+
+    /// What holds, with who can be asked.
+    pub(super) fn project_config(&self, models: Models) -> ProjectConfig {
+        ProjectConfig {
+            settings: self.settings.clone(),
+            agents: self.agents.clone(),
+            models,
+            commands: self.commands.clone(),
+            background: self.background.clone(),
+        }
+    }
+
+    /// What the user is to hear of it: what is wrong and not among `known`.
+    pub(super) fn news(&self, known: &[Problem]) -> Vec<Event> {
+        let broken = self.broken.iter().map(|problem| notice(format!("The earlier settings are kept: {problem}")));
+        let fresh = self.problems.iter().filter(|problem| !known.contains(problem));
+        broken.chain(configuration::notices(fresh)).collect()
+    }
+}
+
+fn background(
+    paths: &ProjectPaths,
+    settings: &Settings,
+    instructions: instruction::Instructions,
+    skills: Arc<Skills>,
+) -> Background {
+    let shown = settings.references.iter().filter(|reference| !reference.hidden);
+    let references = shown.filter_map(|reference| {
+        let path = match (&reference.path, &reference.repository) {
+            (Some(path), _) => path.clone(),
+            (None, _) => reference.dir(&paths.environment, &paths.worktree)?.display().to_string(),
+        };
+        Some((reference.name.clone(), path, reference.description.clone().unwrap_or_default()))
+    });
+    Background {
+        surroundings: Surroundings::new(&paths.cwd, &paths.worktree, paths.environment.now()),
+        references: references.collect(),
+        instructions: instructions.entries,
+        skills,
+    }
+}
+
+fn notice(title: String) -> Event {
+    Event::Notice { severity: Severity::Warning, title, details: None }
+}
+
+/// The project's configuration, kept up to date.
+pub(super) struct ConfigWatcher {
+    janitor: Arc<Janitor>,
+    sources: Arc<ModelSources>,
+    paths: ProjectPaths,
+    read: Arc<ConfigSnapshot>,
+    current: watch::Sender<Arc<ProjectConfig>>,
+    registry: RegistrySender,
+    /// What the user was asked to trust, or told that it is off.
+    asked: Option<String>,
+    /// Instruction pages that were asked for.
+    wanted: HashSet<String>,
+    /// What is being fetched: pages by their addresses, and the organisations' defaults. Each ends
+    /// with what the user should know.
+    fetching: Vec<(Option<String>, JoinHandle<Vec<String>>)>,
+}
+
+impl ConfigWatcher {
+    pub(super) fn new(
+        (janitor, sources): (Arc<Janitor>, Arc<ModelSources>),
+        paths: ProjectPaths,
+        read: ConfigSnapshot,
+        models: Models,
+        registry: RegistrySender,
+    ) -> Self {
+        let current = watch::channel(Arc::new(read.project_config(models))).0;
+        let fetching = janitor.fetch_defaults().map(|task| (None, task)).into_iter().collect();
+        let (read, wanted) = (Arc::new(read), HashSet::new());
+        let mut watcher = Self { janitor, sources, paths, read, current, registry, asked: None, wanted, fetching };
+        watcher.start_fetches();
+        watcher
+    }
+
+    /// Where others see the current configuration.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<ProjectConfig>> {
+        self.current.subscribe()
+    }
+
+    /// The `/words` that can be said now.
+    pub(super) fn commands(&self) -> Arc<Commands> {
+        self.current.borrow().commands.clone()
+    }
+
+    /// Lets a turn see what holds.
+    pub(super) fn apply_to(&self, scope: &mut TurnContext) {
+        let project = self.current.borrow();
+        scope.project.settings = project.settings.clone();
+        scope.project.agents = project.agents.clone();
+        scope.project.models = project.models.clone();
+        scope.project.background = project.background.clone();
+    }
+
+    /// Looks whether a file has changed, reads again what has, asks for trust where something needs
+    /// it, and tells the user what follows. `scope` is the turn that is about to begin.
+    pub(super) async fn refresh(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+        self.reload(scope, choice).await;
+        if self.finish_fetches(scope).await {
+            self.reload(scope, choice).await;
+        }
+        let review = self.read.trust.clone();
+        if !review.is_withheld() || self.asked.as_ref() == Some(&review.digest) {
+            return;
+        }
+        self.asked = Some(review.digest.clone());
+        match trust::trust(&review, scope).await {
+            // The answer is one of the files that were looked at.
+            TrustOutcome::Trusted => {
+                self.reload(scope, choice).await;
+                if self.finish_fetches(scope).await {
+                    self.reload(scope, choice).await;
+                }
+            }
+            TrustOutcome::Withheld(Some(text)) => scope.outlet.event(notice(text)).await,
+            TrustOutcome::Withheld(None) => {}
+        }
+    }
+
+    /// Has pages fetched that were not asked for yet.
+    fn start_fetches(&mut self) {
+        for reference in &self.read.settings.references {
+            if let Some(clone) = reference.clone_of(&self.paths.environment)
+                && self.wanted.insert(clone.address.clone())
+            {
+                self.fetching.push((None, self.janitor.fetch_repository(clone)));
+            }
+        }
+        for address in &self.read.addresses {
+            if self.wanted.insert(address.clone()) {
+                self.fetching.push((Some(address.clone()), self.janitor.fetch_page(address.clone())));
+            }
+        }
+    }
+
+    /// Tells what came of what was fetched. A page that never was before is waited for, a few
+    /// seconds at most: without it the model would not know the rules. Says whether one was.
+    async fn finish_fetches(&mut self, scope: &TurnContext) -> bool {
+        self.start_fetches();
+        let mut waited = false;
+        let mut at = 0;
+        while let Some((address, task)) = self.fetching.get_mut(at) {
+            let missing = address.as_ref().is_some_and(|address| self.read.missing.contains(address));
+            if !missing && !task.is_finished() {
+                at += 1;
+                continue;
+            }
+            waited |= missing;
+            let notices = tokio::select! {
+                notices = task => notices.unwrap_or_default(),
+                () = scope.cancelled.cancelled() => return false,
+            };
+            self.fetching.remove(at);
+            for text in notices {
+                scope.outlet.event(notice(text)).await;
+            }
+        }
+        waited
+    }
+
+    /// Reads again what has changed.
+    async fn reload(&mut self, scope: &mut TurnContext, choice: &watch::Sender<Choice>) {
+        let (read, paths) = (self.read.clone(), self.paths.clone());
+        let again = tokio::task::spawn_blocking(move || read.again(&paths)).await;
+        match again {
+            Ok(None) => {}
+            Ok(Some(read)) => {
+                self.replace(read, scope, choice).await;
+                self.apply_to(scope);
+            }
+            Err(e) => tracing::error!("looking for changed files failed: {e}"),
+        }
+    }
+
+    /// Puts what was read into force, and tells the editor what it shows of it.
+    async fn replace(&mut self, read: ConfigSnapshot, scope: &TurnContext, choice: &watch::Sender<Choice>) {
+        let old = self.current.borrow().clone();
+        let models = self.models(&old, &read.settings).await;
+        let (sources, registry) = (self.sources.clone(), self.registry.borrow().clone());
+        let checked = tokio::task::spawn_blocking(move || read.check_models(&registry, &sources)).await;
+        let read = match checked {
+            Ok(read) => read,
+            Err(e) => return tracing::error!("checking the models of the settings failed: {e}"),
+        };
+        self.current.send_replace(Arc::new(read.project_config(models)));
+        let outlet = &scope.outlet;
+        if *old.commands != *read.commands {
+            outlet.event(Event::Commands(read.commands.list())).await;
+        }
+        let chosen = choice.borrow().agent.clone();
+        if read.agents.get(&chosen).is_none() {
+            let instead = read.agents.default().name.clone();
+            choice.send_modify(|choice| choice.agent.clone_from(&instead));
+            outlet.event(Event::Mode(instead.clone())).await;
+            outlet
+                .event(notice(format!("There is no agent \"{chosen}\" any more; {instead} answers from now on.")))
+                .await;
+        } else if shown(&old.agents) != shown(&read.agents) || providers(&old.settings) != providers(&read.settings) {
+            outlet.event(Event::Options).await;
+        }
+        if old.settings.steer != read.settings.steer {
+            // What was chosen in the editor holds until the file says something else.
+            choice.send_modify(|choice| (choice.steer, choice.steers) = (None, read.settings.steer));
+            outlet.event(Event::Options).await;
+        }
+        for notice in read.news(&self.read.problems) {
+            outlet.event(notice).await;
+        }
+        self.read = Arc::new(read);
+    }
+
+    /// Who can be asked by these settings.
+    async fn models(&self, old: &ProjectConfig, settings: &Arc<Settings>) -> Models {
+        if providers(&old.settings) == providers(settings) {
+            return old.models.clone();
+        }
+        let (sources, wanted) = (self.sources.clone(), settings.clone());
+        match tokio::task::spawn_blocking(move || sources.configured(&wanted)).await {
+            Ok(registry) => {
+                self.registry.send_replace(Arc::new(registry));
+            }
+            Err(e) => tracing::error!("bringing the providers together failed: {e}"),
+        }
+        Models::new(self.registry.subscribe(), settings.model.clone(), old.models.recent().clone())
+    }
+}
+
+/// What an editor shows of agents.
+fn shown(agents: &Agents) -> Vec<Vec<Option<String>>> {
+    let one = |agent: &Arc<crate::agent::Agent>| {
+        let model = agent.model.as_ref().map(ToString::to_string);
+        vec![
+            Some(agent.name.clone()),
+            Some(agent.label.clone()),
+            agent.description.clone(),
+            model,
+            agent.variant.clone(),
+        ]
+    };
+    agents.modes().iter().map(one).collect()
+}
+
+/// What decides who can be asked.
+fn providers(settings: &Settings) -> impl PartialEq {
+    (
+        settings.model.clone(),
+        settings.providers.clone(),
+        settings.disabled_providers.clone(),
+        settings.enabled_providers.clone(),
+    )
+}
+
+impl ProjectPaths {
+    /// The project of a directory.
+    pub(super) fn find(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
+        let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
+        Self { environment: environment.clone(), worktree: Arc::new(worktree), cwd: cwd.to_path_buf() }
+    }
+}

@@ -1,0 +1,129 @@
+//! What all sessions of a process share. Opening one is [`super::open`]'s.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::janitor::Janitor;
+use super::live::{HistoryGuard, LiveSessions};
+use super::models::{ModelSources, RegistrySender};
+use crate::config::Settings;
+use crate::environment::Environment;
+use crate::id::SessionId;
+use crate::lock::locked;
+use crate::message::ModelRef;
+use crate::permission::grants::Grants;
+use crate::sandbox::Sandbox;
+use crate::snapshot::Trackers;
+use crate::store::Store;
+use crate::tool;
+use crate::turn::models::Models;
+
+/// What all sessions of this process share.
+pub struct Sessions {
+    pub environment: Environment,
+    pub store: Store,
+    /// Ends when the process does.
+    pub ended: CancellationToken,
+    pub tasks: TaskTracker,
+    pub(super) models: Arc<ModelSources>,
+    pub(super) live: Arc<LiveSessions>,
+    pub(super) janitor: Arc<Janitor>,
+    pub(super) tools: Arc<tool::registry::ToolRegistry>,
+    pub(super) sandbox: Arc<Sandbox>,
+    pub(super) snapshots: Trackers,
+    // A std mutex around a map of cells: a leaf, never held across an await.
+    grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
+}
+
+impl Sessions {
+    /// Nothing is read, opened or connected before the first session needs it.
+    pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
+        let store = Store::start(&environment.dirs.data);
+        let models = Arc::new(ModelSources::new(&environment));
+        let tasks = TaskTracker::new();
+        let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());
+        Arc::new(Self {
+            tools: Arc::new(tool::registry::ToolRegistry::built_in()),
+            sandbox: Sandbox::new(&environment),
+            snapshots: Trackers::default(),
+            live: Arc::default(),
+            grants: Mutex::default(),
+            janitor: Arc::new(janitor),
+            environment,
+            store,
+            ended,
+            tasks,
+            models,
+        })
+    }
+
+    /// Waits until the sessions' tasks have ended and let go of the store, but not for long: the
+    /// process is ending.
+    pub async fn finish(&self) {
+        const GRACE: Duration = Duration::from_secs(2);
+        self.ended.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a session did not end in time; leaving it");
+        }
+        // What commands left running in the background ends with us.
+        tokio::task::spawn_blocking(crate::process::sweep).await.ok();
+        if tokio::time::timeout(GRACE, self.store.stop()).await.is_err() {
+            tracing::warn!("the store did not stop in time; leaving it");
+        }
+    }
+
+    /// Claims a session's history; none while somebody else has it.
+    pub(super) fn claim(&self, id: &SessionId) -> Option<HistoryGuard> {
+        self.live.claim(id)
+    }
+
+    /// Whether somebody in this process has a session's history.
+    pub fn holds(&self, id: &SessionId) -> bool {
+        self.live.holds(id)
+    }
+
+    /// Stops a subagent at work, and nobody else. Says whether there is one.
+    pub fn stop_subagent(&self, id: &SessionId) -> bool {
+        self.live.stop_subagent(id)
+    }
+
+    /// The models of a session, and the way to change them. When the settings name none, the usual
+    /// local servers are looked for in the background; the task ends when the answer is in.
+    pub(super) fn models(
+        self: &Arc<Self>,
+        settings: &Arc<Settings>,
+        recent: Arc<[ModelRef]>,
+    ) -> (Models, RegistrySender, Option<JoinHandle<()>>) {
+        let configured = self.models.configured(settings);
+        let bare = configured.is_bare();
+        self.janitor.refresh_catalog(&configured);
+        let (registry, current) = watch::channel(Arc::new(configured));
+        let local = bare.then(|| {
+            let (shared, settings, registry) = (self.clone(), settings.clone(), registry.clone());
+            self.tasks.spawn(async move {
+                let found = shared.models.with_local(&settings).await;
+                if let Some(found) = found {
+                    // A session that was closed meanwhile does not care.
+                    registry.send(Arc::new(found)).ok();
+                }
+            })
+        });
+        (Models::new(current, settings.model.clone(), recent), registry, local)
+    }
+
+    /// What was granted with "always" in a project: one for all its sessions.
+    pub(super) async fn grants(&self, project: &str) -> Arc<Grants> {
+        let cell = {
+            let mut grants = locked(&self.grants);
+            grants.entry(project.to_owned()).or_default().clone()
+        };
+        cell.get_or_init(|| Grants::open(project, &self.environment, &self.store)).await.clone()
+    }
+}

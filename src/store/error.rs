@@ -1,0 +1,60 @@
+//! How the store fails.
+
+use super::LockHolder;
+use crate::id::SessionId;
+
+/// For the log, and for the user where a session cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// There is no such session.
+    #[error("there is no session {0}")]
+    NotFound(SessionId),
+    /// Another process has the session open.
+    #[error("session {id} is open in {holder}; close it there first")]
+    Locked {
+        id: SessionId,
+        /// Who has it.
+        holder: LockHolder,
+    },
+    /// A session cannot be imported under an id that is in use.
+    #[error("there is a session {0} already")]
+    Taken(SessionId),
+    /// The file cannot be read as a session.
+    #[error("the file of session {id} is damaged ({reason}); it was left as it is: {path}")]
+    Damaged { id: SessionId, reason: String, path: String },
+    /// The file was written by a newer adjutant.
+    #[error(
+        "session {id} was written by a newer adjutant (format {found}, this one knows {known}); update adjutant to open it"
+    )]
+    Newer {
+        id: SessionId,
+        found: i64,
+        /// The newest format known here.
+        known: i64,
+    },
+    /// The index cannot be read; it is made again from the sessions.
+    #[error("the session index is damaged ({0})")]
+    DamagedIndex(String),
+    /// The index was written by a newer adjutant.
+    #[error(
+        "the session index was written by a newer adjutant (format {found}, this one knows {known}); update adjutant"
+    )]
+    NewerIndex {
+        found: i64,
+        /// The newest format known here.
+        known: i64,
+    },
+    /// This process may have no more files open.
+    #[error(
+        "{open} sessions are open here, and the system allows this process {files} files; close some sessions, or raise the limit (ulimit -n)"
+    )]
+    TooMany { open: usize, files: u64 },
+    /// Somebody removed the file, or put another in its place, while it was open here.
+    #[error(
+        "the session's file was removed or replaced while it was in use: what was said before is lost with it, and what comes from now on is kept: {0}"
+    )]
+    Removed(String),
+    /// It could not be written: a full disk, a read-only directory.
+    #[error("the session could not be saved: {0}")]
+    Unwritable(String),
+}

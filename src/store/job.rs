@@ -1,0 +1,62 @@
+//! What the store's thread is asked to do.
+
+use std::path::PathBuf;
+
+use tokio::sync::oneshot;
+
+use super::{Error, Grant, ListCursor, Record, SessionPage, SessionWrite, StoredSession};
+use crate::id::{PartId, SessionId};
+use crate::message::Part;
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+pub(super) enum StoreJob {
+    Create { record: Box<Record>, reply: Reply<()> },
+    Write { session: SessionId, entry: SessionWrite },
+    Flush { session: SessionId, reply: Reply<()> },
+    Load { session: SessionId, lean: bool, reply: Reply<(StoredSession, usize)> },
+    Parts { session: SessionId, ids: Vec<PartId>, reply: Reply<Vec<Part>> },
+    Peek { session: SessionId, reply: Reply<StoredSession> },
+    Has { session: SessionId, reply: Reply<bool> },
+    Import { stored: Box<StoredSession>, reply: Reply<()> },
+    Rename { session: SessionId, title: String, reply: Reply<Record> },
+    Children { session: SessionId, reply: Reply<Vec<SessionId>> },
+    List { cwd: Option<PathBuf>, after: Option<ListCursor>, limit: usize, reply: Reply<SessionPage> },
+    Delete { session: SessionId, reply: Reply<()> },
+    Close { session: SessionId, reply: Reply<()> },
+    Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
+    Grant { grant: Box<Grant>, reply: Reply<()> },
+    Revoke { grant: Box<Grant>, reply: Reply<()> },
+    HandOver { session: SessionId, reply: Reply<()> },
+    Wake,
+    Stop { reply: oneshot::Sender<()> },
+}
+
+impl StoreJob {
+    /// Whose turn it waits for.
+    pub(super) fn scope(&self) -> JobScope {
+        match self {
+            Self::Create { record, .. } => JobScope::Session(record.id.clone()),
+            Self::Import { stored, .. } => JobScope::Session(stored.record.id.clone()),
+            Self::Write { session, .. }
+            | Self::Flush { session, .. }
+            | Self::Load { session, .. }
+            | Self::Parts { session, .. }
+            | Self::Peek { session, .. }
+            | Self::Has { session, .. }
+            | Self::Rename { session, .. }
+            | Self::HandOver { session, .. }
+            | Self::Close { session, .. } => JobScope::Session(session.clone()),
+            Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => JobScope::None,
+            Self::Children { .. } | Self::List { .. } | Self::Delete { .. } | Self::Stop { .. } => JobScope::All,
+        }
+    }
+}
+
+/// What a job has to do with sessions: it comes after all that was said about one, about none, or about
+/// all of them.
+pub(super) enum JobScope {
+    Session(SessionId),
+    None,
+    All,
+}

@@ -1,0 +1,179 @@
+//! What is known about a session besides its messages, and how it changes.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::Timestamp;
+use crate::id::{MessageId, SessionId};
+use crate::message::{FileChange, Message, ModelRef, Todo};
+use crate::text::mark::ReminderMark;
+
+/// What is known about a session besides its messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub id: SessionId,
+    /// The directory it works in; absolute.
+    pub cwd: PathBuf,
+    /// Further directories.
+    #[serde(default)]
+    pub extra: Vec<PathBuf>,
+    /// What it is about, once known.
+    #[serde(default)]
+    pub title: Option<String>,
+    /// Who said so.
+    #[serde(default)]
+    pub titled: TitleSource,
+    /// When it began.
+    pub created: Timestamp,
+    /// When it was last used.
+    pub updated: Timestamp,
+    /// What adjutant's notes to its models carry.
+    #[serde(default)]
+    pub mark: ReminderMark,
+    /// The session that delegated to it.
+    #[serde(default)]
+    pub parent: Option<SessionId>,
+    /// How many sessions have delegated on the way here.
+    #[serde(default)]
+    pub depth: u32,
+    /// What the parent may not do, as permission and pattern: nor may anyone here.
+    #[serde(default)]
+    pub denied: Vec<(String, String)>,
+    /// The chosen agent.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// The chosen model and effort.
+    #[serde(default)]
+    pub model: Option<ModelRef>,
+    /// Whether what the user says while a turn runs is heard in it, as chosen; none: as the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steer: Option<bool>,
+    /// The plan.
+    #[serde(default)]
+    pub todos: Vec<Todo>,
+    /// US dollars so far; none while no price was known.
+    #[serde(default)]
+    pub cost: Option<f64>,
+    /// What it changed in the files; none while nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<DiffStats>,
+    /// What was spent on turns that were undone for good, in US dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_cost: Option<f64>,
+    /// What was undone and can be redone, the latest last. Messages from there on are hidden.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<UndoEntry>,
+}
+
+/// What a session changed in the files, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffStats {
+    pub files: usize,
+    /// Lines that are new.
+    pub additions: usize,
+    /// Lines that are gone.
+    pub deletions: usize,
+}
+
+/// Something that was undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoEntry {
+    /// The first message that is hidden by it.
+    pub from: MessageId,
+    /// What it did to the files: `old` comes back with the redo.
+    #[serde(default)]
+    pub files: Vec<FileChange>,
+    /// What it would have done to files that somebody else had changed.
+    #[serde(default)]
+    pub left: Vec<FileChange>,
+    /// False while files may be between old and new: the process was ended meanwhile.
+    #[serde(default)]
+    pub done: bool,
+}
+
+/// How many of a session's messages are not hidden by what was undone.
+pub fn visible(messages: &[Message], undone: &[UndoEntry]) -> usize {
+    let from = undone.last().map(|undone| &undone.from);
+    from.and_then(|from| messages.iter().position(|m| m.id == *from)).unwrap_or(messages.len())
+}
+
+impl Record {
+    /// A session that begins now.
+    pub fn new(id: SessionId, cwd: PathBuf, now: Timestamp) -> Self {
+        Self {
+            id,
+            cwd,
+            extra: Vec::new(),
+            title: None,
+            titled: TitleSource::default(),
+            created: now,
+            updated: now,
+            mark: ReminderMark::default(),
+            parent: None,
+            depth: 0,
+            denied: Vec::new(),
+            agent: None,
+            model: None,
+            steer: None,
+            todos: Vec::new(),
+            cost: None,
+            changed: None,
+            undone_cost: None,
+            undone: Vec::new(),
+        }
+    }
+
+    /// This record, as it takes the place of the one `before`: a title that its user gave stays.
+    pub(super) fn after(&self, before: Option<&Self>) -> Self {
+        let mut record = self.clone();
+        if let Some(before) = before.filter(|before| before.titled == TitleSource::User && before.title.is_some()) {
+            record.title.clone_from(&before.title);
+            record.titled = before.titled;
+        }
+        record
+    }
+}
+
+/// Who gave a session its title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TitleSource {
+    /// Nobody: words of its first prompt.
+    #[default]
+    Words,
+    Agent,
+    /// The user: it stays.
+    User,
+}
+
+/// Something of a record that is changed by itself, whatever else of it changes at the time.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RecordChange {
+    /// The title its user wants.
+    Title(String),
+    /// Who is to speak.
+    Choice {
+        agent: String,
+        /// The model and effort; none leaves it to the agent.
+        model: Option<ModelRef>,
+        /// Whether it hears what is said while it works; none leaves it to the settings.
+        steer: Option<bool>,
+    },
+}
+
+impl RecordChange {
+    pub fn apply(&self, record: &mut Record) {
+        match self.clone() {
+            Self::Title(title) => {
+                record.title = Some(title);
+                record.titled = TitleSource::User;
+            }
+            Self::Choice { agent, model, steer } => {
+                record.agent = Some(agent);
+                record.model = model;
+                record.steer = steer;
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A command that runs, followed until its call is over, and how it ends.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::exit_status::ending;
+use super::super::jobs::last_words;
+use super::super::live::LiveOutput;
+use super::super::printed::CapturedOutput;
+use super::super::{Failure, ToolContext};
+use super::shell_line::noted;
+use crate::event::ProgramExit;
+use crate::process::Child;
+
+/// How long a command may take to end when its time is over.
+const GRACE: Duration = Duration::from_secs(2);
+/// The same when the user is waiting.
+const SHORT_GRACE: Duration = Duration::from_millis(50);
+/// How long a command is watched before it is left in the background.
+const WATCHED: Duration = Duration::from_secs(1);
+/// It has said its first words when it has printed nothing for so long after them.
+const QUIET: Duration = Duration::from_millis(300);
+/// How often it is looked whether a shell is done but for what it has started with `&`.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What is to become of a command.
+pub(super) struct CommandOptions {
+    pub(super) limit: Option<Duration>,
+    pub(super) background: bool,
+    pub(super) keep: bool,
+    /// Where its shell notes the exit code when all that is left to do is to wait for what it has started.
+    pub(super) note: Option<PathBuf>,
+}
+
+/// A command that runs.
+pub(super) struct RunningCommand {
+    pub(super) child: Child,
+    pub(super) pipe: pipe::Receiver,
+    pub(super) open: bool,
+    pub(super) printed: CapturedOutput,
+    pub(super) live: LiveOutput,
+}
+
+impl RunningCommand {
+    /// Follows it until its call is over.
+    pub(super) async fn follow(
+        mut self,
+        plan: &CommandOptions,
+        context: &ToolContext,
+    ) -> Result<(CommandEnd, Self), Failure> {
+        let begun = Instant::now();
+        let far = begun + Duration::from_secs(60 * 60 * 24 * 365);
+        // A limit beyond what the clock can count is no limit.
+        let deadline = plan.limit.and_then(|limit| begun.checked_add(limit)).map_or(far, |at| at.min(far));
+        // Until when it is watched, once its call waits for nothing else.
+        let mut watched = plan.background.then_some(begun + WATCHED);
+        let mut left = None;
+        let mut quiet = far;
+        let mut look = begun;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let beat = self.live.next_beat();
+            tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    self.child.kill(SHORT_GRACE).await;
+                    return Err(Failure::Cancelled);
+                }
+                () = sleep_until(deadline), if left.is_none() => {
+                    if plan.keep && context.session.jobs.room().is_ok() {
+                        return Ok((CommandEnd::Kept(BackgroundedAt::Limit(plan.limit.unwrap_or_default())), self));
+                    }
+                    tokio::select! {
+                        () = self.child.kill(GRACE) => {}
+                        () = context.cancelled.cancelled() => {}
+                    }
+                    if context.cancelled.is_cancelled() {
+                        self.child.kill(Duration::ZERO).await;
+                        return Err(Failure::Cancelled);
+                    }
+                    return Ok((CommandEnd::Timeout(plan.limit.unwrap_or_default()), self));
+                }
+                status = self.child.wait() => {
+                    let status = status
+                        .map_err(|e| Failure::Broken(format!("the shell could not be waited for: {e}")))?;
+                    // What it was waiting for has ended in time to be part of this call.
+                    let left = left.or_else(|| plan.note.as_deref().and_then(noted));
+                    return Ok((left.map_or(CommandEnd::Status(status), |code| CommandEnd::Done(code, status)), self));
+                }
+                () = sleep_until(watched.unwrap_or(far).min(quiet)), if watched.is_some() => {
+                    return Ok((left.map_or(CommandEnd::Kept(BackgroundedAt::Start), CommandEnd::Left), self));
+                }
+                () = sleep_until(look), if left.is_none() && plan.note.is_some() => {
+                    look = Instant::now() + LOOK;
+                    left = plan.note.as_deref().and_then(noted);
+                    if left.is_some() {
+                        quiet = Instant::now() + QUIET;
+                        watched = Some(quiet.max(begun + WATCHED));
+                    }
+                }
+                read = self.pipe.read(&mut buffer), if self.open => match read {
+                    Ok(0) | Err(_) => self.open = false,
+                    Ok(n) => {
+                        self.take(&buffer[..n]);
+                        quiet = Instant::now() + QUIET;
+                    }
+                },
+                () = self.live.sent(), if self.live.sending.is_some() => {}
+                () = sleep_until(beat), if self.live.has_news() => self.live.send(),
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.printed.take(bytes);
+        self.live.take(bytes);
+    }
+
+    /// What is still in the pipe when the shell has ended.
+    pub(super) async fn last_words(&mut self, context: &ToolContext) -> Result<(), Failure> {
+        if !self.open {
+            return Ok(());
+        }
+        let mut buffer = vec![0; 64 << 10];
+        let Self { child, pipe, open, printed, live } = self;
+        let take = |bytes: &[u8]| {
+            printed.take(bytes);
+            live.take(bytes);
+        };
+        tokio::select! {
+            biased;
+            () = context.cancelled.cancelled() => {
+                child.kill(Duration::ZERO).await;
+                Err(Failure::Cancelled)
+            }
+            held = last_words(pipe, &mut buffer, take) => {
+                *open = held;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How a call ends.
+pub(super) enum CommandEnd {
+    /// With its shell.
+    Status(ExitStatus),
+    /// Its shell was done with this code, and what it had started has ended as well.
+    Done(i32, ExitStatus),
+    Timeout(Duration),
+    /// Its shell is done with this code, and waits for what it has started.
+    Left(i32),
+    /// It goes on in the background.
+    Kept(BackgroundedAt),
+}
+
+/// Since when a command is in the background.
+pub(super) enum BackgroundedAt {
+    Start,
+    Limit(Duration),
+}
+
+impl CommandEnd {
+    pub(super) fn exit(&self) -> Option<ProgramExit> {
+        match self {
+            Self::Status(status) => Some(ending(*status).1),
+            Self::Done(code, _) | Self::Left(code) => Some(ProgramExit { code: Some(*code), signal: None }),
+            Self::Timeout(_) => Some(ProgramExit { code: None, signal: Some("SIGTERM".into()) }),
+            Self::Kept(_) => None,
+        }
+    }
+
+    /// What goes on in the background, and under which name.
+    pub(super) fn stays(&self, id: &str) -> String {
+        match self {
+            Self::Kept(BackgroundedAt::Limit(limit)) => {
+                format!("After {} ms it goes on in the background as {id}.", limit.as_millis())
+            }
+            Self::Kept(BackgroundedAt::Start) => format!("Running in the background as {id}."),
+            _ => format!("What it started is still running, in the background as {id}."),
+        }
+    }
+}

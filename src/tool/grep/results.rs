@@ -1,0 +1,183 @@
+//! What a search has found, bounded, and how it is shown.
+
+use std::collections::BTreeMap;
+
+use super::super::search::{LIMIT, Rank};
+use crate::text;
+
+/// How many files are counted by name that have no line among those shown.
+const COUNTED: usize = 20;
+
+/// What of the matches is shown, and what was asked for.
+#[derive(Debug)]
+pub(super) struct GrepOptions {
+    /// Lines around each match.
+    pub(super) around: usize,
+    pub(super) files_only: bool,
+    /// As they were written.
+    pub(super) pattern: String,
+    pub(super) include: Option<String>,
+    /// A line break in the pattern made it match across lines.
+    pub(super) broken: bool,
+}
+
+/// What was found: the lines of the newest files, at most [`LIMIT`], and how many there are of all. Bounded,
+/// whatever the number of matches.
+#[derive(Debug, Default)]
+pub(super) struct BestFiles {
+    /// The newest files. Those with lines to be shown come first.
+    files: BTreeMap<Rank, FileMatches>,
+    /// Matches that are shown.
+    pub(super) kept: usize,
+    /// Of all files: those that were looked into, those with matches, and the matches.
+    pub(super) searched: usize,
+    found: usize,
+    pub(super) matches: usize,
+}
+
+/// The matches of one file.
+#[derive(Debug, Default)]
+pub(super) struct FileMatches {
+    pub(super) lines: Vec<GrepLine>,
+    /// How many of these are matches, and how many there are.
+    pub(super) kept: usize,
+    pub(super) count: usize,
+}
+
+/// A line to be shown.
+#[derive(Debug)]
+pub(super) enum GrepLine {
+    /// The first line of a match, or all of one: number from 1, text.
+    Match(u64, String),
+    /// A further line of it.
+    Further(u64, String),
+    /// A line around it.
+    Around(u64, String),
+    /// Lines between are not shown.
+    Gap,
+}
+
+impl FileMatches {
+    /// Keeps the first matches, with what belongs to them.
+    fn keep(&mut self, most: usize) {
+        let mut matches = 0;
+        let more = self.lines.iter().position(|line| {
+            matches += usize::from(matches <= most && matches!(line, GrepLine::Match(..)));
+            matches > most
+        });
+        if let Some(more) = more {
+            // What stands before it belongs to it.
+            let before =
+                self.lines[..more].iter().rposition(|line| matches!(line, GrepLine::Match(..) | GrepLine::Further(..)));
+            self.lines.truncate(before.map_or(0, |last| last + 1));
+            self.kept = most;
+        }
+    }
+}
+
+impl BestFiles {
+    /// Whether a file's rank decides if its lines have a place here.
+    pub(super) fn full(&self) -> bool {
+        self.kept >= LIMIT
+    }
+
+    /// How many matches of a file would have a place here.
+    pub(super) fn room(&self, rank: &Rank) -> usize {
+        let last = self.files.iter().rev().find(|(_, hits)| hits.kept > 0);
+        if self.full() && last.is_some_and(|(last, _)| last < rank) { 0 } else { LIMIT }
+    }
+
+    pub(super) fn add(&mut self, rank: Rank, hits: FileMatches) {
+        self.found += 1;
+        self.matches += hits.count;
+        self.kept += hits.kept;
+        self.files.insert(rank, hits);
+        while self.kept > LIMIT {
+            let Some(last) = self.files.values_mut().rev().find(|hits| hits.kept > 0) else { break };
+            let most = last.kept.saturating_sub(self.kept - LIMIT);
+            self.kept -= last.kept - most;
+            last.keep(most);
+        }
+        while self.files.len() > LIMIT + COUNTED {
+            self.files.pop_last();
+        }
+    }
+
+    pub(super) fn is_cut(&self, files_only: bool) -> bool {
+        if files_only { self.found > LIMIT } else { self.kept < self.matches }
+    }
+
+    pub(super) fn shown(&self, wanted: &GrepOptions) -> String {
+        let mut text = if self.found == 0 {
+            self.nothing(wanted)
+        } else if wanted.files_only {
+            self.names()
+        } else {
+            self.lines()
+        };
+        if wanted.broken {
+            text.push_str("\n\n(There is a line break in the pattern, so it was matched across lines, as with multiline. To find either of two lines, write a|b.)");
+        }
+        text
+    }
+
+    fn nothing(&self, wanted: &GrepOptions) -> String {
+        match (self.searched, &wanted.include) {
+            (0, Some(include)) => format!("No matches: no file fits include `{}`.", text::title(include)),
+            (0, None) => "No matches: there is no file to search here.".into(),
+            (searched, _) => {
+                format!("No matches for `{}` in {}.", text::title(&wanted.pattern), text::count(searched, "file"))
+            }
+        }
+    }
+
+    fn names(&self) -> String {
+        let mut text = format!("Found matches in {}", text::count(self.found, "file"));
+        if self.found > LIMIT {
+            text.push_str(&format!("; the {LIMIT} newest"));
+        }
+        text.push_str(":\n");
+        let names = self.files.keys().take(LIMIT).map(|rank| text::escaped(&rank.path.display().to_string()));
+        text.push_str(&names.collect::<Vec<_>>().join("\n"));
+        text
+    }
+
+    fn lines(&self) -> String {
+        let cut = self.is_cut(false);
+        let mut text = format!("Found {}", text::count(self.matches, "match"));
+        if cut {
+            let files = text::count(self.found, "file");
+            text.push_str(&format!(" in {files}; {} are shown, those of the newest files", self.kept));
+        }
+        let name = |rank: &Rank| text::escaped(&rank.path.display().to_string());
+        for (rank, hits) in self.files.iter().filter(|(_, hits)| hits.kept > 0) {
+            let part =
+                if hits.kept < hits.count { format!(" ({} of {})", hits.kept, hits.count) } else { String::new() };
+            text.push_str(&format!("\n\n{}{part}:", name(rank)));
+            for line in &hits.lines {
+                text.push_str(&match line {
+                    GrepLine::Match(number, line) | GrepLine::Further(number, line) => {
+                        format!("\n  Line {number}: {line}")
+                    }
+                    GrepLine::Around(number, line) => format!("\n  Line {number}- {line}"),
+                    GrepLine::Gap => "\n  --".into(),
+                });
+            }
+        }
+        if cut {
+            let mut rest = self.files.iter().filter(|(_, hits)| hits.kept == 0);
+            let named: Vec<String> =
+                rest.by_ref().take(COUNTED).map(|(rank, hits)| format!("\n  {}: {}", name(rank), hits.count)).collect();
+            if !named.is_empty() {
+                text.push_str(&format!("\n\nMatches not shown:{}", named.concat()));
+            }
+            let with_lines = self.files.values().filter(|hits| hits.kept > 0).count();
+            let more = self.found.saturating_sub(with_lines + named.len());
+            if more > 0 {
+                text.push_str(&format!("\n  and in {} more", text::count(more, "file")));
+            }
+            text.push_str("\n\n(Use a more specific path, include or pattern, or filesOnly.)");
+        }
+        text
+    }
+}

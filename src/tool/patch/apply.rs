@@ -1,0 +1,255 @@
+//! Finds the places of a patch's hunks in a file, and makes the changes.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use super::super::merge::merged;
+use super::super::replace::FuzzyMatch;
+use super::super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
+use super::{Error, Hunk};
+
+/// A text with changes made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedPatch {
+    /// The whole new text.
+    pub text: String,
+    /// How hunks were found whose lines are not exactly in the file.
+    pub fuzzy: Vec<FuzzyMatch>,
+    /// The first and last line of what they have become, from 1.
+    pub now: Vec<(usize, usize)>,
+}
+
+/// A hunk in its place.
+struct PlacedHunk<'a> {
+    at: usize,
+    length: usize,
+    new: Cow<'a, [String]>,
+    fuzzy: Option<FuzzyMatch>,
+}
+
+/// Applies changes to a text. Line ends and a missing final line break stay as they are. Hunks go from top to bottom; one that
+/// is not below the one before it is found above where there is one place for it.
+///
+/// # Errors
+/// What does not fit, hunk by hunk; `name` says in which file.
+pub fn apply(text: &str, hunks: &[Hunk], name: &str) -> Result<AppliedPatch, Vec<Error>> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let file = FileLines::of(lines.iter().map(|line| bare(line)).collect());
+    let mut placed: Vec<PlacedHunk<'_>> = Vec::new();
+    let mut wrong = Vec::new();
+    let mut done = 0;
+    for hunk in hunks {
+        let taken: Vec<Range<usize>> = placed.iter().map(|placed| placed.at..placed.at + placed.length).collect();
+        match file.place(hunk, done, &taken, name) {
+            Ok(found) => {
+                done = found.at + found.length;
+                placed.push(found);
+            }
+            Err(e) => wrong.push(e),
+        }
+    }
+    placed.sort_by_key(|placed| placed.at);
+    if wrong.is_empty() && placed.windows(2).any(|pair| pair[0].at + pair[0].length > pair[1].at) {
+        wrong.push(Error::Overlap(name.to_owned()));
+    }
+    if wrong.is_empty() { Ok(written(text, &lines, placed)) } else { Err(wrong) }
+}
+
+/// The lines with the hunks in their places.
+fn written(text: &str, lines: &[&str], placed: Vec<PlacedHunk<'_>>) -> AppliedPatch {
+    let dominant = if text.matches("\r\n").count() * 2 > text.matches('\n').count() { "\r\n" } else { "\n" };
+    let mut out = String::with_capacity(text.len());
+    let (mut done, mut come) = (0, 0);
+    let (mut fuzzy, mut now) = (Vec::new(), Vec::new());
+    for PlacedHunk { at, length, new, fuzzy: how } in placed {
+        out.extend(lines[done..at].iter().copied());
+        come += at - done;
+        if let Some(how) = how {
+            fuzzy.push(how);
+            now.push((come + 1, (come + new.len()).max(come + 1)));
+        }
+        come += new.len();
+        let unended = |out: &str| !out.is_empty() && !out.ends_with('\n');
+        let replaced = &lines[at..at + length];
+        let same = |(old, new): &(&&str, &String)| bare(old) == new.as_str();
+        let shared = replaced.iter().zip(new.iter()).take_while(same).count();
+        let tail = replaced[shared..].iter().rev().zip(new[shared..].iter().rev()).take_while(same).count();
+        out.extend(replaced[..shared].iter().copied());
+        let end = replaced.get(shared).or(lines.get(at.wrapping_sub(1))).map_or(dominant, |line| {
+            if line.ends_with("\r\n") {
+                "\r\n"
+            } else if line.ends_with('\n') {
+                "\n"
+            } else {
+                dominant
+            }
+        });
+        for line in &new[shared..new.len() - tail] {
+            if unended(&out) {
+                out.push_str(end);
+            }
+            out.push_str(line);
+            out.push_str(end);
+        }
+        for line in &replaced[length - tail..] {
+            if unended(&out) {
+                out.push_str(end);
+            }
+            out.push_str(line);
+        }
+        done = at + length;
+    }
+    out.extend(lines[done..].iter().copied());
+    if !text.is_empty() && !text.ends_with('\n') {
+        let without = out.strip_suffix("\r\n").or_else(|| out.strip_suffix('\n')).unwrap_or(&out).len();
+        out.truncate(without);
+    }
+    AppliedPatch { text: out, fuzzy, now }
+}
+
+fn bare(line: &str) -> &str {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
+/// What is compared of a line.
+type LineKey = fn(&str) -> Cow<'_, str>;
+
+/// Ways two lines can be the same, strictest first; all but the first have a name that the model is told.
+const SAME: [(Option<&str>, LineKey); 5] = [
+    (None, |line| line.into()),
+    (Some("ignoring blanks after lines"), |line| line.trim_end().into()),
+    (Some("ignoring blanks around lines"), |line| line.trim().into()),
+    (Some("in other characters"), |line| FoldedText::of(line.trim(), FoldLevel::Characters).text.into()),
+    (Some("ignoring how blanks are spaced"), |line| FoldedText::of(line, FoldLevel::Blanks).text.into()),
+];
+
+/// The first way that looks at the spelling.
+const SPELLED: usize = 3;
+
+/// The lines of a file, and what is compared of them in each way, once it is needed.
+struct FileLines<'a> {
+    lines: Vec<&'a str>,
+    /// Bytes of all of them.
+    length: usize,
+    keys: [OnceCell<Vec<Cow<'a, str>>>; SAME.len()],
+}
+
+impl<'a> FileLines<'a> {
+    fn of(lines: Vec<&'a str>) -> Self {
+        let length = lines.iter().map(|line| line.len()).sum();
+        Self { lines, length, keys: Default::default() }
+    }
+
+    /// Where lines are, in one way.
+    fn places(&self, way: usize, from: usize, wanted: &[String]) -> Vec<usize> {
+        let key = SAME[way].1;
+        if way >= SPELLED && self.length > LONGEST {
+            return Vec::new();
+        }
+        let keys = self.keys[way].get_or_init(|| self.lines.iter().map(|line| key(line)).collect());
+        let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| key(line)).collect();
+        let last = (keys.len() + 1).saturating_sub(wanted.len());
+        (from..last).filter(|at| keys[*at..at + wanted.len()] == wanted[..]).collect()
+    }
+
+    /// After which line a hunk is to be looked for.
+    fn after(&self, contexts: &[String], from: usize) -> Option<usize> {
+        contexts.iter().try_fold(from, |from, context| {
+            let wanted = std::slice::from_ref(context);
+            let whole = (0..SAME.len()).find_map(|way| self.places(way, from, wanted).first().copied());
+            // A head without its parameters: one line only that begins so.
+            let begins = || {
+                let mut lines =
+                    (from..self.lines.len()).filter(|at| self.lines[*at].trim().starts_with(context.trim()));
+                lines.next().filter(|_| lines.next().is_none())
+            };
+            whole.or_else(begins).map(|at| at + 1)
+        })
+    }
+
+    /// Where a hunk goes: below `done`, where the one before it ends, else anywhere that is not taken, where
+    /// there is one place only.
+    fn place<'h>(
+        &self,
+        hunk: &'h Hunk,
+        done: usize,
+        taken: &[Range<usize>],
+        name: &str,
+    ) -> Result<PlacedHunk<'h>, Error> {
+        let known = |from: usize| self.after(&hunk.contexts, from);
+        let (below, above) = (known(done), known(0).filter(|_| done > 0));
+        if below.is_none() && above.is_none() {
+            return Err(Error::Context(hunk.contexts.join("' … '"), name.into()));
+        }
+        if hunk.old.is_empty() {
+            // Nothing to find: right after the context, else at the end.
+            let at = if hunk.contexts.is_empty() { self.lines.len() } else { below.or(above).unwrap_or_default() };
+            return Ok(PlacedHunk { at, length: 0, new: Cow::Borrowed(&hunk.new), fuzzy: None });
+        }
+        let mut old = &hunk.old[..];
+        let mut new = &hunk.new[..];
+        let mut found = self.find(old, hunk, [below, above], taken, name);
+        if matches!(found, Err(Error::Lines(..)))
+            && let [rest @ .., last] = old
+            && last.is_empty()
+            && !rest.is_empty()
+        {
+            old = rest;
+            new = if new.last().is_some_and(String::is_empty) { &new[..new.len() - 1] } else { new };
+            found = self.find(old, hunk, [below, above], taken, name);
+        }
+        let (at, way) = found?;
+        let length = old.len();
+        let Some(way) = way else { return Ok(PlacedHunk { at, length, new: Cow::Borrowed(new), fuzzy: None }) };
+        let there = &self.lines[at..at + length];
+        let borrowed = |lines: &'h [String]| -> Vec<&'h str> { lines.iter().map(String::as_str).collect() };
+        let missing = || Error::Lines(hunk.old.join("\n"), name.into());
+        // No lines at all are no empty line.
+        let changed = match new {
+            [] => Vec::new(),
+            new => merged(&borrowed(old), &borrowed(new), there).ok_or_else(missing)?,
+        };
+        let differences = differences(&old.join("\n"), &there.join("\n"));
+        let fuzzy = Some(FuzzyMatch { way, differences, was: vec![(at + 1, there.join("\n"))] });
+        Ok(PlacedHunk { at, length, new: Cow::Owned(changed), fuzzy })
+    }
+
+    /// Where the old lines are. Without a context, more than one place is an error: the next one might
+    /// not be the one that is meant. With a context or at the end it is the first one there.
+    fn find(
+        &self,
+        old: &[String],
+        hunk: &Hunk,
+        [below, above]: [Option<usize>; 2],
+        taken: &[Range<usize>],
+        name: &str,
+    ) -> Result<(usize, Option<&'static str>), Error> {
+        let free = |at: &usize| !taken.iter().any(|taken| *at < taken.end && taken.start < at + old.len());
+        let places = |way, from| -> Vec<usize> { self.places(way, from, old).into_iter().filter(free).collect() };
+        for (way, (how, _)) in SAME.iter().enumerate() {
+            for (from, in_order) in [(below, true), (above, false)] {
+                let Some(from) = from else { continue };
+                let mut found = places(way, from);
+                if found.is_empty() && in_order && !hunk.contexts.is_empty() {
+                    // The context is repeated as the first line.
+                    found = places(way, from - 1).into_iter().filter(|at| *at + 1 == from).collect();
+                }
+                if let Some(at) = found.last().filter(|at| hunk.last && **at + old.len() == self.lines.len()) {
+                    return Ok((*at, *how));
+                }
+                match found[..] {
+                    [] => {}
+                    [at] => return Ok((at, *how)),
+                    [at, ..] if in_order && !hunk.contexts.is_empty() => return Ok((at, *how)),
+                    _ => {
+                        let list: Vec<usize> = found.iter().map(|at| at + 1).collect();
+                        return Err(Error::Ambiguous(super::super::replace::list(&list), name.into()));
+                    }
+                }
+            }
+        }
+        Err(Error::Lines(old.join("\n"), name.into()))
+    }
+}

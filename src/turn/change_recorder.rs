@@ -1,0 +1,265 @@
+//! What a step does to the files, so that it can be shown and taken back.
+//!
+//! Files that an edit names are looked at just before it and at the end of the step. Anything else
+//! that acts (a command, a tool of somebody else's, a subagent) may change anything: the whole
+//! project is compared then. That begins as soon as the model has named such a tool, while it still
+//! writes the arguments and the user still thinks; the call waits for it. A step that only reads
+//! costs nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::TurnContext;
+use crate::event::{Event, Severity};
+use crate::id::{MessageId, PartId};
+use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
+use crate::permission::Need;
+use crate::snapshot::{Mark, Tracker, Untracked};
+use crate::tool::registry::find_properties;
+
+/// What a step does to the files is seen by this.
+pub struct ChangeRecorder {
+    tracker: Option<Arc<Tracker>>,
+    /// Ends the comparison before the first call, when nobody waits for it any more.
+    stop: Arc<AtomicBool>,
+    // Leaf locks, held for a moment.
+    comparing: Mutex<Option<JoinHandle<Result<Mark, Untracked>>>>,
+    mark: OnceCell<Option<Mark>>,
+    named: Mutex<Vec<EditedFile>>,
+    /// The part that says what the step does to the files, written before it does it.
+    part: PartId,
+    message: MessageId,
+    /// What it was about to do, edit by edit.
+    begun: Mutex<Vec<FileChange>>,
+}
+
+/// A file that an edit named.
+struct EditedFile {
+    path: PathBuf,
+    old: Option<FileState>,
+    /// The project was compared before the edit.
+    marked: bool,
+}
+
+impl Drop for ChangeRecorder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a call may change files it does not name.
+pub fn sweeps(kind: Kind, tool: &str) -> bool {
+    let own = find_properties(tool).map(|tool| tool.sweeps);
+    own.unwrap_or(matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other))
+}
+
+impl ChangeRecorder {
+    /// Nothing is looked at yet.
+    pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
+        Self {
+            tracker: scope.resources.snapshots.clone().filter(|_| scope.project.settings.snapshot),
+            stop: Arc::default(),
+            comparing: Mutex::default(),
+            mark: OnceCell::new(),
+            named: Mutex::default(),
+            part: PartId::new(scope.environment.fresh(PartId::PREFIX)),
+            message: message.clone(),
+            begun: Mutex::default(),
+        }
+    }
+
+    /// The model has named a tool.
+    pub fn announced(&self, kind: Kind, tool: &str) {
+        if sweeps(kind, tool) && !self.mark.initialized() {
+            self.compare();
+        }
+    }
+
+    fn compare(&self) {
+        let Some(tracker) = self.tracker.clone() else { return };
+        let mut comparing = self.comparing.lock().unwrap_or_else(PoisonError::into_inner);
+        if comparing.is_none() {
+            let stop = self.stop.clone();
+            *comparing = Some(spawn_blocking(move || tracker.mark(&stop)));
+        }
+    }
+
+    /// A call is about to act. Returns when what it may change is known; sooner when the turn is
+    /// cancelled.
+    pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
+        let Some(tracker) = &self.tracker else { return };
+        if !kind.acts() && !sweeps(kind, tool) {
+            return;
+        }
+        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
+        if sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
+            tokio::select! {
+                () = self.marked(scope) => {}
+                () = scope.cancelled.cancelled() => {}
+            }
+            return;
+        }
+        let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
+        let look = move || -> Vec<(EditedFile, FileChange)> {
+            let one = |change: Change| {
+                let path = resolved(Path::new(&change.path));
+                let looked = before(&tracker, &path, &change)
+                    .and_then(|old| Ok((after_edit(&tracker, old.as_ref(), &change)?, old)));
+                match looked {
+                    Ok((new, old)) => {
+                        let name = path.display().to_string();
+                        let begun = FileChange { path: name, old: old.clone(), new };
+                        Some((EditedFile { path, old, marked }, begun))
+                    }
+                    Err(e) => {
+                        tracing::warn!("what {} was is not kept: {e}", path.display());
+                        None
+                    }
+                }
+            };
+            changes.into_iter().filter_map(one).collect()
+        };
+        let fresh = spawn_blocking(look).await.unwrap_or_default();
+        if fresh.is_empty() {
+            return;
+        }
+        let files = {
+            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            for (fresh, change) in fresh {
+                begun.push(change);
+                // What it was before the first edit of the step counts.
+                if !named.iter().any(|known| known.path == fresh.path) {
+                    named.push(fresh);
+                }
+            }
+            begun.clone()
+        };
+        // Before anything is done: a process that is killed meanwhile must know what it was about to do.
+        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: true } };
+        scope.record.part(&self.message, &part).await;
+        scope.record.handed_over().await;
+    }
+
+    async fn marked(&self, scope: &TurnContext) {
+        let mark = || async {
+            self.compare();
+            let comparing = self.comparing.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match comparing?.await.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string()))) {
+                Ok(mark) => Some(mark),
+                Err(off) => {
+                    self.tell(scope, &off).await;
+                    None
+                }
+            }
+        };
+        self.mark.get_or_init(mark).await;
+    }
+
+    /// Says once what cannot be undone later.
+    async fn tell(&self, scope: &TurnContext, off: &Untracked) {
+        tracing::warn!("the project is not compared: {off}");
+        if *off != Untracked::Stopped && self.tracker.as_ref().is_some_and(|tracker| tracker.tell()) {
+            let title = "What commands change in the files cannot be undone here; edits can.".into();
+            let notice = Event::Notice { severity: Severity::Warning, title, details: Some(off.to_string()) };
+            scope.outlet.event(notice).await;
+        }
+    }
+
+    /// The step is over: what it changed, if it changed anything. It is kept by then.
+    pub async fn finish(mut self, scope: &TurnContext) -> Option<Part> {
+        let tracker = self.tracker.clone()?;
+        let mark = self.mark.take().flatten();
+        let named = std::mem::take(&mut *self.named.lock().unwrap_or_else(PoisonError::into_inner));
+        if mark.is_none() && named.is_empty() {
+            return None;
+        }
+        let compared = spawn_blocking(move || after(&tracker, mark.as_ref(), named)).await;
+        let (files, off) = compared.unwrap_or_else(|e| (Vec::new(), Some(Untracked::Failed(e.to_string()))));
+        if let Some(off) = off {
+            self.tell(scope, &off).await;
+        }
+        let unwritten = self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let nothing = files.is_empty();
+        if nothing && unwritten {
+            return None;
+        }
+        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: false } };
+        scope.record.part(&self.message, &part).await;
+        (!nothing).then_some(part)
+    }
+}
+
+/// What a file was before an edit. Where the editor held changes that were not saved, the edit was
+/// made to those, and they are what has to come back.
+fn before(tracker: &Tracker, path: &Path, change: &Change) -> std::io::Result<Option<FileState>> {
+    let saved = tracker.look(path)?;
+    let Some(text) = &change.old else { return Ok(saved) };
+    let bytes = saved.as_ref().and_then(|state| tracker.content(state).ok());
+    let same = bytes.is_some_and(|bytes| {
+        let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+        bytes == text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()
+    });
+    if same {
+        return Ok(saved);
+    }
+    let kind = saved.map(|state| state.kind).unwrap_or_default();
+    Ok(Some(FileState { kind, ..tracker.keep(text.as_bytes())? }))
+}
+
+/// What a file is meant to be after an edit. An empty text is no file, or an empty one.
+fn after_edit(tracker: &Tracker, old: Option<&FileState>, change: &Change) -> std::io::Result<Option<FileState>> {
+    const MARK: &str = "\u{feff}";
+    if change.new.is_empty() && old.is_some() {
+        return Ok(None);
+    }
+    let marked = old.and_then(|old| tracker.content(old).ok()).is_some_and(|old| old.starts_with(MARK.as_bytes()));
+    let mark = if marked && !change.new.starts_with(MARK) { MARK } else { "" };
+    let kind = old.map(|old| old.kind).unwrap_or_default();
+    Ok(Some(FileState { kind, ..tracker.keep(format!("{mark}{}", change.new).as_bytes())? }))
+}
+
+fn after(tracker: &Tracker, mark: Option<&Mark>, named: Vec<EditedFile>) -> (Vec<FileChange>, Option<Untracked>) {
+    let compared = mark.map(|mark| tracker.since(mark, &AtomicBool::new(false)));
+    let (changes, off) = match compared {
+        None => (Vec::new(), None),
+        Some(Ok(changes)) => (changes, None),
+        Some(Err(off)) => (Vec::new(), Some(off)),
+    };
+    let mut files: BTreeMap<String, FileChange> =
+        changes.into_iter().map(|change| (change.path.clone(), change)).collect();
+    for EditedFile { path, old, marked } in named {
+        // What was compared before the edit is known from the comparison, changed or not.
+        if marked && off.is_none() && tracker.knows(&path) {
+            continue;
+        }
+        let Some(name) = path.to_str() else { continue };
+        match tracker.look(&path) {
+            Ok(new) if new == old => {
+                files.remove(name);
+            }
+            Ok(new) => {
+                files.insert(name.to_owned(), FileChange { path: name.to_owned(), old, new });
+            }
+            Err(e) => tracing::warn!("what became of {name} is not kept: {e}"),
+        }
+    }
+    (files.into_values().collect(), off)
+}
+
+/// A path with the symlinks on its way resolved, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let exists = path.ancestors().find_map(|dir| Some((dir, std::fs::canonicalize(dir).ok()?)));
+    match exists {
+        Some((dir, real)) => match path.strip_prefix(dir) {
+            Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+            _ => real,
+        },
+        None => path.to_owned(),
+    }
+}

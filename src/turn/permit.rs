@@ -1,0 +1,121 @@
+//! May a call go on? The rules decide, and where they say so the user is asked: here and nowhere else.
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::TurnContext;
+use crate::agent::Agent;
+use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
+use crate::message::Call;
+use crate::permission::explain::{explain, unit_line};
+use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
+use crate::tool::{Failure, refusal};
+
+/// Judges a need, and asks where the rules say so.
+pub(super) async fn permit(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    need: &Need,
+    reason: Option<String>,
+) -> Result<(), Failure> {
+    let judge = || evaluate(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    // Subscribed before judging: a grant given in between is not missed.
+    let mut changes = scope.permissions.grants.changes();
+    let verdict = judge();
+    tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
+    match verdict.action {
+        Action::Allow => return Ok(()),
+        Action::Deny => return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &agent.rules)))),
+        Action::Ask if need.agreed => return Ok(()),
+        Action::Ask => {}
+    }
+    // What the user is asked about is kept first: the process may not live to hear the answer.
+    if let Err(e) = scope.record.flush().await {
+        tracing::warn!("asking although the call could not be recorded: {e}");
+    }
+    let (reply, mut answer) = oneshot::channel();
+    let lasting = settles(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let ask = PermissionRequest {
+        call: call.call.clone(),
+        show: question(call, need),
+        reason: asks(need, reason.as_ref().or(verdict.reason.as_ref())),
+        details: details(need, &verdict, lasting),
+        always: lasting.then(|| shown(need)),
+        agent: None,
+        session: None,
+        reply,
+    };
+    if !scope.outlet.send(TurnMessage::AskPermission(Box::new(ask))).await {
+        return Err(Failure::Cancelled);
+    }
+    loop {
+        tokio::select! {
+            biased;
+            () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
+            answer = &mut answer => return match answer {
+                Ok(PermissionReply::Once) => Ok(()),
+                Ok(PermissionReply::Always) => {
+                    scope.permissions.grants.give(&agent.name, &need.permission, &need.always).await;
+                    Ok(())
+                }
+                Ok(PermissionReply::No(denial)) => Err(Failure::Denied(denial)),
+                // The editor went away, or answered with an error: that is no approval.
+                Err(_) => Err(Failure::Denied(Denial::Rejected)),
+            },
+            Ok(()) = changes.changed() => {
+                if judge().action == Action::Allow {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The call as the question shows it: complete, because some editors show nothing else.
+fn question(call: &Call, need: &Need) -> CallUpdate {
+    let mut facts = need.metadata.clone();
+    let words = [("sandbox", &need.sandbox), ("from", &need.origin)];
+    facts.extend(words.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.as_deref()?.into()))));
+    CallUpdate {
+        title: Some(call.title.clone()),
+        tool: Some(call.tool.clone()),
+        kind: Some(call.kind),
+        progress: Some(Progress::Pending),
+        input: call.input.is_object().then(|| Value::clone(&call.input)),
+        locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
+        changes: (!need.changes.is_empty()).then(|| need.changes.clone()),
+        metadata: Some(facts).filter(|facts| !facts.is_empty()),
+        ..CallUpdate::of(&call.call)
+    }
+}
+
+/// Why the user is asked, as the end of a sentence.
+fn asks(need: &Need, reason: Option<&String>) -> String {
+    match reason {
+        Some(reason) => format!("because {}", reason.trim_end_matches('.')),
+        None if need.command.is_some() => "to run this command".to_owned(),
+        None => format!("for {}: {}", need.permission, need.patterns.join(", ")),
+    }
+}
+
+/// Which parts of a command make it a question, where a page leads from, what holds the command, why it
+/// cannot be allowed for good.
+fn details(need: &Need, verdict: &Verdict, lasting: bool) -> String {
+    let asked = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    let several = verdict.units.len() > 1 || verdict.reason.is_none();
+    let asked = asked.filter(|_| need.command.is_some() && several);
+    let mut lines: Vec<String> = asked.map(|unit| unit_line(unit).trim_start().to_owned()).collect();
+    lines.extend(need.origin.as_ref().map(|from| format!("{from} leads there.")));
+    lines.extend(need.sandbox.as_ref().map(|sandbox| format!("Sandbox: {sandbox}.")));
+    if !lasting && need.command.is_some() {
+        let reason = need.once.as_deref().unwrap_or("the same question would come again");
+        lines.push(format!("No \"always\": {reason}."));
+    }
+    lines.join("\n")
+}
+
+/// What "always" would store, in the words it is stored in.
+fn shown(need: &Need) -> String {
+    need.always.iter().map(|pattern| format!("{} {pattern}", need.permission)).collect::<Vec<_>>().join(", ")
+}
