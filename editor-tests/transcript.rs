@@ -291,6 +291,7 @@ struct Run {
 impl Run {
     fn new(project: Project, model: Option<Model>, web: Option<Web>, aside: Vec<&'static str>) -> Self {
         let mut names = Names::new(&project);
+        names.fix(env!("CARGO_BIN_EXE_adjutant"), "${ADJUTANT}");
         if let Some(model) = &model {
             names.fix(&model.base(), "${MODEL}");
         }
@@ -370,6 +371,12 @@ impl Run {
             let name = name.to_owned();
             self.until(&format!("a session for {name}"), |run| run.names.meaning(&name).is_some())?;
             line = line.replace(&name, &self.names.meaning(&name).unwrap_or_default());
+        }
+        while let Some((before, rest)) = line.split_once('‹') {
+            let (name, after) = rest.split_once('›').ok_or("a name without an end")?;
+            let id =
+                self.names.meaning(&format!("‹{name}›")).ok_or_else(|| format!("nothing was called {name} yet"))?;
+            line = format!("{before}{id}{after}");
         }
         Ok(line)
     }
@@ -804,8 +811,10 @@ fn joined(last: &mut Value, next: &Value) -> bool {
 /// News of a running call that say nothing but what it printed so far.
 fn prints(update: &Value) -> bool {
     let running = update["sessionUpdate"] == "tool_call_update" && update["status"].is_null();
-    let news = |key: &String| !matches!(key.as_str(), "sessionUpdate" | "toolCallId" | "content");
-    running && update["content"].is_array() && update.as_object().is_some_and(|members| !members.keys().any(news))
+    let same = update["rawOutput"].as_object().is_none_or(|raw| raw.keys().all(|key| key == "output"));
+    let news = |key: &String| !matches!(key.as_str(), "sessionUpdate" | "toolCallId" | "content" | "rawOutput");
+    let members = update.as_object();
+    running && update["content"].is_array() && same && members.is_some_and(|members| !members.keys().any(news))
 }
 
 /// The places of the lines that the expected ones are, if they are there.

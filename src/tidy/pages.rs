@@ -241,6 +241,19 @@ fn pages_are_read_as_they_are_written() {
     assert!(crate::cli::understands(&words("adjutant run --no-such x")).is_err());
 }
 
+/// A page that was blessed says what holds on every machine: where this one is checked out, and what its
+/// temporary files are called, have names such as `${ADJUTANT}` and `${TMP}`.
+#[test]
+fn what_was_heard_names_no_machine() {
+    let own = ["/target/debug/", "/target/release/", "/tmp/adjutant-"];
+    let heard = |language: &str| language.starts_with("agent") || language == "terminal";
+    for (page, text) in pages() {
+        for (_, line) in split(&text).1.into_iter().filter(|(language, _)| heard(language)) {
+            assert!(!own.iter().any(|own| line.contains(own)), "{}: {line}", page.display());
+        }
+    }
+}
+
 /// The table of settings in `src/config/README.md` says what the declarations say. `BLESS=1` writes it.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test reads its own switch")]
