@@ -1,4 +1,4 @@
-//! What is allowed. Rules are ordered and pure; [`evaluate`] judges, and asks nobody. Asking is
+//! What is allowed. Rules are ordered and pure; [`evaluate`](mod@evaluate) judges, and asks nobody. Asking is
 //! done in one place only, `turn/permit.rs`.
 //!
 //! A tool names its [`Need`]s before it acts. A need is judged by the agent's rules, then by the

@@ -1,7 +1,7 @@
 //! What the operating system forbids a command, beyond what the rules ask about.
 //!
 //! Rules come first, this is the second lock: it never turns a deny into a yes. What
-//! it can do is tried and not assumed ([`probe`]): a process of ours is put into it and does the
+//! it can do is tried and not assumed (`sandbox/probe.rs`): a process of ours is put into it and does the
 //! forbidden things in a directory of its own; whoever can still do them is in no sandbox. That
 //! happens once per process and level, when the first command needs it.
 //!

@@ -8,7 +8,7 @@
 //! what it was when it was read last; a file whose size, times and inode are still the same is not
 //! read again, a directory that is still the same is not listed again.
 //!
-//! Contents lie in [`objects`], named by what they are. Ignored files, files over [`LARGEST`], and
+//! Contents lie in `snapshot/objects.rs`, named by what they are. Ignored files, files over [`LARGEST`], and
 //! names that are no UTF-8 are not recorded by comparing; neither is a project with more than
 //! [`MOST_FILES`] files or [`MOST_BYTES`] bytes. What is not recorded is never touched later.
 //!

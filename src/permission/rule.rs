@@ -33,7 +33,7 @@ pub struct Rule {
     pub source: String,
 }
 
-/// An ordered list of rules; later ones win. See [`crate::permission::evaluate`].
+/// An ordered list of rules; later ones win. See [`crate::permission::evaluate`](mod@crate::permission::evaluate).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rules(pub Vec<Rule>);

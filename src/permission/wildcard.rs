@@ -12,7 +12,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| run(&mut pattern.chars().map(slash), &mut text.chars().map(slash)))
 }
 
-/// As [`matches`], letters compared without regard to case: for rules that deny.
+/// As [`matches`](fn@matches), letters compared without regard to case: for rules that deny.
 pub fn matches_folded(pattern: &str, text: &str) -> bool {
     either(pattern, |pattern| run(&mut pattern.chars().map(fold), &mut text.chars().map(fold)))
 }

@@ -1,7 +1,7 @@
 //! The task of one session: its mailbox and its running turn in one select. The only owner of the
 //! history, which it lends to the turn and gets back with the outcome.
 //!
-//! [`ActorEvent`] is all that a session can be told, and [`SessionState::handle`] the one place where it is
+//! `ActorEvent` is all that a session can be told, and `SessionState::handle` the one place where it is
 //! handled, whether a turn runs or not. What a turn changes itself, the history and the record, comes home
 //! with its result; what the user changes meanwhile is made in the actor's own record at once, and carried
 //! over into the turn's when that has ended.

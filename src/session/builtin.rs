@@ -2,7 +2,7 @@
 //! out in its place among the prompts, like a short turn: what it has to say goes up as text, it can
 //! be cancelled, and what was typed does not become part of the history.
 //!
-//! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in [`carry_out`].
+//! To add one: a [`BuiltinName`], its line in [`BuiltinName::ALL`] and its arm in `carry_out`.
 
 use super::revert::{self, RestoreContext, RevertHints, RevertPoint};
 use super::{changes, diff};

@@ -12,7 +12,7 @@ use super::{AnyTool, Tool};
 use crate::event::Kind;
 use crate::text;
 
-/// What models have been seen to call a tool and its fields. All names as [`folded`] leaves them.
+/// What models have been seen to call a tool and its fields. All names as `folded` leaves them.
 #[derive(Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],

@@ -2,7 +2,7 @@
 //! the old one or the new one, at any moment, also when the process is killed.
 //!
 //! Paths come here with their symlinks followed, judged and shown to the user. In between anybody
-//! may have put a symlink in the place of a directory. So nothing is done by a path: a [`FileAt`] opens
+//! may have put a symlink in the place of a directory. So nothing is done by a path: a `FileAt` opens
 //! the directory without following a single symlink, and everything happens through that handle.
 
 use std::ffi::{OsStr, OsString};

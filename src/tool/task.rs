@@ -1,4 +1,4 @@
-//! `task`: hands work to a subagent. The session does it ([`crate::event::Spawn`]); this file says who
+//! `task`: hands work to a subagent. The session does it ([`SpawnSubagent`]); this file says who
 //! may be asked, and what the result looks like.
 
 use std::sync::Arc;
