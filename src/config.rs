@@ -9,6 +9,7 @@ mod decode;
 pub mod disk;
 mod examples;
 pub mod file;
+pub mod formatter;
 mod jsonc;
 mod layers;
 mod legacy;
@@ -121,7 +122,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
-    let items = trust::review(&layers, &disk.uses, environment, worktree, cwd);
+    let items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
         disk.look(file).ok();

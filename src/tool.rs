@@ -34,6 +34,7 @@ pub mod accept;
 pub mod beneath;
 pub mod disk;
 pub mod document;
+pub mod format;
 pub mod jobs;
 pub mod loaded_instructions;
 pub mod patch;
@@ -218,6 +219,8 @@ pub struct SessionContext {
     pub todos: Arc<todos::Todos>,
     /// Commands in the background.
     pub jobs: Arc<jobs::Jobs>,
+    /// Which formatters the user was told of.
+    pub formatters: Arc<format::ToldFormatters>,
 }
 
 /// Where a session works.

@@ -212,6 +212,8 @@ pub struct SessionResources {
     pub todos: Arc<tool::todos::Todos>,
     /// Commands in the background.
     pub jobs: Arc<tool::jobs::Jobs>,
+    /// Which formatters the user was told of.
+    pub formatters: Arc<tool::format::ToldFormatters>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
     /// Keeps what becomes of the files, where the settings want it.

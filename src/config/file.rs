@@ -6,6 +6,7 @@
 //! (and why) or that it waits for a feature; `x-instead` names the modern spelling of an old one.
 
 mod agent;
+mod formatter;
 mod ignored;
 mod limits;
 mod mcp;
@@ -21,9 +22,8 @@ use serde_json::Value;
 
 pub use self::agent::Mode;
 pub(crate) use self::agent::{AgentConfig, PERMISSIONS, Permission};
-use self::ignored::{
-    AutoUpdate, Enterprise, Formatter, LanguageServer, LogLevel, OnOrNamed, Plugin, ServerConfig, Share, Watcher,
-};
+pub(crate) use self::formatter::{Formatter, OnOrNamed};
+use self::ignored::{AutoUpdate, Enterprise, LanguageServer, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
 pub use self::mcp::OAuth;
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
@@ -97,8 +97,8 @@ pub(crate) struct ConfigFile {
     pub environment: Option<VariablesConfig>,
     /// What the web is to the agents.
     pub webfetch: Option<WebfetchConfig>,
-    /// Formatters to run after an edit: true for the usual ones, or by name.
-    #[schemars(extend("x-status" = "later: no formatter is run yet"))]
+    /// Formatters that run after each edit: true for the usual ones that the project means and that are
+    /// installed, or by name. Default: none.
     pub formatter: Option<OnOrNamed<Formatter>>,
     /// Language servers: true for the usual ones, or by name.
     #[schemars(extend("x-status" = "later: no language server is started yet"))]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::declare::ConfigSchema;
 use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
+use super::formatter;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
@@ -67,6 +68,16 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     }
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
         settings.mcp.extend(resolver.mcp(name, server));
+    }
+    let (formatters, incomplete) = formatter::entries(file.formatter);
+    settings.formatters = formatters;
+    for name in incomplete {
+        resolver.wrong(
+            ProblemCode::Incomplete,
+            &["formatter", &name],
+            "adjutant does not know this formatter; it needs a command and extensions".into(),
+            Some("\"command\": [\"program\", \"$FILE\"], \"extensions\": [\".x\"]"),
+        );
     }
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
         settings.commands.extend(resolver.command(name, command));

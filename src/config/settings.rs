@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
+pub use super::formatter::FormatterEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
@@ -39,6 +40,8 @@ pub struct Settings {
     pub enabled_providers: Option<Vec<String>>,
     /// MCP servers in order.
     pub mcp: Vec<McpEntry>,
+    /// What may run after an edit, in order.
+    pub formatters: Vec<FormatterEntry>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -91,6 +94,7 @@ impl Default for Settings {
             disabled_providers: Vec::new(),
             enabled_providers: None,
             mcp: Vec::new(),
+            formatters: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

@@ -379,7 +379,6 @@ fn what_is_not_done_is_named_once() {
         named,
         [
             ("attachment.image.max_base64_bytes", "later"),
-            ("formatter", "later"),
             ("logLevel", "no-effect"),
             ("plugin", "no-effect"),
             ("provider.p.models.m.experimental", "no-effect"),

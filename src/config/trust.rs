@@ -5,21 +5,24 @@
 //! A decision belongs to a project's path and to a digest of exactly these things, so a change of
 //! any of them asks again and a change of anything else does not.
 
+mod answers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::answers::{Entry, Store};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
+use super::formatter;
 use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
 use super::node::{MapEntry as Said, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::provider::WHERE;
-use crate::environment::{Environment, Timestamp, private_dir};
+use crate::environment::Environment;
 use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
 
@@ -159,6 +162,7 @@ impl Review {
 /// Finds everything in project layers that needs trust.
 pub(crate) fn review(
     told: &[ParsedLayer],
+    alone: &Node,
     uses: &[ExternalValue],
     environment: &Environment,
     worktree: &Worktree,
@@ -168,6 +172,9 @@ pub(crate) fn review(
     let known = programs_known(told);
     for told in told.iter().filter(|told| told.origin.project) {
         needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
+    }
+    if !told.iter().any(|told| told.origin.project && told.node.get("formatter").is_some()) {
+        found.extend(formatters_meant(alone, environment, worktree, cwd));
     }
     for piece in loosen::loosening(told, environment, worktree) {
         let Piece { key, detail, place, .. } = piece;
@@ -183,6 +190,24 @@ pub(crate) fn review(
         });
     }
     found
+}
+
+/// The project's own programs that the user's wish for the usual formatters would run, and those that load its code.
+fn formatters_meant(alone: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
+    let Some(node) = alone.get("formatter") else { return Vec::new() };
+    let Ok(written) = super::decode::decode(node) else { return Vec::new() };
+    let (entries, _) = formatter::entries(Some(written));
+    let item = |(name, words): (String, Vec<String>)| {
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        Item {
+            kind: Kind::Formatter,
+            key: format!("formatter.{name}"),
+            detail: words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            place: node.at.clone(),
+            covered: covered::covered(&plain, &starts(None, worktree, cwd), &worktree.root),
+        }
+    };
+    formatter::of_project(&entries, cwd, &worktree.root, environment).into_iter().map(item).collect()
 }
 
 /// Programs that the user's own settings speak of: `mcp.db`. What a project says about one that it
@@ -494,93 +519,4 @@ pub(crate) fn digest(items: &[Item]) -> String {
     lines.sort();
     lines.dedup();
     covered::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
-}
-
-/// What the user said about projects, in the user's own data directory.
-#[derive(Debug, Clone)]
-pub struct Store {
-    path: PathBuf,
-    entries: BTreeMap<String, Entry>,
-}
-
-/// What the user said about one project.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// What was said.
-    pub decision: Decision,
-    /// About what.
-    pub digest: String,
-    /// When.
-    pub at: Timestamp,
-    /// What it was about, a line each, for listing.
-    #[serde(default)]
-    pub items: Vec<String>,
-}
-
-impl Store {
-    /// Where it is kept.
-    pub fn path(environment: &Environment) -> PathBuf {
-        environment.dirs.data.join("trust.json")
-    }
-
-    /// Reads it. What cannot be read counts as nothing said.
-    pub fn open(environment: &Environment) -> Self {
-        let path = Self::path(environment);
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        Self { entries: serde_json::from_str(&text).unwrap_or_default(), path }
-    }
-
-    /// What was said about exactly this.
-    pub fn decision(&self, root: &Path, digest: &str) -> Decision {
-        match self.entries.get(&key(root)) {
-            Some(entry) if entry.digest == digest => entry.decision,
-            _ => Decision::Unasked,
-        }
-    }
-
-    /// Keeps what the user said.
-    ///
-    /// # Errors
-    /// Where it cannot be written.
-    pub fn decide(&mut self, root: &Path, review: &Review, yes: bool, now: Timestamp) -> io::Result<()> {
-        let entry = Entry {
-            decision: if yes { Decision::Trusted } else { Decision::Refused },
-            digest: review.digest.clone(),
-            at: now,
-            items: review.items.iter().map(ToString::to_string).collect(),
-        };
-        self.entries.insert(key(root), entry);
-        self.write()
-    }
-
-    /// Forgets what was said about a project. Says whether there was anything.
-    ///
-    /// # Errors
-    /// Where it cannot be written.
-    pub fn revoke(&mut self, root: &Path) -> io::Result<bool> {
-        let was = self.entries.remove(&key(root)).is_some();
-        if was {
-            self.write()?;
-        }
-        Ok(was)
-    }
-
-    /// Everything that was said, by project.
-    pub fn list(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.entries.iter().map(|(root, entry)| (root.as_str(), entry))
-    }
-
-    fn write(&self) -> io::Result<()> {
-        let dir = self.path.parent().unwrap_or(Path::new("/"));
-        private_dir(dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        serde_json::to_writer_pretty(&mut file, &self.entries)?;
-        file.as_file().sync_all()?;
-        file.persist(&self.path).map_err(|e| e.error)?;
-        Ok(())
-    }
-}
-
-fn key(root: &Path) -> String {
-    std::fs::canonicalize(root).unwrap_or_else(|_| root.to_path_buf()).display().to_string()
 }

@@ -381,6 +381,7 @@ impl Sessions {
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs,
+            formatters: Arc::default(),
             files: options.files,
             snapshots: Some(snapshots),
         }

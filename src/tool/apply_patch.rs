@@ -118,18 +118,23 @@ impl Tool for ApplyPatchTool {
         Ok((needs, Ready { steps }))
     }
 
-    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+    async fn run(&self, mut ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         for step in &ready.steps {
             step.document.check_unchanged(&context).await?;
         }
         let mut notes = Vec::new();
-        for (n, step) in ready.steps.iter().enumerate() {
+        for n in 0..ready.steps.len() {
+            let step = &mut ready.steps[n];
             let done = match &step.new {
-                Some(new) => step.document.write(new, &context).await,
+                Some(new) => step.document.write(new, &context).await.map(Some),
                 None => step.document.remove(&context).map(|()| None),
             };
             match done {
-                Ok(note) => notes.extend(note.map(|note| format!("{}: {note}", step.document.place.shown))),
+                Ok(None) => {}
+                Ok(Some(written)) => {
+                    notes.extend(written.notes.iter().map(|note| format!("{}: {note}", step.document.place.shown)));
+                    step.change.new = written.text;
+                }
                 Err(failure) => return Err(undo(&ready.steps[..n], failure, &context).await),
             }
         }

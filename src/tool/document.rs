@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::disk;
+use super::format;
 use super::nearest::{near, numbered};
 use super::path::{Access, Found, ResolvedPath};
 use super::replace::FuzzyMatch;
@@ -36,6 +37,15 @@ pub struct Document {
     disk: Option<Fingerprint>,
     /// The model knows all of it, or hears of what it does not.
     told: bool,
+}
+
+/// What lies in a file that was written.
+#[derive(Debug)]
+pub struct WrittenText {
+    /// Its text, without byte order mark.
+    pub text: String,
+    /// For the model: what the editor or a formatter made of it.
+    pub notes: Vec<String>,
 }
 
 /// How many lines of what has changed are shown, and how many bytes; what is more is told by its place.
@@ -273,19 +283,59 @@ impl Document {
         )))
     }
 
-    /// Writes the new text, exactly once, and sees whether it arrived. Directories are made. What
-    /// comes back is a sentence for the model where the editor saved something else (it may format
-    /// files when it saves them).
+    /// Writes the new text, formatted as the user wants it, and sees whether it arrived. Directories are made.
     ///
     /// # Errors
     /// To the model, with the system's reason; the old file is whole then.
-    pub async fn write(&self, new: &str, context: &ToolContext) -> Result<Option<String>, Failure> {
-        let refused = |e: &dyn std::fmt::Display| {
-            Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
-        };
-        if let Some(dir) = self.place.real.path.parent() {
-            disk::make_directory(dir).map_err(|e| refused(&e))?;
+    pub async fn write(&self, new: &str, context: &ToolContext) -> Result<WrittenText, Failure> {
+        let real = &self.place.real.path;
+        if !format::any(&context.project.settings, real) {
+            return self.put(new, false, context).await;
         }
+        // Formatters work on the disk; the editor gets what they have made of it, once.
+        let (before, whole) = (stored(real), self.with_mark(new));
+        self.make_directory()?;
+        disk::write(real, whole.as_bytes()).map_err(|e| self.refused(&e))?;
+        let done = match format::format(real, context).await {
+            Ok(failed) => {
+                let formatted = stored(real).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(whole.clone());
+                let formatted = formatted.strip_prefix('\u{feff}').unwrap_or(&formatted).to_owned();
+                self.put(&formatted, true, context).await.map(|written| (formatted, failed, written))
+            }
+            Err(failure) => Err(failure),
+        };
+        let (formatted, failed, mut written) = match done {
+            Ok(done) => done,
+            Err(failure) => {
+                let back = match &before {
+                    Some(before) => disk::write(real, before),
+                    None => disk::remove(real),
+                };
+                return match back {
+                    Ok(()) => Err(failure),
+                    Err(e) => Err(Failure::Broken(format!("{failure} What was there could not be put back: {e}"))),
+                };
+            }
+        };
+        if formatted != new {
+            let what = changes(new, &formatted);
+            written.notes.insert(0, format!("A formatter changed the file after that:{what}"));
+        }
+        written.notes.extend(failed);
+        Ok(written)
+    }
+
+    fn refused(&self, e: &dyn std::fmt::Display) -> Failure {
+        Failure::Tell(format!("Cannot write {}: {e}. The file is as it was.", self.place.shown))
+    }
+
+    fn make_directory(&self) -> Result<(), Failure> {
+        self.place.real.path.parent().map_or(Ok(()), |dir| disk::make_directory(dir)).map_err(|e| self.refused(&e))
+    }
+
+    /// Writes a text as it is: through the editor, else to the disk, where it may lie already.
+    async fn put(&self, new: &str, lies_there: bool, context: &ToolContext) -> Result<WrittenText, Failure> {
+        self.make_directory()?;
         let whole = self.with_mark(new);
         let unsaved = self.exists && self.disk != Some(self.print());
         let plain = !whole.starts_with('\u{feff}') && !new.contains('\r') && !self.text.contains('\r');
@@ -296,7 +346,7 @@ impl Document {
             if let Some(Err(NotWritten::Refused(why))) = &written
                 && self.place.real.inside
             {
-                return Err(refused(&format!("the editor refused: {}", why.trim_end_matches('.'))));
+                return Err(self.refused(&format!("the editor refused: {}", why.trim_end_matches('.'))));
             }
             if let Some(Ok(())) = written {
                 let after = stored(&self.place.real.path);
@@ -305,16 +355,20 @@ impl Document {
                     let saved = after.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
                     self.written(&saved, context);
                     let other = Fingerprint::of(&saved) != Fingerprint::of(&whole);
-                    return Ok(other.then(|| {
+                    let note = other.then(|| {
                         let what = changes(&whole, &saved);
                         format!("The editor changed the text when it saved the file (a formatter, perhaps):{what}")
-                    }));
+                    });
+                    let text = saved.strip_prefix('\u{feff}').map_or_else(|| saved.clone(), str::to_owned);
+                    return Ok(WrittenText { text, notes: note.into_iter().collect() });
                 }
             }
         }
-        disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| refused(&e))?;
+        if !lies_there {
+            disk::write(&self.place.real.path, whole.as_bytes()).map_err(|e| self.refused(&e))?;
+        }
         self.written(new, context);
-        Ok(None)
+        Ok(WrittenText { text: new.to_owned(), notes: Vec::new() })
     }
 
     /// The model knows what it has written. Of the rest of the file it knows what it knew before.
@@ -334,8 +388,7 @@ impl Document {
     pub async fn restore(&self, context: &ToolContext) -> Result<(), Failure> {
         if self.exists {
             // What was written since is not what this document was read as.
-            let text = self.text.clone();
-            self.write(&text, context).await.map(drop)
+            self.put(&self.text, false, context).await.map(drop)
         } else {
             self.remove(context)
         }
@@ -513,8 +566,8 @@ mod tests {
             let mut document = target(&context, "f").await.unwrap();
             document.check_whole(&context).unwrap_err();
             document = target(&context, "f").await.unwrap();
-            let note = document.write(after.trim_start_matches('\u{feff}'), &context).await.unwrap();
-            assert_eq!(note.is_some(), way == EditorReply::Formats, "{way:?}");
+            let written = document.write(after.trim_start_matches('\u{feff}'), &context).await.unwrap();
+            assert_eq!(!written.notes.is_empty(), way == EditorReply::Formats, "{way:?}");
             let expected =
                 if way == EditorReply::Formats { format!("{after}// formatted\n") } else { after.to_owned() };
             assert_eq!(stage.read("f"), expected.as_bytes(), "{way:?} {before:?}");

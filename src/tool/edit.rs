@@ -183,12 +183,13 @@ impl Ready {
     /// Writes what was shown, unless the file has changed since.
     pub(super) async fn write(mut self, done: &str, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
-        let note = self.document.write(&self.new, context).await?;
-        self.remarks.extend(note);
+        let written = self.document.write(&self.new, context).await?;
+        self.remarks.extend(written.notes);
+        self.change.new = written.text;
         let text = [done.to_owned()].into_iter().chain(self.remarks).collect::<Vec<_>>().join("\n");
         Ok(ToolOutput {
             metadata: super::document::facts(&self.change),
-            locations: vec![self.document.location(&self.new)],
+            locations: vec![self.document.location(&self.change.new)],
             changes: vec![self.change],
             ..ToolOutput::text(text)
         })

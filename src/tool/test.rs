@@ -173,6 +173,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
             seen: Arc::default(),
             todos: Arc::default(),
             jobs: Arc::default(),
+            formatters: Arc::default(),
         },
         project: ProjectContext { cwd: policy.place.cwd.clone(), worktree, environment, settings: Arc::default() },
         client: ClientContext {

@@ -75,10 +75,12 @@ impl Tool for WriteTool {
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let Ready { document, change } = ready;
+        let Ready { document, mut change } = ready;
         document.check_unchanged(&context).await?;
-        let note = document.write(&change.new, &context).await?;
-        let text = ["Wrote file successfully.".to_owned()].into_iter().chain(note).collect::<Vec<_>>().join("\n");
+        let written = document.write(&change.new, &context).await?;
+        change.new = written.text;
+        let done = std::iter::once("Wrote file successfully.".to_owned());
+        let text = done.chain(written.notes).collect::<Vec<_>>().join("\n");
         let mut metadata = super::document::facts(&change);
         metadata.insert("exists".into(), Value::Bool(document.exists));
         Ok(ToolOutput {

@@ -554,6 +554,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             seen: scope.resources.seen.clone(),
             todos: scope.resources.todos.clone(),
             jobs: scope.resources.jobs.clone(),
+            formatters: scope.resources.formatters.clone(),
         },
         project: ProjectContext {
             cwd: scope.project.cwd.clone(),

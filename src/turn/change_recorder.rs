@@ -20,6 +20,7 @@ use crate::id::{MessageId, PartId};
 use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Tracker, Untracked};
+use crate::tool::format;
 use crate::tool::registry::find_properties;
 
 /// What a step does to the files is seen by this.
@@ -103,6 +104,13 @@ impl ChangeRecorder {
                 () = scope.cancelled.cancelled() => {}
             }
             return;
+        }
+        // A formatter may follow what a file names to other files.
+        if changes.iter().any(|change| format::any(&scope.project.settings, Path::new(&change.path))) {
+            tokio::select! {
+                () = self.marked(scope) => {}
+                () = scope.cancelled.cancelled() => {}
+            }
         }
         let (tracker, marked) = (tracker.clone(), self.mark.get().is_some_and(Option::is_some));
         let look = move || -> Vec<(EditedFile, FileChange)> {

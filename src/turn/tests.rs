@@ -202,6 +202,7 @@ impl Stage {
                 seen: Arc::default(),
                 todos: Arc::new(tool::todos::Todos::new(vec![])),
                 jobs: Arc::default(),
+                formatters: Arc::default(),
                 files: tool::FileCapabilities::default(),
                 snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
             },

@@ -77,29 +77,6 @@ pub(crate) enum Notify {
     Notify,
 }
 
-/// All of a kind on or off, or each by name.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(inline)]
-pub(crate) enum OnOrNamed<T> {
-    Switch(bool),
-    Named(Ordered<T>),
-}
-
-/// A formatter.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Formatter {
-    /// Leave it out.
-    pub disabled: bool,
-    /// The program and its arguments; `$FILE` is the file.
-    pub command: Vec<String>,
-    /// Its environment variables.
-    pub environment: Ordered<String>,
-    /// The file endings it is for.
-    pub extensions: Vec<String>,
-}
-
 /// A language server.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -191,3 +191,30 @@ fn a_trusted_project_still_undoes_no_deny_of_the_user() {
     }
     assert_eq!(judge(&loaded.settings.agents[0].rules, "task", "x"), Action::Deny);
 }
+
+#[test]
+fn the_users_formatters_ask_before_they_run_code_of_a_project() {
+    let mut place = ConfigFixture::new();
+    place.var("PATH", "/nowhere");
+    place.write("home/.config/adjutant/adjutant.json", r#"{"formatter": {"biome": {"disabled": true}}}"#);
+    let asked = |place: &ConfigFixture| {
+        let items = place.load().trust.items;
+        items.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    place.write("work/repo/package.json", r#"{"devDependencies": {"prettier": "3"}}"#);
+    place.write("work/repo/biome.json", "{}");
+    assert_eq!(asked(&place), [] as [&str; 0]);
+    for program in ["prettier", "biome"] {
+        let path = format!("work/repo/node_modules/.bin/{program}");
+        place.write(&path, "#!/bin/sh\n");
+        let file = std::fs::File::open(place.path(&path)).unwrap();
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    assert_eq!(
+        asked(&place),
+        [
+            "formatter formatter.prettier: node_modules/.bin/prettier --write '$FILE' (~/.config/adjutant/adjutant.json:1)"
+        ]
+    );
+    assert!(place.load().settings.formatters.iter().any(|entry| entry.name == "prettier"), "it is the user's wish");
+}

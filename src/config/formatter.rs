@@ -1,0 +1,382 @@
+//! Formatters: the ones that are known, which of them a project means, and what the settings make of both.
+//!
+//! To add one: a line in [`KNOWN`].
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::file::{Formatter, OnOrNamed};
+use crate::environment::Environment;
+use crate::process;
+
+/// A formatter that may run after an edit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatterEntry {
+    /// Its name.
+    pub name: String,
+    /// The program and its arguments, in which `$FILE` is the file; never empty.
+    pub command: Vec<String>,
+    /// The endings of names it is for, with their dot.
+    pub extensions: Vec<String>,
+    /// Its environment variables.
+    pub environment: Vec<(String, String)>,
+    /// When it runs, for one that is known; one with a command of the user's own always does.
+    when: Option<When>,
+    /// It loads code that lies in the project, plug-ins for instance.
+    loads_code: bool,
+}
+
+/// What shows that a project means a formatter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// The program is there.
+    Found,
+    /// A `package.json` or `composer.json` between the file and the root of the project depends on it.
+    Dependency(&'static str),
+    /// One of these files lies there.
+    Settings(&'static [&'static str]),
+    /// One of these files lies there, and contains the word if one is given.
+    Mentioned(&'static [(&'static str, &'static str)]),
+}
+
+struct Known {
+    name: &'static str,
+    /// Words that are separated by single spaces.
+    command: &'static str,
+    extensions: &'static str,
+    when: When,
+    loads_code: bool,
+}
+
+const WEB: &str = ".js .jsx .mjs .cjs .ts .tsx .mts .cts .html .htm .css .scss .sass .less .vue .svelte .json .jsonc \
+                   .yaml .yml .toml .xml .md .mdx .graphql .gql";
+const RUFF: When = When::Mentioned(&[
+    ("ruff.toml", ""),
+    (".ruff.toml", ""),
+    ("pyproject.toml", "ruff"),
+    ("requirements.txt", "ruff"),
+    ("Pipfile", "ruff"),
+]);
+
+const fn known(name: &'static str, command: &'static str, extensions: &'static str) -> Known {
+    Known { name, command, extensions, when: When::Found, loads_code: false }
+}
+
+/// Those that need no command in the settings, with OpenCode's names. In this order they run.
+const KNOWN: &[Known] = &[
+    known("gofmt", "gofmt -w $FILE", ".go"),
+    Known { loads_code: true, ..known("mix", "mix format $FILE", ".ex .exs .eex .heex .leex .neex .sface") },
+    Known { when: When::Dependency("prettier"), loads_code: true, ..known("prettier", "prettier --write $FILE", WEB) },
+    Known { when: When::Dependency("oxfmt"), ..known("oxfmt", "oxfmt $FILE", ".js .jsx .mjs .cjs .ts .tsx .mts .cts") },
+    Known { when: When::Settings(&["biome.json", "biome.jsonc"]), ..known("biome", "biome format --write $FILE", WEB) },
+    known("zig", "zig fmt $FILE", ".zig .zon"),
+    Known {
+        when: When::Settings(&[".clang-format"]),
+        ..known("clang-format", "clang-format -i $FILE", ".c .cc .cpp .cxx .c++ .h .hh .hpp .hxx .h++ .ino .C .H")
+    },
+    known("ktlint", "ktlint -F $FILE", ".kt .kts"),
+    Known { when: RUFF, ..known("ruff", "ruff format $FILE", ".py .pyi") },
+    known("uv", "uv format -- $FILE", ".py .pyi"),
+    known("air", "air format $FILE", ".R"),
+    Known { loads_code: true, ..known("rubocop", "rubocop --autocorrect $FILE", ".rb .rake .gemspec .ru") },
+    Known { loads_code: true, ..known("standardrb", "standardrb --fix $FILE", ".rb .rake .gemspec .ru") },
+    known("htmlbeautifier", "htmlbeautifier $FILE", ".erb"),
+    known("dart", "dart format $FILE", ".dart"),
+    Known { when: When::Settings(&[".ocamlformat"]), ..known("ocamlformat", "ocamlformat -i $FILE", ".ml .mli") },
+    known("terraform", "terraform fmt $FILE", ".tf .tfvars"),
+    known("latexindent", "latexindent -w -s $FILE", ".tex"),
+    known("gleam", "gleam format $FILE", ".gleam"),
+    known("shfmt", "shfmt -w $FILE", ".sh .bash"),
+    known("nixfmt", "nixfmt $FILE", ".nix"),
+    known("rustfmt", "rustfmt --edition $EDITION $FILE", ".rs"),
+    Known { when: When::Dependency("laravel/pint"), loads_code: true, ..known("pint", "pint $FILE", ".php") },
+    known("ormolu", "ormolu -i $FILE", ".hs"),
+    known("cljfmt", "cljfmt fix --quiet $FILE", ".clj .cljs .cljc .edn"),
+    known("dfmt", "dfmt -i $FILE", ".d"),
+];
+
+/// A formatter as it would run on one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatterRun {
+    /// What it is called.
+    pub name: String,
+    /// The program, and its arguments.
+    pub command: (PathBuf, Vec<String>),
+    /// Its environment variables.
+    pub environment: Vec<(String, String)>,
+    /// The program, or code that it loads, belongs to the project.
+    pub of_project: bool,
+}
+
+/// A formatter that is wanted, and whose program is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingFormatter {
+    /// What it is called.
+    pub name: String,
+    /// The program that was looked for.
+    pub program: String,
+}
+
+impl FormatterEntry {
+    fn of(known: &Known) -> Self {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        Self {
+            name: known.name.to_owned(),
+            command: words(known.command),
+            extensions: words(known.extensions),
+            environment: Vec::new(),
+            when: Some(known.when),
+            loads_code: known.loads_code,
+        }
+    }
+
+    /// Whether it is for files of such a name.
+    pub fn is_for(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        self.extensions.iter().any(|extension| name.len() > extension.len() && name.ends_with(extension.as_str()))
+    }
+
+    /// How it would run on a file, below the root of its project; none where the project does not mean it.
+    /// Looks at the disk.
+    ///
+    /// # Errors
+    /// The program of the settings that is not there.
+    pub fn run(
+        &self,
+        file: &Path,
+        root: &Path,
+        environment: &Environment,
+    ) -> Result<Option<FormatterRun>, MissingFormatter> {
+        let upward = || file.ancestors().skip(1).take_while(|folder| folder.starts_with(root));
+        let meant = match self.when {
+            None | Some(When::Found) => true,
+            Some(When::Dependency(package)) => upward().any(|folder| depends(folder, package)),
+            Some(When::Settings(names)) => upward().any(|folder| names.iter().any(|name| folder.join(name).is_file())),
+            Some(When::Mentioned(files)) => upward().any(|folder| files.iter().any(|file| mentions(folder, file))),
+        };
+        let Some((program, arguments)) = self.command.split_first().filter(|_| meant) else { return Ok(None) };
+        let own = upward().flat_map(|folder| [folder.join("node_modules/.bin"), folder.join("vendor/bin")]);
+        let found = if program.contains('/') {
+            Some(root.join(program)).filter(|file| process::runs(file))
+        } else if self.when.is_some() {
+            process::find(program, own.chain(environment.path()))
+        } else {
+            process::find(program, environment.path())
+        };
+        let Some(found) = found else {
+            let missing = MissingFormatter { name: self.name.clone(), program: program.clone() };
+            return if self.when.is_some() { Ok(None) } else { Err(missing) };
+        };
+        let filled = |word: &String| match word.as_str() {
+            "$EDITION" => edition(upward()),
+            word => word.replace("$FILE", &file.display().to_string()),
+        };
+        Ok(Some(FormatterRun {
+            name: self.name.clone(),
+            of_project: self.when.is_some() && (self.loads_code || found.starts_with(root)),
+            command: (found, arguments.iter().map(filled).collect()),
+            environment: self.environment.clone(),
+        }))
+    }
+}
+
+/// What the settings make of the known ones. An entry without a command changes a known one.
+///
+/// The second list has the names of entries that are neither known nor have a command.
+pub(crate) fn entries(written: Option<OnOrNamed<Formatter>>) -> (Vec<FormatterEntry>, Vec<String>) {
+    let named = match written {
+        None | Some(OnOrNamed::Switch(false)) => return (Vec::new(), Vec::new()),
+        Some(OnOrNamed::Switch(true)) => Vec::new(),
+        Some(OnOrNamed::Named(named)) => named.0,
+    };
+    let mut entries: Vec<FormatterEntry> = KNOWN.iter().map(FormatterEntry::of).collect();
+    let mut incomplete = Vec::new();
+    for (name, written) in named {
+        let at = entries.iter().position(|entry| entry.name == name);
+        if written.disabled {
+            // Both are the same formatter.
+            let same = |entry: &FormatterEntry| ["ruff", "uv"].contains(&entry.name.as_str());
+            let both = ["ruff", "uv"].contains(&name.as_str());
+            entries.retain(|entry| entry.name != name && !(both && same(entry)));
+            continue;
+        }
+        let entry = match at {
+            Some(at) => &mut entries[at],
+            None if written.command.is_empty() || written.extensions.is_empty() => {
+                incomplete.push(name);
+                continue;
+            }
+            None => {
+                let entry = FormatterEntry {
+                    name,
+                    command: Vec::new(),
+                    extensions: Vec::new(),
+                    environment: Vec::new(),
+                    when: None,
+                    loads_code: false,
+                };
+                entries.push(entry);
+                let last = entries.len() - 1;
+                &mut entries[last]
+            }
+        };
+        if !written.command.is_empty() {
+            entry.command = written.command;
+            (entry.when, entry.loads_code) = (None, false);
+        }
+        if !written.extensions.is_empty() {
+            let dotted = |text: String| if text.starts_with('.') { text } else { format!(".{text}") };
+            entry.extensions = written.extensions.into_iter().map(dotted).collect();
+        }
+        entry.environment.extend(written.environment.0);
+    }
+    (entries, incomplete)
+}
+
+/// The formatters of these that take their program, or code that it loads, from the project of a directory, as they
+/// would run on a file there.
+pub(crate) fn of_project(
+    entries: &[FormatterEntry],
+    cwd: &Path,
+    root: &Path,
+    environment: &Environment,
+) -> Vec<(String, Vec<String>)> {
+    let run = |entry: &FormatterEntry| entry.run(&cwd.join("$FILE"), root, environment).ok().flatten();
+    let ours = entries.iter().filter_map(run).filter(|run| run.of_project);
+    ours.map(|run| {
+        let program = run.command.0.strip_prefix(root).unwrap_or(&run.command.0).display().to_string();
+        let arguments =
+            run.command.1.into_iter().map(|word| if word.ends_with("$FILE") { "$FILE".into() } else { word });
+        (run.name, std::iter::once(program).chain(arguments).collect())
+    })
+    .collect()
+}
+
+fn depends(folder: &Path, package: &str) -> bool {
+    let (file, keys) = if package.contains('/') {
+        ("composer.json", ["require", "require-dev"])
+    } else {
+        ("package.json", ["dependencies", "devDependencies"])
+    };
+    let Some(manifest) = text(&folder.join(file)).and_then(|text| serde_json::from_str::<Value>(&text).ok()) else {
+        return false;
+    };
+    keys.iter().any(|key| manifest.get(key).is_some_and(|all| all.get(package).is_some()))
+}
+
+fn mentions(folder: &Path, (file, word): &(&str, &str)) -> bool {
+    let file = folder.join(file);
+    if word.is_empty() { file.is_file() } else { text(&file).is_some_and(|text| text.contains(word)) }
+}
+
+/// The edition of the nearest `Cargo.toml` that says one: rustfmt does not look there itself.
+fn edition<'p>(upward: impl Iterator<Item = &'p Path>) -> String {
+    let said = |folder: &Path| {
+        let manifest = text(&folder.join("Cargo.toml"))?;
+        let line = manifest.lines().find_map(|line| line.trim().strip_prefix("edition"))?;
+        let year = line.trim_start().strip_prefix('=')?.split_once('"')?.1.split_once('"')?.0;
+        year.bytes().all(|byte| byte.is_ascii_digit()).then(|| year.to_owned())
+    };
+    upward.into_iter().find_map(said).unwrap_or_else(|| "2021".to_owned())
+}
+
+/// A file's text, if it is one and at most 1 MiB long.
+fn text(file: &Path) -> Option<String> {
+    let short = std::fs::metadata(file).ok()?;
+    if !short.is_file() || short.len() > 1 << 20 {
+        return None;
+    }
+    std::fs::read_to_string(file).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn named(written: Value) -> Vec<FormatterEntry> {
+        let (entries, incomplete) = entries(Some(serde_json::from_value(written).unwrap()));
+        assert!(incomplete.is_empty(), "{incomplete:?}");
+        entries
+    }
+
+    #[test]
+    fn the_settings_change_the_known_ones() {
+        let names = |entries: &[FormatterEntry]| entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+        let all = names(&named(json!(true)));
+        assert_eq!(all.len(), KNOWN.len());
+        assert_eq!(names(&named(json!({}))), all);
+        assert_eq!(entries(None).0, []);
+        assert_eq!(entries(Some(OnOrNamed::Switch(false))).0, []);
+        let changed = named(json!({
+            "ruff": {"disabled": true},
+            "gofmt": {"extensions": ["go", ".tmpl"]},
+            "shfmt": {"command": ["my-shfmt", "$FILE"], "environment": {"A": "1"}},
+            "own": {"command": ["own", "$FILE"], "extensions": [".own"]},
+        }));
+        assert_eq!(changed.len(), KNOWN.len() - 2 + 1, "ruff and uv are one");
+        let find = |name: &str| changed.iter().find(|entry| entry.name == name).unwrap();
+        assert_eq!(find("gofmt").extensions, [".go", ".tmpl"]);
+        assert_eq!((find("shfmt").when, find("gofmt").when), (None, Some(When::Found)));
+        assert_eq!(find("shfmt").environment, [("A".to_owned(), "1".to_owned())]);
+        assert!(find("own").is_for(Path::new("/x/a.own")) && !find("own").is_for(Path::new("/x/.own")));
+        let (_, incomplete) = entries(Some(serde_json::from_value(json!({"own": {"command": ["x"]}})).unwrap()));
+        assert_eq!(incomplete, ["own"]);
+    }
+
+    #[test]
+    fn a_known_one_runs_where_the_project_means_it() {
+        let place = tempfile::tempdir().unwrap();
+        let (root, bin) = (place.path().join("project"), place.path().join("bin"));
+        let write = |path: &str, text: &str| {
+            let path = place.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let path = BTreeMap::from([("PATH".to_owned(), bin.display().to_string())]);
+        let environment = Environment::from_vars(path);
+        let all = named(json!(true));
+        let which = |file: &str| {
+            let file = root.join(file);
+            let runs = all.iter().filter(|entry| entry.is_for(&file));
+            let runs = runs.filter_map(|entry| entry.run(&file, &root, &environment).unwrap());
+            let line = |run: FormatterRun| {
+                let program = run.command.0.strip_prefix(place.path()).unwrap().display().to_string();
+                let whose = if run.of_project { "project" } else { "user" };
+                (whose, format!("{program} {}", run.command.1.join(" ").replace(&root.display().to_string(), "")))
+            };
+            runs.map(line).collect::<Vec<_>>()
+        };
+        assert_eq!(which("a.rs"), []);
+        write("bin/rustfmt", "");
+        write("bin/prettier", "");
+        write("bin/ruff", "");
+        assert_eq!(which("a.rs"), [("user", "bin/rustfmt --edition 2021 /a.rs".to_owned())]);
+        write("project/Cargo.toml", "[package]\nedition = \"2024\"\n");
+        write("project/src/Cargo.toml", "[package]\nedition.workspace = true\n");
+        assert_eq!(which("src/a.rs"), [("user", "bin/rustfmt --edition 2024 /src/a.rs".to_owned())]);
+        assert_eq!(which("a.ts"), []);
+        write("project/package.json", r#"{"devDependencies": {"prettier": "3"}}"#);
+        assert_eq!(which("a.ts"), [("project", "bin/prettier --write /a.ts".to_owned())], "it loads plug-ins");
+        write("project/node_modules/.bin/prettier", "");
+        let own = ("project", "project/node_modules/.bin/prettier --write /web/a.ts".to_owned());
+        assert_eq!(which("web/a.ts"), [own]);
+        assert_eq!(which("a.py"), []);
+        write("project/pyproject.toml", "[tool.ruff]\n");
+        assert_eq!(which("a.py"), [("user", "bin/ruff format /a.py".to_owned())]);
+        let of_project = of_project(&all, &root, &root, &environment);
+        let line = "node_modules/.bin/prettier --write $FILE".split(' ').map(str::to_owned).collect();
+        assert_eq!(of_project, [("prettier".to_owned(), line)]);
+        // What the user names is missed.
+        let own = named(json!({"x": {"command": ["nope", "$FILE"], "extensions": [".x"]}}));
+        let missing = own.last().unwrap().run(&root.join("a.x"), &root, &environment).unwrap_err();
+        assert_eq!(missing.program, "nope");
+    }
+}

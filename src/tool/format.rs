@@ -1,0 +1,216 @@
+//! Formatters: what the user wants to run over every file that a tool has written.
+//!
+//! They work on the file itself, one after the other, each in the sandbox of the agent's commands and no longer
+//! than [`LIMIT`]. What does not work is told to the model with the call, and to the user once; the file is then
+//! as it was before that formatter.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+
+use super::screen::TerminalScreen;
+use super::{Failure, ToolContext, disk};
+use crate::config::Settings;
+use crate::config::formatter::{FormatterEntry, FormatterRun};
+use crate::event::{Event, Severity};
+use crate::lock::locked;
+use crate::process::{GIT_HELD, Program};
+use crate::text;
+
+/// How long one formatter may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How much of what a formatter says against a file is told, in bytes.
+const WORDS: usize = 600;
+
+/// What the user was told of formatters: each name once for a session. A std mutex: a leaf around a set.
+#[derive(Debug, Default)]
+pub struct ToldFormatters(Mutex<BTreeSet<String>>);
+
+/// Whether any formatter of the settings is for files of that name.
+pub fn any(settings: &Settings, path: &Path) -> bool {
+    settings.formatters.iter().any(|entry| entry.is_for(path))
+}
+
+/// Runs the formatters over a file. What comes back are notes for the model, of what did not work.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub async fn format(real: &Path, context: &ToolContext) -> Result<Vec<String>, Failure> {
+    let mut notes = Vec::new();
+    for entry in context.project.settings.formatters.iter().filter(|entry| entry.is_for(real)) {
+        if let Some(why) = one(entry.clone(), real, context).await? {
+            let title = format!("The formatter {} {why}.", entry.name);
+            if locked(&context.session.formatters.0).insert(entry.name.clone()) {
+                let notice = Event::Notice { severity: Severity::Warning, title: title.clone(), details: None };
+                context.client.outlet.event(notice).await;
+            }
+            notes.push(title);
+        }
+    }
+    Ok(notes)
+}
+
+/// Runs one. What comes back, where it did not work, completes the sentence that begins with its name.
+async fn one(entry: FormatterEntry, real: &Path, context: &ToolContext) -> Result<Option<String>, Failure> {
+    let (root, environment) = (context.project.worktree.root.clone(), context.project.environment.clone());
+    let file = real.to_owned();
+    let found = spawn_blocking(move || entry.run(&file, &root, &environment)).await;
+    let run = match found {
+        Ok(Ok(Some(run))) => run,
+        Ok(Ok(None)) => return Ok(None),
+        Ok(Err(missing)) => {
+            return Ok(Some(format!("was not run: there is no program {}", text::escaped(&missing.program))));
+        }
+        Err(e) => return Err(Failure::Broken(format!("formatters could not be looked for: {e}"))),
+    };
+    if run.of_project && !context.confinement.trusted {
+        return Ok(Some(
+            "was not run: it would run code of this project, which is not trusted; `adjutant trust` shows it"
+                .to_owned(),
+        ));
+    }
+    let before = disk::read(real).ok();
+    let ended = started(&run, context).await?;
+    let after = disk::read(real).ok();
+    let readable = after.as_deref().is_some_and(|bytes| std::str::from_utf8(bytes).is_ok());
+    let why = match (ended, readable) {
+        (None, true) => return Ok(None),
+        (None, false) => "failed: it left no text behind".to_owned(),
+        (Some(why), _) => why,
+    };
+    // Half of its work is worth nothing.
+    if let Some(before) = before.filter(|before| after.as_ref() != Some(before))
+        && let Err(e) = disk::write(real, &before)
+    {
+        return Err(Failure::Broken(format!("what a formatter left of {} could not be mended: {e}", real.display())));
+    }
+    Ok(Some(why))
+}
+
+/// Runs the program to its end; why it failed, if it did.
+async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<String>, Failure> {
+    let lock = match context.confinement.lock(context).await {
+        Ok(lock) => lock,
+        Err(Failure::Tell(why)) => return Ok(Some(format!("was not run: {}", why.trim_end_matches('.')))),
+        Err(failure) => return Err(failure),
+    };
+    let mut env = context.project.settings.variables.tame(&context.project.environment);
+    if !context.confinement.trusted {
+        env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+    }
+    env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    let (program, arguments) = &run.command;
+    let program = Program::new(program, &context.project.cwd, env).args(arguments);
+    let program = context.confinement.enter(&lock, context, program);
+    let ran = tokio::select! {
+        ran = program.run(LIMIT) => ran,
+        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+    };
+    Ok(match ran {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let said = if output.stderr.trim_ascii().is_empty() { &output.stdout } else { &output.stderr };
+            let mut screen = TerminalScreen::default();
+            let said = [screen.take(&said[..said.len().min(4 * WORDS)]), screen.end()].concat();
+            let (said, _) = text::visible(&String::from_utf8_lossy(&said));
+            let said = text::head(said.trim(), WORDS);
+            let code = output.status.code().map_or_else(|| "a signal".into(), |code| format!("exit code {code}"));
+            Some(if said.is_empty() {
+                format!("failed: {code}")
+            } else {
+                format!("failed: {code}: {}", said.trim_end_matches('.'))
+            })
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::TimedOut => {
+            Some(format!("failed: it took longer than {} seconds", LIMIT.as_secs()))
+        }
+        Err(e) => Some(format!("failed: {e}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::super::test::{EditorReply, TestProject, call};
+    use super::super::{apply_patch, edit, erase, write};
+    use super::*;
+    use crate::config::formatter::entries;
+
+    fn with(context: &mut ToolContext, written: serde_json::Value) {
+        let (formatters, _) = entries(Some(serde_json::from_value(written).unwrap()));
+        context.project.settings = Arc::new(Settings { formatters, ..Settings::default() });
+    }
+
+    fn large() -> serde_json::Value {
+        json!({"large": {"command": ["sed", "-i", "s/[a-z]/\\U&/g", "$FILE"], "extensions": [".x"]}})
+    }
+
+    #[tokio::test]
+    async fn what_was_formatted_is_what_was_written() {
+        let stage = TestProject::new();
+        let mut context = stage.context();
+        with(&mut context, large());
+        stage.write("a.x", "ONE\r\n");
+        let input = json!({"filePath": "a.x", "oldString": "ONE", "newString": "two"});
+        let (needs, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
+        assert_eq!(stage.read("a.x"), b"TWO\r\n");
+        assert_eq!((needs[0].changes[0].new.as_str(), output.changes[0].new.as_str()), ("two\r\n", "TWO\r\n"));
+        assert!(output.text.ends_with("A formatter changed the file after that:\n- two\n+ 1: TWO"), "{}", output.text);
+        let again = json!({"filePath": "a.x", "content": "Four\n"});
+        let failure = call(&erase(write::WriteTool), again.clone(), &context).await.unwrap_err().to_string();
+        assert!(failure.contains("was not read"), "nobody has read all of it: {failure}");
+        call(&erase(write::WriteTool), again.clone(), &context).await.unwrap();
+        call(&erase(write::WriteTool), again, &context).await.unwrap();
+        let patch = "*** Begin Patch\n*** Add File: n.x\n+n\n*** Update File: a.x\n@@\n-FOUR\n+five\n*** End Patch";
+        let (_, output) =
+            call(&erase(apply_patch::ApplyPatchTool), json!({"patchText": patch}), &context).await.unwrap();
+        assert_eq!((stage.read("n.x"), stage.read("a.x")), (b"N\n".to_vec(), b"FIVE\r\n".to_vec()));
+        assert!(output.text.contains("a.x: A formatter changed"), "{}", output.text);
+    }
+
+    #[tokio::test]
+    async fn the_editor_gets_what_was_formatted_once() {
+        let stage = TestProject::new();
+        stage.write("a.x", "OLD\n");
+        let (mut context, editor) = stage.with_editor(EditorReply::Saves);
+        with(&mut context, large());
+        editor.type_into(&stage.cwd().join("a.x"), "OLD\nunsaved\n");
+        let input = json!({"filePath": "a.x", "oldString": "OLD", "newString": "new"});
+        let (_, output) = call(&erase(edit::EditTool), input, &context).await.unwrap();
+        assert_eq!((stage.read("a.x"), editor.saved()), (b"NEW\nUNSAVED\n".to_vec(), 1));
+        assert_eq!(output.changes[0].new, "NEW\nUNSAVED\n");
+        // What it refuses is as it was, for the disk too.
+        let (mut context, _) = stage.with_editor(EditorReply::Declines);
+        with(&mut context, large());
+        let input = json!({"filePath": "a.x", "oldString": "NEW", "newString": "other"});
+        let failure = call(&erase(edit::EditTool), input, &context).await.unwrap_err().to_string();
+        assert!(failure.contains("the editor refused"), "{failure}");
+        assert_eq!(stage.read("a.x"), b"NEW\nUNSAVED\n");
+    }
+
+    #[tokio::test]
+    async fn code_of_the_project_waits_for_trust() {
+        let stage = TestProject::new();
+        stage.write("package.json", r#"{"dependencies": {"prettier": "3"}}"#);
+        stage.write("node_modules/.bin/prettier", "#!/bin/sh\necho run > ran\n");
+        let program = stage.cwd().join("node_modules/.bin/prettier");
+        std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut context = stage.context();
+        with(&mut context, json!(true));
+        let input = json!({"filePath": "a.ts", "content": "a\n"});
+        let (_, output) = call(&erase(write::WriteTool), input, &context).await.unwrap();
+        assert!(output.text.contains("prettier was not run: it would run code of this project"), "{}", output.text);
+        assert!(!stage.cwd().join("ran").exists());
+        context.confinement.trusted = true;
+        let input = json!({"filePath": "b.ts", "content": "a\n"});
+        let (_, output) = call(&erase(write::WriteTool), input, &context).await.unwrap();
+        assert_eq!((output.text.as_str(), stage.read("ran")), ("Wrote file successfully.", b"run\n".to_vec()));
+    }
+}
