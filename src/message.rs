@@ -14,6 +14,7 @@ pub use call::{
 };
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -88,9 +89,6 @@ pub struct User {
     pub agent: String,
     /// The model it asks for.
     pub model: ModelRef,
-    /// Said to the model for this prompt only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
 }
 
 /// What only an assistant message has.
@@ -194,6 +192,18 @@ impl Usage {
     }
 }
 
+/// What a client says with one prompt, for that prompt alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PromptOptions {
+    /// The last words of the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// By a tool's name, its permission or a wildcard over them: false takes the tool away, true keeps it where
+    /// a broader key takes it. Nothing here allows what the agent's rules do not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, bool>,
+}
+
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
@@ -242,6 +252,8 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelRef>,
     },
+    /// What holds for this prompt and its answer alone.
+    PromptOptions(PromptOptions),
     /// The answer is to have this shape.
     Format {
         /// A JSON Schema.
@@ -451,6 +463,14 @@ impl Message {
     pub fn compaction(&self) -> Option<&Compaction> {
         self.parts.iter().find_map(|part| match &part.content {
             Content::Compaction(compaction) => Some(compaction),
+            _ => None,
+        })
+    }
+
+    /// What holds for this prompt alone.
+    pub fn options(&self) -> Option<&PromptOptions> {
+        self.parts.iter().find_map(|part| match &part.content {
+            Content::PromptOptions(options) => Some(options),
             _ => None,
         })
     }

@@ -239,7 +239,7 @@ impl ChildTask<'_> {
         Message {
             id: scope.message_id(),
             created: scope.now(),
-            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
+            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone() }),
             parts: content.map(|content| scope.part(content)).collect(),
         }
     }

@@ -165,7 +165,7 @@ impl Life {
         let prompt = Message {
             id: MessageId::new(format!("u{n}")),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model: model.clone(), system: None }),
+            role: Role::User(User { agent: "build".into(), model: model.clone() }),
             parts: vec![part("w", words)],
         };
         let assistant = Assistant {
