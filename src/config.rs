@@ -149,6 +149,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         !problems.iter().any(same)
     });
     problems.append(&mut odd);
+    problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;

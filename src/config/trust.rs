@@ -64,6 +64,22 @@ impl Kind {
             Self::Fetches => "text from elsewhere",
         }
     }
+
+    /// The same in the plural.
+    fn several(self) -> &'static str {
+        match self {
+            Self::Mcp => "MCP servers",
+            Self::Formatter => "formatters",
+            Self::LanguageServer => "language servers",
+            Self::Shell => "shells",
+            Self::Command => "commands with a shell insert",
+            Self::Permission => "looser rules",
+            Self::Provider => "provider addresses or keys",
+            Self::Reads => "values from outside the project",
+            Self::Sandbox => "changes that widen the sandbox",
+            Self::Fetches => "texts from elsewhere",
+        }
+    }
 }
 
 /// One thing that needs trust.
@@ -134,7 +150,7 @@ impl Review {
         }
         let kinds: Vec<String> = kinds
             .into_iter()
-            .map(|(kind, n)| if n == 1 { format!("1 {}", kind.as_str()) } else { format!("{n} {}s", kind.as_str()) })
+            .map(|(kind, n)| format!("{n} {}", if n == 1 { kind.as_str() } else { kind.several() }))
             .collect();
         Some(format!(
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",

@@ -271,7 +271,7 @@ impl ConfigWatcher {
     fn start_fetches(&mut self) {
         for reference in &self.read.settings.references {
             if let Some(clone) = reference.clone_of(&self.paths.environment)
-                && self.wanted.insert(clone.address.clone())
+                && self.wanted.insert(clone.dir.display().to_string())
             {
                 self.fetching.push((None, self.janitor.fetch_repository(clone)));
             }
