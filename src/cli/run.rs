@@ -217,7 +217,8 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     let only = (!args.tools.is_empty()).then_some(("*", false));
     let named = args.tools.iter().map(|name| (name.as_str(), true));
     let without = args.without.iter().map(|name| (name.as_str(), false));
-    let tools: Map<_, _> = only.into_iter().chain(named).chain(without).map(|(key, on)| (key.into(), on.into())).collect();
+    let tools: Map<_, _> =
+        only.into_iter().chain(named).chain(without).map(|(key, on)| (key.into(), on.into())).collect();
     let tools = (!tools.is_empty()).then(|| Value::Object(tools));
     let system = args.system.clone().map(Value::String);
     let all = [(SCHEMA, schema), (SYSTEM, system), (TOOLS, tools)];

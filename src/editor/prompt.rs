@@ -27,10 +27,10 @@ use crate::model::offline::CONNECT;
 use crate::model::registry::Registry;
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, TurnEnd};
-use crate::tool::{Offer, Tool};
 use crate::tool::invalid::InvalidTool;
 use crate::tool::registry::PROPERTIES;
 use crate::tool::structured_output::StructuredOutputTool;
+use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 
 /// session/prompt.
