@@ -49,36 +49,25 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// For people: what it is, in the singular.
-    pub fn as_str(self) -> &'static str {
+    /// For people: what it is, in the singular and in the plural.
+    fn words(self) -> [&'static str; 2] {
         match self {
-            Self::Mcp => "MCP server",
-            Self::Formatter => "formatter",
-            Self::LanguageServer => "language server",
-            Self::Shell => "shell",
-            Self::Command => "command with a shell insert",
-            Self::Permission => "looser rule",
-            Self::Provider => "provider address or key",
-            Self::Reads => "value from outside the project",
-            Self::Sandbox => "wider sandbox",
-            Self::Fetches => "text from elsewhere",
+            Self::Mcp => ["MCP server", "MCP servers"],
+            Self::Formatter => ["formatter", "formatters"],
+            Self::LanguageServer => ["language server", "language servers"],
+            Self::Shell => ["shell", "shells"],
+            Self::Command => ["command with a shell insert", "commands with a shell insert"],
+            Self::Permission => ["looser rule", "looser rules"],
+            Self::Provider => ["provider address or key", "provider addresses or keys"],
+            Self::Reads => ["value from outside the project", "values from outside the project"],
+            Self::Sandbox => ["wider sandbox", "wider sandboxes"],
+            Self::Fetches => ["text from elsewhere", "texts from elsewhere"],
         }
     }
 
-    /// The same in the plural.
-    fn several(self) -> &'static str {
-        match self {
-            Self::Mcp => "MCP servers",
-            Self::Formatter => "formatters",
-            Self::LanguageServer => "language servers",
-            Self::Shell => "shells",
-            Self::Command => "commands with a shell insert",
-            Self::Permission => "looser rules",
-            Self::Provider => "provider addresses or keys",
-            Self::Reads => "values from outside the project",
-            Self::Sandbox => "changes that widen the sandbox",
-            Self::Fetches => "texts from elsewhere",
-        }
+    /// For people: what it is, in the singular.
+    pub fn as_str(self) -> &'static str {
+        self.words()[0]
     }
 }
 
@@ -148,10 +137,8 @@ impl Review {
         for item in &self.items {
             *kinds.entry(item.kind).or_default() += 1;
         }
-        let kinds: Vec<String> = kinds
-            .into_iter()
-            .map(|(kind, n)| format!("{n} {}", if n == 1 { kind.as_str() } else { kind.several() }))
-            .collect();
+        let kinds: Vec<String> =
+            kinds.into_iter().map(|(kind, n)| format!("{n} {}", kind.words()[usize::from(n != 1)])).collect();
         Some(format!(
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
