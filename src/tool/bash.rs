@@ -97,7 +97,7 @@ impl Tool for BashTool {
             "command",
             "cmd",
         ],
-        says: None,
+        says: &[],
         fields: &[
             ("command", &["cmd", "script", "commandline", "shellcommand", "input", "code"]),
             ("workdir", &["cwd", "dir", "directory", "workingdirectory", "workingdir"]),

@@ -53,7 +53,7 @@ impl Tool for BashOutputTool {
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {
         also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
-        says: None,
+        says: &[],
         fields: &[("bash_id", JOB)],
     };
     type Input = Input;

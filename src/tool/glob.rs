@@ -62,7 +62,7 @@ impl Tool for GlobTool {
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["findfiles", "filesearch", "globsearch", "globfiles"],
-        says: None,
+        says: &[],
         fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
     };
     type Input = Input;

@@ -83,7 +83,16 @@ impl Tool for GrepTool {
             "searchcode",
             "textsearch",
         ],
-        says: None,
+        says: &[
+            ("outputmode", "fileswithmatches", Some("filesOnly")),
+            // How many there are is always said.
+            ("outputmode", "count", None),
+            ("outputmode", "content", None),
+            ("n", "true", None),
+            ("linenumbers", "true", None),
+            ("casesensitive", "false", Some("ignoreCase")),
+            ("casesensitive", "true", None),
+        ],
         fields: &[
             ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
             (
@@ -102,6 +111,10 @@ impl Tool for GrepTool {
                 ],
             ),
             ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
+            ("context", &["c", "a", "b", "contextlines", "aftercontext", "beforecontext"]),
+            ("ignoreCase", &["i", "caseinsensitive", "insensitive"]),
+            ("word", &["w", "wholeword", "wordregexp"]),
+            ("filesOnly", &["l", "fileswithmatches"]),
         ],
     };
     type Input = Input;

@@ -49,7 +49,7 @@ impl Tool for ListTool {
     const OFFER: Offer = Offer::Unlisted;
     const ALIASES: Aliases = Aliases {
         also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
-        says: None,
+        says: &[],
         fields: &[("path", FOLDER)],
     };
     type Input = Input;

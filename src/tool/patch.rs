@@ -61,7 +61,7 @@ pub struct Hunk {
 pub enum Error {
     /// No envelope.
     #[error(
-        "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\" and ends with \"*** End Patch\"."
+        "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\", has a line such as \"*** Update File: path\" for each file, and ends with \"*** End Patch\"."
     )]
     NoEnvelope,
     /// Nothing in it.

@@ -30,7 +30,7 @@ impl Tool for PlanEnterTool {
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = ();
     const REJECTED: Option<&'static str> =

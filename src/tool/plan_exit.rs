@@ -34,7 +34,7 @@ impl Tool for PlanExitTool {
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = Option<String>;
 

@@ -66,7 +66,7 @@ impl Tool for QuestionTool {
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
     const ALIASES: Aliases =
-        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: None, fields: &[] };
+        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = Vec<event::Question>;
 

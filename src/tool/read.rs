@@ -81,7 +81,7 @@ impl Tool for ReadTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        says: Some(("command", "view")),
+        says: &[("command", "view", None)],
         fields: &[
             ("filePath", PATH),
             ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),

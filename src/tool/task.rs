@@ -93,7 +93,7 @@ impl Tool for TaskTool {
     const SWEEPS: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
-        says: None,
+        says: &[],
         fields: &[
             ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
             ("prompt", &["task", "instructions", "message"]),

@@ -23,7 +23,7 @@ impl Tool for TodoreadTool {
     const KIND: Kind = Kind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;
-    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = ();
 

@@ -30,7 +30,7 @@ impl Tool for TodowriteTool {
     const KEEPS_INPUT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
-        says: None,
+        says: &[],
         fields: &[
             ("todos", &["todolist", "items", "tasks", "plan", "list"]),
             ("content", &["task", "title", "text", "step", "todo", "description"]),

@@ -93,7 +93,7 @@ impl Tool for WebfetchTool {
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
-        says: None,
+        says: &[],
         fields: &[("url", &["uri", "link", "address"])],
     };
     type Input = Input;

@@ -51,7 +51,7 @@ impl Tool for WriteTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        says: Some(("command", "create")),
+        says: &[("command", "create", None)],
         fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
     };
     type Input = Input;
