@@ -123,7 +123,7 @@ impl NotFound {
             return format!("The model \"{}\" cannot be asked. {why}", self.wanted);
         }
         let hint = match self.nearest.as_slice() {
-            [] => "`adjutant models` lists those there are.".to_owned(),
+            [] => "`adjutant models` lists the models you can ask.".to_owned(),
             names => format!("Did you mean {}?", names.join(", ")),
         };
         format!("There is no model \"{}\" here. {hint}", self.wanted)
