@@ -78,7 +78,6 @@ pub struct Message {
 pub enum Role {
     /// The user, or something said in the user's place.
     User(User),
-    /// The model.
     Assistant(Assistant),
 }
 
@@ -162,7 +161,6 @@ pub enum FaultKind {
     Interrupted,
     /// The store could not keep it.
     Store,
-    /// Anything else.
     Internal,
 }
 
@@ -209,7 +207,6 @@ pub struct PromptOptions {
 pub struct Part {
     /// Stable across live updates and replay; the message id of text and thought in ACP.
     pub id: PartId,
-    /// What it is.
     #[serde(flatten)]
     pub content: Content,
 }
@@ -219,7 +216,6 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Content {
-    /// Words.
     Text(Text),
     /// The model's reasoning.
     Reasoning(Reasoning),
@@ -266,7 +262,6 @@ pub enum Content {
     Retry {
         /// 1 for the first repetition.
         attempt: u32,
-        /// Why.
         reason: String,
     },
 }
@@ -305,7 +300,6 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Words.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Text {
     /// Markdown.
@@ -377,7 +371,6 @@ pub struct FileState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// An ordinary one.
     #[default]
     Plain,
     /// One that may be executed.

@@ -74,13 +74,11 @@ impl Kind {
 /// One thing that needs trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Why.
     pub kind: Kind,
     /// Its key: `mcp.db`, `permission.bash`.
     pub key: String,
     /// Exactly what would happen: the whole command line, the address, the rule.
     pub detail: String,
-    /// Where it is written.
     pub place: SourceLocation,
     /// The project's own files that run.
     pub(crate) covered: Covered,
@@ -509,11 +507,8 @@ pub struct Store {
 /// What the user said about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What was said.
     pub decision: Decision,
-    /// About what.
     pub digest: String,
-    /// When.
     pub at: Timestamp,
     /// What it was about, a line each, for listing.
     #[serde(default)]

@@ -50,12 +50,7 @@ pub enum Step {
     /// Open this address in a browser on this machine.
     Open(String),
     /// Open this address anywhere and type this code.
-    Type {
-        /// The address.
-        address: String,
-        /// The code.
-        code: String,
-    },
+    Type { address: String, code: String },
 }
 
 impl Service {

@@ -38,7 +38,6 @@ pub struct Sources<'a> {
     pub auth: &'a Auth,
     /// Keys in variables.
     pub environment: &'a Environment,
-    /// Posts.
     pub client: Arc<Client>,
     /// Who answers when nobody else can.
     pub offline: Arc<dyn Provider>,
@@ -63,9 +62,7 @@ pub struct Registry {
 /// A provider, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSummary {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// How it is asked.
     pub access: Access,
@@ -109,7 +106,6 @@ struct EntryFactory {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct NotFound {
-    /// What was asked for.
     pub wanted: String,
     /// Names like it, the nearest first.
     pub nearest: Vec<String>,

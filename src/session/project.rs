@@ -31,9 +31,7 @@ use crate::worktree::Worktree;
 #[derive(Clone)]
 pub struct ProjectConfig {
     pub settings: Arc<Settings>,
-    /// Who can speak.
     pub agents: Arc<Agents>,
-    /// Who can be asked.
     pub models: Models,
     /// The `/words` that can be said.
     pub commands: Arc<Commands>,

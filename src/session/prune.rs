@@ -8,7 +8,6 @@ use crate::id::SessionId;
 use crate::store::{Error, Record, Store};
 use crate::worktree::Worktree;
 
-/// What goes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
     /// Sessions not used for longer than this.
@@ -17,7 +16,6 @@ pub struct Prune {
     pub dry: bool,
 }
 
-/// What went.
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub gone: Vec<Record>,

@@ -57,9 +57,7 @@ fn word(rest: &str) -> &str {
 /// Lines of a file, counted from 1; the last is one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineRange {
-    /// The first.
     pub first: u64,
-    /// The last.
     pub last: u64,
 }
 

@@ -65,7 +65,6 @@ const TALK: &[&str] = &[
 /// Arguments as their tool takes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AcceptedArguments {
-    /// The arguments.
     pub input: Value,
     /// What the model should know about that.
     pub notes: Vec<String>,

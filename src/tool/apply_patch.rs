@@ -17,7 +17,6 @@ use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct ApplyPatchTool;
 

@@ -39,7 +39,6 @@ use crate::text;
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;
 
-/// See the module.
 #[derive(Default)]
 pub struct BashTool;
 

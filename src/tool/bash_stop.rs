@@ -10,7 +10,6 @@ use crate::event::Kind;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct BashStopTool;
 

@@ -25,7 +25,6 @@ use crate::text;
 /// A text file.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// Where it is.
     pub place: ResolvedPath,
     /// Its text, as the user sees it, line ends as they are. Empty for a file that does not exist.
     pub text: String,

@@ -24,7 +24,6 @@ const COUNTED: usize = 20;
 /// How many alternatives `{a,b}` may make.
 const ALTERNATIVES: usize = 64;
 
-/// See the module.
 #[derive(Default)]
 pub struct GlobTool;
 

@@ -35,7 +35,6 @@ const LONGEST: usize = 64 << 20;
 /// The most lines around a match.
 const AROUND: usize = 50;
 
-/// See the module.
 #[derive(Default)]
 pub struct GrepTool;
 

@@ -64,11 +64,9 @@ pub(super) struct DetachedCommand {
 /// How a command has ended.
 #[derive(Debug, Clone)]
 pub struct EndedJob {
-    /// Its id.
     pub id: String,
     /// The call that left it in the background.
     pub call: CallId,
-    /// The command line.
     pub command: String,
     /// In a few words: "exit code 1".
     pub how: String,
@@ -85,7 +83,6 @@ pub struct EndedJob {
 /// What somebody waits for.
 #[derive(Debug)]
 pub(super) enum WaitFor {
-    /// The end.
     End,
     /// New output with this in a line.
     Output(Box<SearchPattern>),

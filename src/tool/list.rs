@@ -21,7 +21,6 @@ use crate::text;
 /// How many files are counted. Of more, it is said that there are more.
 const COUNTED: usize = 200_000;
 
-/// See the module.
 #[derive(Default)]
 pub struct ListTool;
 

@@ -10,7 +10,6 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct MultieditTool;
 

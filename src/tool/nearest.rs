@@ -21,7 +21,6 @@ const NAMED: usize = 4;
 pub(super) struct NearMiss {
     /// The first line, from 1.
     pub(super) first: usize,
-    /// The last one.
     pub(super) last: usize,
     /// What differs, line by line.
     pub(super) differences: Vec<String>,

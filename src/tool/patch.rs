@@ -24,7 +24,6 @@ pub enum Section {
     Add {
         /// As the model wrote it.
         path: String,
-        /// Its text.
         text: String,
     },
     /// Remove it.
@@ -48,9 +47,7 @@ pub enum Section {
 pub struct Hunk {
     /// Lines to look for first, one after the other: a function's head, for instance.
     pub contexts: Vec<String>,
-    /// What is there.
     pub old: Vec<String>,
-    /// What comes there.
     pub new: Vec<String>,
     /// Whether it is at the end of the file.
     pub last: bool,

@@ -13,7 +13,6 @@ use crate::text;
 /// How much of the reason is shown, in characters.
 const REASON: usize = 500;
 
-/// See the module.
 #[derive(Default)]
 pub struct PlanEnterTool;
 

@@ -17,7 +17,6 @@ use crate::text;
 /// How much of the plan is shown with the question, in bytes.
 const SHOWN: usize = 16 << 10;
 
-/// See the module.
 #[derive(Default)]
 pub struct PlanExitTool;
 

@@ -27,7 +27,6 @@ const HEADER: usize = 30;
 /// The longest label, in characters.
 const LABEL: usize = 100;
 
-/// See the module.
 #[derive(Default)]
 pub struct QuestionTool;
 

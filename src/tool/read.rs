@@ -30,7 +30,6 @@ const IMAGE: usize = 5 << 20;
 /// The largest PDF, in bytes.
 const PDF: usize = 20 << 20;
 
-/// See the module.
 #[derive(Default)]
 pub struct ReadTool;
 

@@ -26,7 +26,6 @@ pub struct TaskTool {
     agents: Vec<Arc<Agent>>,
     /// Whom the user has named in this turn: they need no permission.
     named: Vec<String>,
-    /// Who asks.
     caller: Option<Arc<Agent>>,
     /// With which model.
     model: Option<ModelRef>,

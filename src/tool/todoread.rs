@@ -9,7 +9,6 @@ use crate::event::Kind;
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct TodoreadTool;
 

@@ -11,7 +11,6 @@ use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct TodowriteTool;
 

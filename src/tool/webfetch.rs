@@ -42,7 +42,6 @@ const LONGEST: u32 = 120;
 /// How many redirects are followed.
 const HOPS: usize = 8;
 
-/// See the module.
 #[derive(Default)]
 pub struct WebfetchTool {
     web: Arc<Web>,

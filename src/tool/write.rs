@@ -12,7 +12,6 @@ use crate::event::Kind;
 use crate::message::Change;
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct WriteTool;
 

@@ -22,11 +22,8 @@ use crate::tool::{AnyTool, Tool, erase};
 /// What one step sees.
 #[derive(Clone)]
 pub struct Frame {
-    /// Who speaks.
     pub agent: Arc<Agent>,
-    /// Who is asked.
     pub model: Arc<Model>,
-    /// How to ask.
     pub provider: Arc<dyn Provider>,
     /// What the model may call, sorted by name; empty on the last step.
     pub tools: Vec<Arc<dyn AnyTool>>,

@@ -31,7 +31,6 @@ pub(super) type Waits<T> = Result<T, Box<Step>>;
 /// A prompt never takes many more calls than this, whatever the tools say.
 const MOST_CALLS: usize = 40;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// The user's words; a file that was mentioned or attached stands in its place by its path.

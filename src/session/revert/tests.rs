@@ -32,7 +32,6 @@ type Tree = BTreeMap<usize, u8>;
 /// One change of one file, by content.
 type Step = (usize, Option<u8>, Option<u8>);
 
-/// The rules.
 #[derive(Default)]
 struct Rules {
     tree: Tree,
