@@ -36,7 +36,7 @@ pub mod view;
 pub(crate) mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,7 @@ use crate::environment::{Environment, Timestamp};
 use crate::event::{Outlet, SessionRequestSender};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
+use crate::lock::locked;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
@@ -212,13 +213,13 @@ pub struct Spent(Mutex<Option<f64>>);
 impl Spent {
     /// Adds to it.
     pub fn add(&self, dollars: f64) {
-        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = locked(&self.0);
         *spent = Some(spent.unwrap_or_default() + dollars);
     }
 
     /// Takes all of it.
     pub fn take(&self) -> Option<f64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        locked(&self.0).take()
     }
 }
 

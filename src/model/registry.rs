@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Map;
 use strsim::levenshtein;
@@ -18,6 +18,7 @@ use super::wire::Target;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
+use crate::lock::locked;
 use crate::message::ModelRef;
 
 /// What a registry is made of.
@@ -224,7 +225,7 @@ impl Registry {
     /// [`NotFound`], with the nearest names.
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
         if wanted.provider == ModelRef::REPLAY {
-            let mut replays = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut replays = locked(&self.replays);
             let replay = replays.entry(wanted.model.clone()).or_insert_with(|| Replay::new(Path::new(&wanted.model)));
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }

@@ -4,8 +4,8 @@ mod results;
 
 use std::io;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
@@ -24,6 +24,7 @@ use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
+use crate::lock::{locked, unlocked};
 use crate::permission::Need;
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
@@ -226,7 +227,7 @@ impl Tool for GrepTool {
             } else {
                 files(&place.real.path, &cancelled, fits, &sight, looker)
             };
-            let mut best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut best = unlocked(best);
             best.searched = searched.into_inner();
             Ok((best, left_out, wanted))
         })
@@ -240,10 +241,6 @@ impl Tool for GrepTool {
         let text = format!("{}{}", best.shown(&wanted), left_out.words());
         Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
-}
-
-fn locked(best: &Mutex<BestFiles>) -> MutexGuard<'_, BestFiles> {
-    best.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {

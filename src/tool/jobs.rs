@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use grep_matcher::Matcher;
@@ -27,6 +27,7 @@ use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
 use crate::event::ProgramExit;
 use crate::id::CallId;
+use crate::lock::locked;
 use crate::process::Child;
 use crate::text;
 use crate::worktree::Worktree;
@@ -171,7 +172,7 @@ impl Jobs {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<BackgroundJob>>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.jobs)
     }
 
     /// The number of an id.
@@ -403,7 +404,7 @@ impl BackgroundJob {
     }
 
     fn state(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Whether what somebody waits for has come.
