@@ -87,7 +87,10 @@ impl Janitor {
         match pruned {
             Ok(pruned) if pruned.gone.is_empty() => {}
             Ok(pruned) => {
-                tracing::info!("{} sessions were empty, or not used for {keep_days:?} days, and are deleted", pruned.gone.len())
+                tracing::info!(
+                    "{} sessions were empty, or not used for {keep_days:?} days, and are deleted",
+                    pruned.gone.len()
+                )
             }
             Err(e) => tracing::warn!("old sessions could not be deleted: {e}"),
         }

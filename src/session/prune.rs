@@ -118,14 +118,13 @@ mod tests {
             // As a killed process leaves it.
             store.close(&record.id).await;
         }
-        for (keep, expected) in [
-            (None, vec!["empty"]),
-            (Some(30), vec!["used long ago"]),
-        ] {
+        for (keep, expected) in [(None, vec!["empty"]), (Some(30), vec!["used long ago"])] {
             for dry in [true, false] {
                 let pruned = prune(&store, now, &Prune { keep_days: keep, dry }).await.unwrap();
-                let gone: Vec<&str> =
-                    (0..cases.len()).filter(|n| pruned.gone.iter().any(|gone| gone.id == id(*n))).map(|n| cases[n].0).collect();
+                let gone: Vec<&str> = (0..cases.len())
+                    .filter(|n| pruned.gone.iter().any(|gone| gone.id == id(*n)))
+                    .map(|n| cases[n].0)
+                    .collect();
                 assert_eq!(gone, expected, "{keep:?}, dry: {dry}");
                 assert!(pruned.kept.is_empty());
             }

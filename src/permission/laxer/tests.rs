@@ -84,7 +84,10 @@ fn nothing_is_missed() {
     let texts = ["*", "a", "a*", "*a", "?", "a?", "*a*", "b", "A*", "a *", "a b", "b a", "/x/a", "*/a", "a/*", ""];
     let hosts = ["a.org", "*.org", "https://a.org/*", "*a*", "http://a.org:80/b", "*", "https://*/b"];
     let asked = ["bash", "edit", "read", "webfetch", "x_y", "question"];
-    let lines = ["a", "b a", "a b", "/x/a", "/x/a b", "a > b", "b; a", "ls", "ls a", "ls $x", "cat $x a", "touch a", "b $(a)", "$x a"];
+    let lines = [
+        "a", "b a", "a b", "/x/a", "/x/a b", "a > b", "b; a", "ls", "ls a", "ls $x", "cat $x a", "touch a", "b $(a)",
+        "$x a",
+    ];
     let urls = ["https://a.org/", "http://a.org/b", "https://b.a.org/ab", "https://b.org/a", "http://a.org:81/"];
     let (mut judged, mut found) = (0, 0);
     while judged < 20_000 {
