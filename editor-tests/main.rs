@@ -23,6 +23,7 @@ mod hands;
 mod history;
 mod laws;
 mod marathon;
+mod mcp;
 mod model;
 mod names;
 mod probes;
@@ -59,6 +60,7 @@ const FOLDERS: [&str; 10] =
 
 fn main() -> ExitCode {
     faults::write_if_asked();
+    mcp::serve_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {

@@ -16,7 +16,7 @@ use super::options::Pending;
 use super::prompt::{UpdateSender, own};
 use super::server::{Capabilities, Server};
 use super::{modes, options};
-use crate::config::settings::{McpEntry, Transport};
+use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
@@ -322,38 +322,41 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
         directory("additionalDirectories", dir)?;
     }
     let mut notices = Vec::new();
-    let (servers, others): (Vec<_>, Vec<_>) = mcp.iter().map(given).partition(Result::is_ok);
-    let others: Vec<String> = others.into_iter().filter_map(Result::err).collect();
-    if !others.is_empty() {
+    let servers: Vec<_> = mcp.iter().filter_map(given).collect();
+    if servers.len() < mcp.len() {
         notices.push(Event::Notice {
             severity: Severity::Warning,
-            title: format!("MCP servers at an address are not supported yet; {} will not be used.", others.join(", ")),
+            title: "An MCP server of the editor is of a kind that is not supported, and is not used.".into(),
             details: None,
         });
     }
-    let servers = servers.into_iter().filter_map(Result::ok).collect();
     let Capabilities { files, shows, alone, .. } = server.capabilities();
     Ok(OpenOptions { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
 }
 
-/// A server as the settings would have it, or its name where it is of a kind that was not offered.
-fn given(server: &v1::McpServer) -> Result<McpEntry, String> {
-    match server {
-        v1::McpServer::Stdio(server) => Ok(McpEntry {
-            name: server.name.clone(),
-            enabled: true,
-            timeout: Duration::from_secs(30),
-            transport: Transport::Local {
+/// A server as the settings would have it; none where it is of a kind that was not offered.
+fn given(server: &v1::McpServer) -> Option<McpEntry> {
+    let remote = |url: &str, headers: &[v1::HttpHeader], sse| Transport::Remote {
+        url: url.to_owned(),
+        headers: headers.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
+        oauth: Some(OAuth::default()),
+        sse,
+    };
+    let (name, transport) = match server {
+        v1::McpServer::Stdio(server) => {
+            let transport = Transport::Local {
                 command: std::iter::once(server.command.display().to_string()).chain(server.args.clone()).collect(),
                 cwd: None,
                 environment: server.env.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
-            },
-            source: "the editor".into(),
-        }),
-        v1::McpServer::Http(server) => Err(server.name.clone()),
-        v1::McpServer::Sse(server) => Err(server.name.clone()),
-        _ => Err("one of an unknown kind".into()),
-    }
+            };
+            (&server.name, transport)
+        }
+        v1::McpServer::Http(server) => (&server.name, remote(&server.url, &server.headers, false)),
+        v1::McpServer::Sse(server) => (&server.name, remote(&server.url, &server.headers, true)),
+        _ => return None,
+    };
+    let (timeout, source) = (Duration::from_secs(30), "the editor".into());
+    Some(McpEntry { name: name.clone(), enabled: true, timeout, call_timeout: None, transport, source })
 }
 
 fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
