@@ -36,7 +36,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use adjutant::environment::Timestamp;
 use adjutant::id::{MessageId, PartId, SessionId};
@@ -549,16 +549,7 @@ fn orphans() {
         talk.editor.finish();
         // A killed agent can end nothing itself: the system ends the command it started, which takes a
         // moment. What that had started lives on, as SECURITY.md says.
-        let left = || {
-            let mut left = project.leftovers();
-            left.retain(|command| way != "KILL" || command.contains("--noprofile"));
-            left
-        };
-        let start = Instant::now();
-        while !left().is_empty() && start.elapsed() < PATIENCE {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let left = left();
+        let left = project.left_after(PATIENCE, |command| way != "KILL" || command.contains("--noprofile"));
         project.end_leftovers();
         assert!(left.is_empty(), "{way}: {left:?}");
     });

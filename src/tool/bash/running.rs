@@ -111,6 +111,8 @@ impl RunningCommand {
                     Ok(n) => {
                         self.take(&buffer[..n]);
                         quiet = Instant::now() + QUIET;
+                        // A flood keeps neither the clock nor the other sessions waiting.
+                        tokio::task::yield_now().await;
                     }
                 },
             }
