@@ -114,7 +114,7 @@ pub(super) fn much_output() {
         let most_news = 8 + usize::try_from(took.as_millis()).unwrap() / 50;
         assert!(news <= most_news, "{what}: {news} updates in {took:?}");
         // A flood is seen while it comes, not when it is over.
-        assert!(news as u64 >= took.as_secs(), "{what}: {news} updates in {took:?}");
+        assert!(news as u64 >= 3 * took.as_secs(), "{what}: {news} updates in {took:?}");
         let done = updates.iter().rfind(|update| update["status"] == "completed").unwrap();
         let shown = done["content"][0]["content"]["text"].as_str().unwrap();
         // All of it was heard, and little of it is shown; where the rest is, and how much that is, is said.
