@@ -59,7 +59,7 @@ pub(super) fn problems(tree: &Node, environment: &Environment, worktree: &Worktr
             let text = format!("there is no directory {}", dir.display());
             return Some(Problem::warning(ProblemCode::MissingFile, &node.at, key, text));
         }
-        let Some((node, repository)) = inner("repository") else {
+        let Some((node, repository)) = inner("repository").or_else(|| inner("git")) else {
             let text = "nothing to read: give a path or a repository";
             return Some(Problem::warning(ProblemCode::Incomplete, &entry.at, key(""), text));
         };

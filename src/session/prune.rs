@@ -108,7 +108,7 @@ mod tests {
             }
             if said {
                 let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-                let role = Role::User(User { agent: "build".into(), model, system: None });
+                let role = Role::User(User { agent: "build".into(), model });
                 let message = Message { id: MessageId::new("m"), created: now, role, parts: Vec::new() };
                 store.message(&record.id, &message).await;
             }
