@@ -168,16 +168,13 @@ pub enum Offer {
 /// A call for people.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallDescription {
-    /// One line.
     pub title: String,
-    /// Where it works.
     pub locations: Vec<Location>,
 }
 
 /// What a tool may use, by how long it lasts.
 #[derive(Clone)]
 pub struct ToolContext {
-    /// The call itself.
     pub call: CallContext,
     /// What lives as long as the session.
     pub session: SessionContext,
@@ -215,9 +212,7 @@ pub struct SessionContext {
     pub mark: ReminderMark,
     /// Which files the model has seen, and in what state.
     pub seen: Arc<seen::SeenFiles>,
-    /// The plan.
     pub todos: Arc<todos::Todos>,
-    /// Commands in the background.
     pub jobs: Arc<jobs::Jobs>,
     /// Which formatters the user was told of.
     pub formatters: Arc<format::ToldFormatters>,
@@ -233,7 +228,6 @@ pub struct ProjectContext {
     pub settings: Arc<Settings>,
 }
 
-/// The way up.
 #[derive(Clone)]
 pub struct ClientContext {
     /// To whoever shows the session.

@@ -19,11 +19,8 @@ pub struct Store {
 /// What the user said about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What was said.
     pub decision: Decision,
-    /// About what.
     pub digest: String,
-    /// When.
     pub at: Timestamp,
     /// What it was about, a line each, for listing.
     #[serde(default)]
