@@ -33,6 +33,7 @@ mod repositories;
 mod result;
 mod sandbox;
 mod screen;
+mod second;
 mod servers;
 mod sessions;
 mod shown;
@@ -54,8 +55,19 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 10] =
-    ["first-words", "turns", "tasks", "long", "background", "permissions", "sessions", "config", "failures", "servers"];
+const FOLDERS: [&str; 11] = [
+    "first-words",
+    "turns",
+    "tasks",
+    "long",
+    "background",
+    "permissions",
+    "sessions",
+    "config",
+    "failures",
+    "servers",
+    "version-2",
+];
 
 fn main() -> ExitCode {
     faults::write_if_asked();
@@ -68,7 +80,9 @@ fn main() -> ExitCode {
     let groups: BTreeSet<_> =
         wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
     for group in groups {
+        let same = group.clone();
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
+        trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
     let written: [(&str, Tests); 14] = [

@@ -47,7 +47,7 @@ enum Command {
     /// Serve an editor over the Agent Client Protocol
     ///
     /// Speaks on standard input and output. The default when standard input is not a terminal.
-    Acp,
+    Acp(acp::Args),
     /// Answer one prompt, then exit
     ///
     /// The answer goes to standard output, everything else to standard error.
@@ -116,7 +116,7 @@ impl Command {
             Self::Sessions(args) => args.imports(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
-            Self::Acp
+            Self::Acp(_)
             | Self::Run(_)
             | Self::Config { .. }
             | Self::Models(_)
@@ -139,14 +139,18 @@ pub fn main() -> ExitCode {
     // How editors start it. There is nothing to be understood, and the parser with all its words need
     // not be read into memory.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
-    let cli = match if plain { Ok(Cli { command: Some(Command::Acp), login: false }) } else { Cli::try_parse() } {
+    let cli = match if plain {
+        Ok(Cli { command: Some(Command::Acp(acp::Args::default())), login: false })
+    } else {
+        Cli::try_parse()
+    } {
         Ok(cli) => cli,
         Err(e) => return terminal::parsed(&e),
     };
     let command = match cli.command {
         _ if cli.login => Command::Auth { verb: Some(auth::Verb::Login { provider: None, key: false, device: false }) },
         Some(command) => command,
-        None if !std::io::stdin().is_terminal() => Command::Acp,
+        None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
@@ -191,7 +195,7 @@ pub fn main() -> ExitCode {
 /// Does what a command line says that waits for something.
 async fn waiting(command: Command, environment: Environment) -> ExitCode {
     let done = match command {
-        Command::Acp => return acp::acp(environment).await,
+        Command::Acp(args) => return acp::acp(&args, environment).await,
         Command::Run(args) => return run::run(*args, environment).await,
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,

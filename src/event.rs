@@ -62,6 +62,8 @@ pub type SessionRequestSender = mpsc::Sender<SessionRequest>;
 pub enum Event {
     /// What the user said: only when a history is replayed.
     User { message: MessageId, piece: UserPiece },
+    /// The user's prompt is part of the conversation now, under this id.
+    Prompted { message: MessageId },
     /// More words of the model.
     Text {
         part: PartId,

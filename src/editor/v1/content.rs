@@ -2,7 +2,7 @@
 
 use protocol::acp::v1;
 
-use super::error::Refusal;
+use crate::editor::error::Refusal;
 use crate::message::{Content, File, Text, attach};
 
 /// Turns content blocks into parts. What links lead to is read when the prompt's turn comes
@@ -10,7 +10,7 @@ use crate::message::{Content, File, Text, attach};
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for kinds of content that were not offered.
-pub fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refusal> {
+pub(super) fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refusal> {
     blocks.into_iter().map(part).collect()
 }
 
