@@ -23,6 +23,7 @@ mod hands;
 mod history;
 mod laws;
 mod marathon;
+mod mcp;
 mod model;
 mod names;
 mod probes;
@@ -71,6 +72,7 @@ const FOLDERS: [&str; 11] = [
 
 fn main() -> ExitCode {
     faults::write_if_asked();
+    mcp::serve_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {

@@ -15,7 +15,7 @@
 //! JSON lines are literal, but that `"jsonrpc":"2.0"` is left out on both sides (a line that begins
 //! with `raw ` is sent as it is), and that names stand for what differs from run to run:
 //! `${SESSION}`, `${SESSION2}`, `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest
-//! request), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` stands for anything: a value, a piece
+//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` stands for anything: a value, a piece
 //! of a string, the other members of an object (`"…":"…"`), the rest of an array.
 //!
 //! Every block of the editor's waits until each of its requests is answered, unless it is marked
@@ -125,8 +125,10 @@ impl Transcript {
                     }
                 }
                 "fixture" => project.fixture(body.trim()),
-                "config" => project.write("opencode.json", body),
-                "config home" => user = serde_json::from_str(body).map_err(|e| format!("line {line}: {e}"))?,
+                "config" => project.write("opencode.json", &web_filled(&own(body))),
+                "config home" => {
+                    user = serde_json::from_str(&web_filled(&own(body))).map_err(|e| format!("line {line}: {e}"))?
+                }
                 "environment" => {
                     for variable in body.lines() {
                         let (name, value) = variable.split_once('=').map_or((variable, None), |(n, v)| (n, Some(v)));
@@ -221,6 +223,11 @@ pub fn files(project: &Project, body: &str) {
     }
 }
 
+/// A text with the path of the pretended MCP server in it.
+fn own(text: &str) -> String {
+    text.replace("${MCP}", &std::env::current_exe().unwrap().display().to_string())
+}
+
 fn fill_paths(project: &Project, text: &str) -> String {
     project.names().iter().fold(text.to_owned(), |text, (name, path)| text.replace(name, path))
 }
@@ -296,6 +303,7 @@ impl Run {
     fn new(project: Project, model: Option<Model>, web: Option<Web>, aside: Vec<&'static str>) -> Self {
         let mut names = Names::new(&project);
         names.fix(env!("CARGO_BIN_EXE_adjutant"), "${ADJUTANT}");
+        names.fix(&own("${MCP}"), "${MCP}");
         if let Some(model) = &model {
             names.fix(&model.base(), "${MODEL}");
         }
@@ -364,7 +372,7 @@ impl Run {
     fn fill(&mut self, line: &str) -> Result<String, String> {
         let mut line = fill_paths(&self.project, line);
         if let Some(web) = &self.web {
-            line = web.fill(&line);
+            line = web.fill(&own(&line));
         }
         if line.contains("${ASK}") {
             let ask = self.newest_ask.clone().ok_or("the agent has not asked anything")?;

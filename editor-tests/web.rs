@@ -6,16 +6,20 @@
 //! === /old -> ${WEB}/page       a redirect
 //! === /gone 404 text/plain      another status
 //! === /slow hang                nothing, ever
+//! === /mcp mcp events           a pretended MCP server (see `mcp.rs`)
 //! ```
 //!
 //! `${WEB}` is its address; `${PORT}` alone its port, for addresses with another host.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 
 use base64::Engine;
+
+use crate::mcp;
 
 /// A pretended web, as long as the process lives.
 pub struct Web {
@@ -27,6 +31,8 @@ struct Page {
     head: String,
     body: Vec<u8>,
     hangs: bool,
+    /// An MCP server, and how it is.
+    mcp: Option<(Arc<mcp::Server>, String)>,
 }
 
 impl Web {
@@ -78,26 +84,36 @@ fn pages(block: &str) -> BTreeMap<String, Page> {
             _ => format!("HTTP/1.1 {status} Whatever\r\ncontent-type: {kind}\r\n"),
         };
         let body = if kind == "->" { Vec::new() } else { body };
-        found.insert(path.to_owned(), Page { head, body, hangs: kind == "hang" });
+        let mcp = (kind == "mcp").then(|| (Arc::default(), rest.trim().to_owned()));
+        found.insert(path.to_owned(), Page { head, body, hangs: kind == "hang", mcp });
     }
     found
 }
 
 fn answer(mut stream: TcpStream, pages: &BTreeMap<String, Page>) -> Option<()> {
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let request = lines.next()?.ok()?;
-    for line in lines.by_ref() {
-        if line.ok()?.is_empty() {
-            break;
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let (mut request, mut headers) = (String::new(), String::new());
+    reader.read_line(&mut request).ok()?;
+    while !headers.ends_with("\r\n\r\n") && headers != "\r\n" {
+        if reader.read_line(&mut headers).ok()? == 0 {
+            return None;
         }
     }
-    let path = request.split(' ').nth(1)?;
-    let nothing = Page { head: "HTTP/1.1 404 Not Found\r\n".into(), body: Vec::new(), hangs: false };
+    let (method, path) = (request.split(' ').next()?, request.split(' ').nth(1)?);
+    let nothing = Page { head: "HTTP/1.1 404 Not Found\r\n".into(), body: Vec::new(), hangs: false, mcp: None };
     let page = pages.get(path.split('?').next()?).cloned().unwrap_or(nothing);
     if page.hangs {
         // Until the other side is gone.
-        lines.next();
+        reader.read_line(&mut request).ok();
         return None;
+    }
+    if let Some((server, how)) = &page.mcp {
+        let length =
+            headers.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body).ok()?;
+        let asked = mcp::Asked { method, target: path, headers: &headers, body: &body };
+        return mcp::at_an_address(server, how, &asked, stream);
     }
     let head = format!("{}content-length: {}\r\nconnection: close\r\n\r\n", page.head, page.body.len());
     stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&page.body)).ok()

@@ -14,6 +14,7 @@ mod layers;
 mod legacy;
 mod loosen;
 pub mod markdown;
+pub mod mcp;
 pub mod node;
 pub mod problem;
 pub mod provider;

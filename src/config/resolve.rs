@@ -288,23 +288,18 @@ impl Resolver<'_> {
                 }
             },
             Some(file::McpKind::Remote) => match server.url {
-                Some(url) if url.starts_with("http://") || url.starts_with("https://") => Transport::Remote {
-                    url,
-                    headers: server.headers.unwrap_or_default().0,
-                    oauth: match server.oauth {
+                Some(url) => {
+                    let headers = server.headers.unwrap_or_default().0;
+                    if let Some(why) = super::mcp::refused(&url, &headers) {
+                        self.wrong(ProblemCode::WrongValue, &["mcp", &name, "url"], why, None);
+                        return None;
+                    }
+                    let oauth = match server.oauth {
                         Some(OAuthChoice::Switch(false)) => None,
                         Some(OAuthChoice::Settings(oauth)) => Some(oauth),
                         Some(OAuthChoice::Switch(true)) | None => Some(super::settings::OAuth::default()),
-                    },
-                },
-                Some(_) => {
-                    self.wrong(
-                        ProblemCode::WrongValue,
-                        &["mcp", &name, "url"],
-                        "expected an address that begins with https:// or http://".into(),
-                        None,
-                    );
-                    return None;
+                    };
+                    Transport::Remote { url, headers, oauth, sse: false }
                 }
                 None => {
                     self.wrong(ProblemCode::Incomplete, &way, "a remote server needs a url".into(), None);
@@ -312,14 +307,10 @@ impl Resolver<'_> {
                 }
             },
         };
-        if let (Transport::Remote { .. }, true) = (&transport, server.enabled.unwrap_or(true)) {
-            let at = self.tree.at(&way).map_or(&self.tree.at, |node| &node.at);
-            let text = "later: servers at an address are not reached yet";
-            self.problems.push(Problem::note(ProblemCode::Later, at, way.join("."), text));
-        }
         let source = self.source(&way);
-        let timeout = Duration::from_millis(server.timeout.filter(|ms| *ms > 0).unwrap_or(30_000));
-        Some(McpEntry { enabled: server.enabled.unwrap_or(true), timeout, transport, source, name })
+        let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
+        let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
+        Some(McpEntry { enabled: server.enabled.unwrap_or(true), timeout, call_timeout, transport, source, name })
     }
 
     fn command(&mut self, name: String, command: file::CommandConfig) -> Option<CommandEntry> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
+pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 use crate::message::ModelRef;
@@ -170,44 +171,6 @@ pub struct AgentEntry {
     pub rules: Rules,
     /// Where it was last said something about, for people.
     pub source: String,
-}
-
-/// An MCP server.
-#[derive(Debug, Clone, PartialEq)]
-pub struct McpEntry {
-    /// Its name.
-    pub name: String,
-    /// Whether it is used.
-    pub enabled: bool,
-    /// How long starting it and listing its tools may take.
-    pub timeout: Duration,
-    /// How it is reached.
-    pub transport: Transport,
-    /// Where it was last said something about, for people.
-    pub source: String,
-}
-
-/// How an MCP server is reached.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Transport {
-    /// A program.
-    Local {
-        /// The program and its arguments; never empty.
-        command: Vec<String>,
-        /// Where it runs, relative to the session's directory.
-        cwd: Option<String>,
-        /// Its environment variables.
-        environment: Vec<(String, String)>,
-    },
-    /// An address.
-    Remote {
-        /// The address.
-        url: String,
-        /// Headers of every request.
-        headers: Vec<(String, String)>,
-        /// How to log in; none never tries.
-        oauth: Option<OAuth>,
-    },
 }
 
 /// An entry of `instructions`.

@@ -368,7 +368,7 @@ fn what_is_not_done_is_named_once() {
     place.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"formatter": true, "lsp": false, "logLevel": "DEBUG", "shell": "/bin/zsh", "plugin": ["x"],
-            "attachment": {"image": {"max_base64_bytes": 10}}, "mcp": {"far": {"type": "remote", "url": "https://m.example"}},
+            "attachment": {"image": {"max_base64_bytes": 10}},
             "provider": {"p": {"models": {"m": {"experimental": true, "cost": {"context_over_200k": {"input": 1}}}}}}}"#,
     );
     let loaded = place.load();
@@ -381,7 +381,6 @@ fn what_is_not_done_is_named_once() {
             ("attachment.image.max_base64_bytes", "later"),
             ("formatter", "later"),
             ("logLevel", "no-effect"),
-            ("mcp.far", "later"),
             ("plugin", "no-effect"),
             ("provider.p.models.m.experimental", "no-effect"),
             ("shell", "no-effect"),

@@ -15,7 +15,7 @@ use super::face::State;
 use super::meta::BEFORE;
 use super::server::{Capabilities, Server};
 use super::updates::UpdateSender;
-use crate::config::settings::{McpEntry, Transport};
+use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
@@ -38,19 +38,24 @@ pub struct Place {
     pub cwd: PathBuf,
     /// Further ones.
     pub extra: Vec<PathBuf>,
-    /// MCP servers: one of ours, or the name of one of a kind that was not offered.
-    pub servers: Vec<Result<McpEntry, String>>,
+    /// MCP servers; none for one of a kind that was not offered.
+    pub servers: Vec<Option<McpEntry>>,
 }
 
-/// An MCP server that the editor has started a session with.
-pub fn given(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
-    McpEntry {
-        name,
-        enabled: true,
-        timeout: Duration::from_secs(30),
-        transport: Transport::Local { command, cwd: None, environment: environment.into_iter().collect() },
-        source: "the editor".into(),
-    }
+/// An MCP server of the editor's that is a program.
+pub fn program(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
+    given(name, Transport::Local { command, cwd: None, environment: environment.into_iter().collect() })
+}
+
+/// An MCP server of the editor's at an address; `sse`: over the older HTTP with events.
+pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bool) -> McpEntry {
+    let headers = headers.into_iter().collect();
+    given(name, Transport::Remote { url, headers, oauth: Some(OAuth::default()), sse })
+}
+
+fn given(name: String, transport: Transport) -> McpEntry {
+    let (timeout, source) = (Duration::from_secs(30), "the editor".into());
+    McpEntry { name, enabled: true, timeout, call_timeout: None, transport, source }
 }
 
 /// Whether an editor that opens a session is shown what was said in it.
@@ -333,16 +338,15 @@ fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
         directory("additionalDirectories", dir)?;
     }
     let mut notices = Vec::new();
-    let (servers, others): (Vec<_>, Vec<_>) = servers.into_iter().partition(Result::is_ok);
-    let others: Vec<String> = others.into_iter().filter_map(Result::err).collect();
-    if !others.is_empty() {
+    let given = servers.len();
+    let servers: Vec<_> = servers.into_iter().flatten().collect();
+    if servers.len() < given {
         notices.push(Event::Notice {
             severity: Severity::Warning,
-            title: format!("MCP servers at an address are not supported yet; {} will not be used.", others.join(", ")),
+            title: "An MCP server of the editor is of a kind that is not supported, and is not used.".into(),
             details: None,
         });
     }
-    let servers = servers.into_iter().filter_map(Result::ok).collect();
     let Capabilities { files, shows, alone, .. } = server.capabilities();
     Ok(OpenOptions { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
 }

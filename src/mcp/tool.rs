@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rmcp::ServiceError;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam, ClientRequest, ContentBlock,
-    ResourceContents, ServerResult,
+    ProgressNotificationParam, ResourceContents, ServerResult,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
+use rmcp::service::PeerRequestOptions;
 use serde_json::{Map, Value};
+use tokio::time::{Instant, sleep_until};
 
-use crate::event::Kind;
+use super::link::Link;
+use crate::event::{CallUpdate, Kind};
 use crate::message::File;
 use crate::permission::{Action, Need};
 use crate::text;
@@ -23,6 +26,8 @@ pub(super) const WORDS: usize = 10_000;
 /// How many times its limit a call may take, however often the server says that it goes on: an hour where the limit
 /// is a minute.
 const ALTOGETHER: u32 = 60;
+/// How often people are told at most how far a call is.
+const PACE: Duration = Duration::from_millis(100);
 /// The largest attachment, in base64.
 const ATTACHMENT: usize = 14 << 20;
 
@@ -35,12 +40,12 @@ struct McpTool {
     schema: Arc<Value>,
     /// The server says that it changes nothing: enough to run it beside others, not to run it unasked.
     calm: bool,
-    peer: Peer<RoleClient>,
-    limit: Duration,
+    link: Arc<Link>,
 }
 
 /// The tool of a server that calls it this.
-pub(super) fn of(server: &str, tool: rmcp::model::Tool, peer: &Peer<RoleClient>, limit: Duration) -> Arc<dyn AnyTool> {
+pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> Arc<dyn AnyTool> {
+    let server = link.name.as_str();
     let mut schema = Value::Object(tool.input_schema.as_ref().clone());
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("$schema");
@@ -55,8 +60,7 @@ pub(super) fn of(server: &str, tool: rmcp::model::Tool, peer: &Peer<RoleClient>,
         description: text::cut_chars(said, WORDS),
         schema: Arc::new(schema),
         calm: tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true)),
-        peer: peer.clone(),
-        limit,
+        link: link.clone(),
     })
 }
 
@@ -118,54 +122,105 @@ impl AnyTool for McpTool {
                 let why = format!("what {} does is not known, and this agent only reads", self.server);
                 need.floor = Some((Action::Ask, why));
             }
-            let (peer, server, limit) = (self.peer.clone(), self.server.clone(), self.limit);
+            let link = self.link.clone();
             let params = CallToolRequestParams::new(self.own.clone()).with_arguments(arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { call(&peer, &server, params, limit, &context).await })
+                Box::pin(async move { call(&link, params, &context).await })
             };
             Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
         })
     }
 }
 
-async fn call(
-    peer: &Peer<RoleClient>,
-    server: &str,
-    params: CallToolRequestParams,
-    limit: Duration,
-    context: &ToolContext,
-) -> Result<ToolOutput, Failure> {
-    let failed = |e: rmcp::ServiceError| {
-        Failure::Tell(match e {
-            rmcp::ServiceError::Timeout { timeout } => {
-                format!("The MCP server {server} did not answer within {} seconds.", timeout.as_secs_f64())
-            }
-            e => format!("The MCP server {server} failed: {e}"),
-        })
+async fn call(link: &Link, params: CallToolRequestParams, context: &ToolContext) -> Result<ToolOutput, Failure> {
+    let server = &link.name;
+    let ready = tokio::select! {
+        biased;
+        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+        ready = link.ready() => ready,
     };
+    let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
+    let peer = &ready.peer;
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     // Each word of progress starts the limit again, but not for ever.
-    let options = PeerRequestOptions::with_timeout(limit)
+    let options = PeerRequestOptions::with_timeout(link.call_limit)
         .reset_timeout_on_progress()
-        .with_max_total_timeout(limit.saturating_mul(ALTOGETHER));
-    let handle = peer.send_cancellable_request(request, options).await.map_err(failed)?;
-    let id = handle.id.clone();
-    let answer = tokio::select! {
-        biased;
-        () = context.cancelled.cancelled() => {
-            let param = CancelledNotificationParam::new(Some(id), Some("the user has cancelled".into()));
-            if let Err(e) = peer.notify_cancelled(param).await {
-                tracing::debug!("MCP server {server} was not told of a cancel: {e}");
+        .with_max_total_timeout(link.call_limit.saturating_mul(ALTOGETHER));
+    let handle = match peer.send_cancellable_request(request, options).await {
+        Ok(handle) => handle,
+        Err(e) => return Err(failed(link, e).await),
+    };
+    let (id, token) = (handle.id.clone(), handle.progress_token.clone());
+    let mut progress = link.follow(&token);
+    let mut next = Instant::now();
+    let answer = handle.await_response();
+    tokio::pin!(answer);
+    let answer = loop {
+        tokio::select! {
+            biased;
+            () = context.cancelled.cancelled() => break None,
+            answer = &mut answer => break Some(answer),
+            Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
+                next = Instant::now() + PACE;
+                let said = progress.borrow_and_update().as_ref().map(words);
+                if let Some(said) = said {
+                    context.progress(CallUpdate { output: Some(said), ..CallUpdate::default() }).await;
+                }
             }
-            return Err(Failure::Cancelled);
         }
-        answer = handle.await_response() => answer.map_err(failed)?,
+    };
+    link.leave(&token);
+    let Some(answer) = answer else {
+        let param = CancelledNotificationParam::new(Some(id), Some("the user has cancelled".into()));
+        if let Err(e) = peer.notify_cancelled(param).await {
+            tracing::debug!("MCP server {server} was not told of a cancel: {e}");
+        }
+        return Err(Failure::Cancelled);
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(e) => return Err(failed(link, e).await),
     };
     match answer {
-        ServerResult::CallToolResult(result) => output(server, result),
+        ServerResult::CallToolResult(result) => {
+            link.succeeded();
+            output(server, result)
+        }
         _ => {
             Err(Failure::Tell(format!("The MCP server {server} answered with something that is no result of a tool.")))
         }
+    }
+}
+
+/// Why there is no answer, for the model.
+async fn failed(link: &Link, e: ServiceError) -> Failure {
+    let server = &link.name;
+    Failure::Tell(match e {
+        ServiceError::Timeout { timeout } => {
+            format!("The MCP server {server} did not answer within {} seconds.", timeout.as_secs_f64())
+        }
+        ServiceError::McpError(e) => {
+            // It lives, and says so.
+            link.succeeded();
+            format!("The MCP server {server} failed: {}", e.message)
+        }
+        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+            let why = link.broke().await;
+            format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
+        }
+        e => format!("The MCP server {server} failed: {}", super::remote::service_words(&e)),
+    })
+}
+
+/// How far a call is, for people: `3 of 7: copying`.
+fn words(said: &ProgressNotificationParam) -> String {
+    let so_far = match said.total {
+        Some(total) => format!("{} of {total}", said.progress),
+        None => said.progress.to_string(),
+    };
+    match said.message.as_deref().map(text::title) {
+        Some(message) if !message.is_empty() => format!("{so_far}: {message}"),
+        _ => so_far,
     }
 }
 

@@ -130,6 +130,14 @@ impl Client {
         Ok((status, headers, body))
     }
 
+    /// What requests to this address are made with, where they are made by others.
+    ///
+    /// # Errors
+    /// Where it is no address, or no client can be made.
+    pub fn raw(&self, url: &str) -> Result<reqwest::Client, Error> {
+        self.of(url).cloned()
+    }
+
     /// Reads the certificates, which takes some milliseconds of whoever first needs them.
     pub fn warm(&self) {
         self.of("https://localhost").ok();
@@ -233,7 +241,11 @@ fn address(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or_default()
 }
 
-fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
+/// Headers as the settings write them, each a secret.
+///
+/// # Errors
+/// Where one cannot be sent.
+pub fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, Error> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let bad = || {

@@ -372,7 +372,9 @@ impl Sessions {
         jobs: Arc<tool::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        let servers = McpServers::new(&options.cwd, &self.environment, &project.settings, options.servers.clone());
+        let (client, given) = (self.models.client(), options.servers.clone());
+        let servers =
+            McpServers::new(&options.cwd, &options.extra, &self.environment, &project.settings, client, given);
         servers.reconcile(&project.settings.mcp);
         SessionResources {
             servers: Arc::new(servers),

@@ -107,6 +107,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
                 }
             }
         };
+        scope.resources.servers.refresh(&scope.outlet, &scope.cancelled).await;
         let frozen = frame::freeze(scope, last, &next::named(history)).and_then(|frame| frame.with_format(history));
         let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,

@@ -195,7 +195,10 @@ impl Stage {
                 attended: true,
             },
             resources: SessionResources {
-                servers: Arc::new(crate::mcp::McpServers::new(&cwd, &environment, &settings, Vec::new())),
+                servers: {
+                    let client = Arc::new(Client::new(&environment));
+                    Arc::new(crate::mcp::McpServers::new(&cwd, &[], &environment, &settings, client, Vec::new()))
+                },
                 seen: Arc::default(),
                 todos: Arc::new(tool::todos::Todos::new(vec![])),
                 jobs: Arc::default(),

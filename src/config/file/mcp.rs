@@ -9,7 +9,8 @@ use super::Ordered;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct McpConfig {
-    /// `local` starts a program; `remote` calls an address, which is not supported yet.
+    /// `local` starts a program; `remote` calls an address, with streamable HTTP
+    /// or the older HTTP with server-sent events.
     #[serde(rename = "type")]
     pub kind: Option<McpKind>,
     /// The program and its arguments.
@@ -20,14 +21,15 @@ pub(crate) struct McpConfig {
     pub environment: Option<Ordered<String>>,
     /// The address.
     pub url: Option<String>,
-    /// Headers of every request.
+    /// Headers of every request. What is secret in them is not sent to a public host without https.
     pub headers: Option<Ordered<String>>,
     /// How to log in; false to never try.
     #[schemars(extend("x-status" = "later: nobody logs in to an MCP server yet"))]
     pub oauth: Option<OAuthChoice>,
     /// Switch it off without removing it. Default: true.
     pub enabled: Option<bool>,
-    /// How long starting and listing tools may take, in milliseconds. Default: 30000.
+    /// How long starting and listing tools may take (default: 30000), and a call without a word of progress
+    /// (default: `experimental.mcp_timeout`), in milliseconds.
     pub timeout: Option<u64>,
 }
 

@@ -97,7 +97,14 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
         (
             "mcp by address",
             format!("{{{good}, \"mcp\": {{\"x\": {{\"url\": \"ftp://x\"}}}}}}"),
-            "mcp.x.url: expected an address",
+            "mcp.x.url: its address begins with ftp:, which is not supported",
+        ),
+        (
+            "mcp with a token in the open",
+            format!(
+                "{{{good}, \"mcp\": {{\"x\": {{\"url\": \"http://m.example\", \"headers\": {{\"Authorization\": \"Bearer a\"}}}}}}}}"
+            ),
+            "mcp.x.url: the header Authorization would be sent unencrypted to a public host; use https",
         ),
         (
             "command without template",

@@ -50,6 +50,7 @@ pub fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResp
     let capabilities = v1::AgentCapabilities::new()
         .load_session(true)
         .prompt_capabilities(v1::PromptCapabilities::new().image(true).embedded_context(true))
+        .mcp_capabilities(v1::McpCapabilities::new().http(true).sse(true))
         .session_capabilities(
             v1::SessionCapabilities::new()
                 .list(v1::SessionListCapabilities::new())

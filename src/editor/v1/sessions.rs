@@ -146,16 +146,21 @@ fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer]) -> Place 
     Place { cwd, extra, servers: servers.iter().map(given).collect() }
 }
 
-/// A server as the settings would have it, or its name where it is of a kind that was not offered.
-fn given(server: &v1::McpServer) -> Result<McpEntry, String> {
+/// A server as the settings would have it; none where it is of a kind that was not offered.
+fn given(server: &v1::McpServer) -> Option<McpEntry> {
+    let headers = |all: &[v1::HttpHeader]| all.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
     match server {
         v1::McpServer::Stdio(server) => {
             let command = std::iter::once(server.command.display().to_string()).chain(server.args.clone()).collect();
             let environment = server.env.iter().map(|one| (one.name.clone(), one.value.clone())).collect();
-            Ok(sessions::given(server.name.clone(), command, environment))
+            Some(sessions::program(server.name.clone(), command, environment))
         }
-        v1::McpServer::Http(server) => Err(server.name.clone()),
-        v1::McpServer::Sse(server) => Err(server.name.clone()),
-        _ => Err("one of an unknown kind".into()),
+        v1::McpServer::Http(server) => {
+            Some(sessions::remote(server.name.clone(), server.url.clone(), headers(&server.headers), false))
+        }
+        v1::McpServer::Sse(server) => {
+            Some(sessions::remote(server.name.clone(), server.url.clone(), headers(&server.headers), true))
+        }
+        _ => None,
     }
 }

@@ -41,7 +41,7 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .embedded_context(v2::PromptEmbeddedContextCapabilities::new());
     let session = v2::SessionCapabilities::new()
         .prompt(prompt)
-        .mcp(v2::McpCapabilities::new().stdio(v2::McpStdioCapabilities::new()))
+        .mcp(v2::McpCapabilities::new().stdio(v2::McpStdioCapabilities::new()).http(v2::McpHttpCapabilities::new()))
         .delete(v2::SessionDeleteCapabilities::new())
         .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
         .fork(v2::SessionForkCapabilities::new())

@@ -171,7 +171,7 @@ fn place(cwd: v2::AbsolutePath, extra: Vec<v2::AbsolutePath>, servers: Vec<v2::M
     if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
         return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
     }
-    let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Ok));
+    let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
     Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()? })
 }
 
@@ -185,10 +185,17 @@ fn name(server: &v2::McpServer) -> Option<&str> {
 
 /// A server as the settings would have it. What was not offered at the handshake is refused.
 fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
-    let v2::McpServer::Stdio(server) = server else {
-        return Err(Refusal::Invalid(format!("mcpServers[{n}] is of a kind that was not offered; stdio is")));
-    };
-    let program = server.command.into_inner().display().to_string();
-    let environment = server.env.into_iter().map(|one| (one.name, one.value)).collect();
-    Ok(sessions::given(server.name, std::iter::once(program).chain(server.args).collect(), environment))
+    match server {
+        v2::McpServer::Stdio(server) => {
+            let program = server.command.into_inner().display().to_string();
+            let environment = server.env.into_iter().map(|one| (one.name, one.value)).collect();
+            let command = std::iter::once(program).chain(server.args).collect();
+            Ok(sessions::program(server.name, command, environment))
+        }
+        v2::McpServer::Http(server) => {
+            let headers = server.headers.into_iter().map(|one| (one.name, one.value)).collect();
+            Ok(sessions::remote(server.name, server.url, headers, false))
+        }
+        _ => Err(Refusal::Invalid(format!("mcpServers[{n}] is of a kind that was not offered; stdio and http are"))),
+    }
 }

@@ -1,0 +1,121 @@
+//! MCP servers, as they are meant, and the addresses that none may have.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::file::OAuth;
+
+/// An MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct McpEntry {
+    /// Its name.
+    pub name: String,
+    /// Whether it is used.
+    pub enabled: bool,
+    /// How long starting it and listing its tools may take.
+    pub timeout: Duration,
+    /// How long a call may take without a word, where its entry says so.
+    pub call_timeout: Option<Duration>,
+    /// How it is reached.
+    pub transport: Transport,
+    /// Where it was last said something about, for people.
+    pub source: String,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transport {
+    /// A program.
+    Local {
+        /// The program and its arguments; never empty.
+        command: Vec<String>,
+        /// Where it runs, relative to the session's directory.
+        cwd: Option<String>,
+        /// Its environment variables.
+        environment: Vec<(String, String)>,
+    },
+    /// An address.
+    Remote {
+        /// The address.
+        url: String,
+        /// Headers of every request.
+        headers: Vec<(String, String)>,
+        /// How to log in; none never tries.
+        oauth: Option<OAuth>,
+        /// Only the older HTTP with server-sent events is spoken there.
+        sse: bool,
+    },
+}
+
+/// Why a server is not called at this address, if it is not: it is none, or everybody on the way could read
+/// what is secret in the request.
+pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
+    let parsed = match reqwest::Url::parse(url) {
+        Ok(parsed) => parsed,
+        Err(e) => return Some(format!("its address is none: {e}")),
+    };
+    match parsed.scheme() {
+        "https" => None,
+        "http" => {
+            let secret = headers.iter().map(|(name, _)| name).find(|name| is_secret(name));
+            let secret = match secret {
+                Some(name) => format!("the header {name}"),
+                None if parsed.password().is_some() => "the password in its address".to_owned(),
+                None => return None,
+            };
+            let why = "would be sent unencrypted to a public host; use https";
+            (!is_near(&parsed)).then(|| format!("{secret} {why}"))
+        }
+        other => Some(format!("its address begins with {other}:, which is not supported; https: and http: are")),
+    }
+}
+
+/// Whether nobody else is on the way to this address: it is on this machine or in its network.
+pub fn is_near(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+        // A name without a dot is one of the network's own.
+        Err(_) => !host.contains('.') || [".localhost", ".local", ".internal"].iter().any(|end| host.ends_with(end)),
+    }
+}
+
+/// Whether what this header holds is for the server alone.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["auth", "cookie", "key", "token", "secret", "password"].iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let bearer = [("Authorization".to_owned(), "Bearer x".to_owned())];
+        let plain = [("X-Team".to_owned(), "a".to_owned())];
+        let table: [(&str, &[_], Option<&str>); 12] = [
+            ("https://mcp.example/", &bearer, None),
+            ("http://mcp.example/", &plain, None),
+            ("http://mcp.example/", &bearer, Some("the header Authorization would be sent unencrypted")),
+            ("http://u:p@mcp.example/", &[], Some("the password in its address would be sent")),
+            ("http://127.0.0.1:8000/mcp", &bearer, None),
+            ("http://[::1]:8000/mcp", &bearer, None),
+            ("http://localhost/mcp", &bearer, None),
+            ("http://10.1.2.3/mcp", &bearer, None),
+            ("http://8.8.8.8/mcp", &bearer, Some("unencrypted")),
+            ("http://gateway/mcp", &bearer, None),
+            ("ftp://mcp.example/", &[], Some("begins with ftp:")),
+            ("https://", &[], Some("its address is none: empty host")),
+        ];
+        for (url, headers, expected) in table {
+            let said = refused(url, headers);
+            match (expected, &said) {
+                (None, None) => {}
+                (Some(part), Some(said)) if said.contains(part) => {}
+                _ => panic!("{url}: {said:?}"),
+            }
+        }
+    }
+}

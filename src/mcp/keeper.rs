@@ -1,0 +1,121 @@
+//! Keeping a server: it is started, talked to until that is over, and started again when somebody wants it back.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::client::McpClient;
+use super::conversation::{End, GRACE, talk};
+use super::link::{Breakdown, FAILURES, Link, ServerState, Trouble};
+use super::remote::Address;
+use crate::process::{Program, StdioMode};
+use crate::text;
+
+/// How long a server that broke off may go on complaining.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What is kept of what a server writes to its standard error.
+const COMPLAINT: usize = 2 << 10;
+
+/// How a server is reached.
+pub(super) enum Reach {
+    Program(Program),
+    Address(Address),
+}
+
+/// Keeps a server until it is stopped.
+pub(super) async fn keep(link: Arc<Link>, roots: Arc<[PathBuf]>, reach: Reach, stop: CancellationToken) {
+    let mut failures = 0;
+    loop {
+        let us = McpClient { link: link.clone(), roots: roots.clone() };
+        let mut wrote = String::new();
+        let end = match &reach {
+            Reach::Program(program) => run(program.clone(), us, &stop, &mut wrote).await,
+            Reach::Address(address) => address.talk(us, &stop).await,
+        };
+        let Some(end) = end else { return };
+        tracing::warn!("MCP server {}: {}", link.name, end.why);
+        failures = if link.was_useful() { 1 } else { failures + 1 };
+        let last = link.offers();
+        let trouble = match &last {
+            _ if end.login => Trouble::Login,
+            None => Trouble::Start,
+            Some(_) if failures >= FAILURES => Trouble::Rests,
+            Some(_) => Trouble::Broke,
+        };
+        let since = Instant::now();
+        link.set(ServerState::Failed(Arc::new(Breakdown { trouble, why: end.why, wrote, last: last.clone(), since })));
+        tokio::select! {
+            () = link.woken() => {}
+            () = stop.cancelled() => return,
+        }
+        if trouble == Trouble::Rests {
+            failures = 0;
+        }
+        link.set(ServerState::Starting(last));
+    }
+}
+
+/// Runs a program from its start to its end; none where it was stopped.
+async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &mut String) -> Option<End> {
+    /// Whatever a server starts is found by the name of its work, so each has one of its own.
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    let name = us.link.name.clone();
+    let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+    let mut child = match program.start(StdioMode::Separate, &work) {
+        Ok(child) => child,
+        Err(e) => return Some(End::because(format!("it cannot be started: {e}"))),
+    };
+    let (stdin, stdout, stderr) = child.streams();
+    let complaint = Mutex::new(String::new());
+    let end = {
+        let talk = async {
+            match (stdin, stdout) {
+                (Some(stdin), Some(stdout)) => talk(us, (stdout, stdin), stop).await,
+                _ => Some(End::because("it has no pipes")),
+            }
+        };
+        let listen = listen(&name, stderr, &complaint);
+        tokio::pin!(talk, listen);
+        let mut silent = false;
+        let end = loop {
+            tokio::select! {
+                end = &mut talk => break end,
+                () = stop.cancelled() => break None,
+                () = &mut listen, if !silent => silent = true,
+            }
+        };
+        if end.is_some() && !silent {
+            // Why it ended it may have said a moment ago.
+            tokio::time::timeout(LAST_WORDS, listen).await.ok();
+        }
+        end
+    };
+    child.kill(GRACE).await;
+    let mut end = end?;
+    *wrote = complaint.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    if !last.is_empty() {
+        end.why = format!("{} (it wrote: {})", end.why, text::title(last));
+    }
+    Some(end)
+}
+
+/// Keeps the end of what a server complains about, until it is silent for ever.
+async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &Mutex<String>) {
+    let mut buffer = vec![0; 4 << 10];
+    if let Some(mut stderr) = stderr {
+        while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
+            let said = String::from_utf8_lossy(&buffer[..n]);
+            tracing::debug!("MCP server {name} writes: {}", text::title(&said));
+            let mut kept = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push_str(&said);
+            let tail = text::tail(&kept, COMPLAINT).to_owned();
+            *kept = tail;
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The older way to a server at an address (2024-11-05): a stream of events that names, first of all, where
+//! messages are posted. The library has no client for it any more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
+use reqwest::{StatusCode, Url};
+use rmcp::RoleClient;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+
+use crate::model::http;
+use crate::model::sse::{BadEvent, Flow, Parser};
+use crate::text;
+
+/// What is said of an address that sends us elsewhere.
+pub(super) const MOVED: &str =
+    "it redirects to another address, which is not followed with your headers; put that one into the settings";
+
+/// What can go wrong on this way, for a person.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SseError {
+    #[error("it wants a login")]
+    Login,
+    #[error("{0}")]
+    Words(String),
+    #[error("{0}")]
+    Bad(#[from] BadEvent),
+}
+
+/// A connection.
+pub(super) struct SseTransport {
+    client: reqwest::Client,
+    /// Where messages are posted.
+    post: Arc<Url>,
+    headers: Arc<HeaderMap>,
+    events: Events,
+}
+
+/// The stream, read as far as somebody wanted.
+struct Events {
+    bytes: BoxStream<'static, Result<bytes::Bytes, reqwest::Error>>,
+    parser: Parser,
+    waiting: VecDeque<(String, String)>,
+}
+
+impl Events {
+    /// The next event, its name and its data. Nothing is lost where this is dropped.
+    async fn next(&mut self) -> Result<Option<(String, String)>, SseError> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Ok(Some(event));
+            }
+            let broke = |e: reqwest::Error| SseError::Words(reached(&e));
+            let Some(bytes) = self.bytes.try_next().await.map_err(broke)? else { return Ok(None) };
+            let waiting = &mut self.waiting;
+            self.parser.push::<SseError>(&bytes, |name, data| {
+                waiting.push_back((name.to_owned(), data.to_owned()));
+                Ok(Flow::More)
+            })?;
+        }
+    }
+}
+
+impl SseTransport {
+    /// Opens the stream and reads where messages go.
+    pub(super) async fn open(client: reqwest::Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
+        let url = Url::parse(url).map_err(|e| SseError::Words(format!("its address cannot be read: {e}")))?;
+        let stream = HeaderValue::from_static("text/event-stream");
+        let asked = client.get(url.clone()).headers(headers.clone()).header(ACCEPT, stream).send().await;
+        let response = refused(asked.map_err(|e| SseError::Words(reached(&e)))?)?;
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            let kind = text::title(kind);
+            return Err(SseError::Words(format!("it does not speak MCP: it answered with something else ({kind})")));
+        }
+        let bytes = response.bytes_stream().boxed();
+        let mut events = Events { bytes, parser: Parser::default(), waiting: VecDeque::new() };
+        let endpoint = loop {
+            match events.next().await? {
+                Some((name, data)) if name == "endpoint" => break data,
+                Some(_) => {}
+                None => return Err(SseError::Words("it closed the connection before it had answered".into())),
+            }
+        };
+        let post = url.join(endpoint.trim()).ok().filter(|post| post.origin() == url.origin());
+        let post = post.ok_or_else(|| {
+            let there = text::title(&endpoint);
+            SseError::Words(format!("it wants its messages sent to another host ({there}), which is not done"))
+        })?;
+        Ok(Self { client, post: Arc::new(post), headers: Arc::new(headers), events })
+    }
+}
+
+impl Transport<RoleClient> for SseTransport {
+    type Error = SseError;
+
+    fn send(&mut self, item: ClientJsonRpcMessage) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
+        let (client, post, headers) = (self.client.clone(), self.post.clone(), self.headers.clone());
+        async move {
+            let sent = client.post(post.as_ref().clone()).headers(headers.as_ref().clone()).json(&item).send().await;
+            refused(sent.map_err(|e| SseError::Words(reached(&e)))?).map(drop)
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        loop {
+            match self.events.next().await {
+                Ok(Some((name, data))) if name.is_empty() || name == "message" => match serde_json::from_str(&data) {
+                    Ok(message) => return Some(message),
+                    Err(e) => tracing::warn!("an MCP server sent something that is no message: {e}"),
+                },
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(e) => {
+                    tracing::warn!("the stream of an MCP server broke: {e}");
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), SseError> {
+        self.events.bytes = futures_util::stream::empty().boxed();
+        Ok(())
+    }
+}
+
+/// An answer that is none.
+fn refused(response: reqwest::Response) -> Result<reqwest::Response, SseError> {
+    match response.status() {
+        status if status.is_success() => Ok(response),
+        StatusCode::UNAUTHORIZED => Err(SseError::Login),
+        status if status.is_redirection() => Err(SseError::Words(MOVED.into())),
+        status => Err(SseError::Words(format!("it answered {status}"))),
+    }
+}
+
+/// What happened to a request, for a person.
+pub(super) fn reached(e: &reqwest::Error) -> String {
+    let cause = http::chain(e);
+    match e.is_connect() || e.is_timeout() {
+        true => format!("it cannot be reached: {cause}"),
+        false => format!("the connection to it broke: {cause}"),
+    }
+}
