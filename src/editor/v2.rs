@@ -6,6 +6,7 @@ mod content;
 mod diff;
 mod form;
 mod initialize;
+mod line;
 mod options;
 mod prompt;
 mod sessions;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use protocol::acp::v1;
 use serde_json::{Map, Value, json};
 
-use super::update::block;
+use super::content::block;
 use crate::editor::card::{self, Piece, ShownCall};
 use crate::editor::meta::own;
 use crate::event::{CallUpdate, Kind, Location, ProgramExit, Progress};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::acp::{Empty, SetModel, v1};
 use protocol::table::{Cx, Reply};
 
-use super::update;
+use super::line;
 use crate::editor::error::Refusal;
 use crate::editor::face::{Alternative, Category, Group, Setting, SettingValue};
 use crate::editor::options::{self, Chosen, MODE, Pending};
@@ -76,7 +76,7 @@ pub(super) fn set_config_option(
         if let (MODE, Chosen::Value(mode)) = (&*request.config_id.0, chosen) {
             let (server, update) = (server.clone(), v1::CurrentModeUpdate::new(mode.to_owned()));
             cx.after(async move {
-                update::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
+                line::send(&server.peer, &session.id, v1::SessionUpdate::CurrentModeUpdate(update)).await;
             });
         }
         Ok(ChoiceReply { response: v1::SetSessionConfigOptionResponse::new(encode(response)), kept })

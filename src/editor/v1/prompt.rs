@@ -6,7 +6,7 @@ use protocol::acp::v1;
 use protocol::rpc;
 use protocol::table::{Cx, Reply};
 
-use super::{content, update};
+use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA, STRUCTURED};
 use crate::editor::prompt::{self, Said, Turn};
@@ -51,7 +51,7 @@ async fn answer(
         // Some editors send this after a turn without visible output. An answer without output
         // would make them send it again.
         let words = v1::ContentChunk::new("The prompt was empty.".into());
-        update::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
+        line::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
         return Ok(v1::PromptResponse::new(v1::StopReason::EndTurn));
     };
     let ended = turn.ended(&cx.cancelled).await?;

@@ -5,10 +5,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use protocol::acp::{self, v1};
+use protocol::acp::v1;
 use protocol::rpc::{self, Peer};
 
 use super::card::ShownCalls;
+use super::content::block;
+use super::line::line;
 use super::{ask, files, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::face::{Asked, Asking, DisplayCapabilities, Filled, Form, Lines, Picked, Setting, View};
@@ -16,7 +18,7 @@ use crate::event::{
     Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
 use crate::id::SessionId;
-use crate::message::{File, Priority, Todo, TodoStatus, attached};
+use crate::message::{Priority, Todo, TodoStatus, attached};
 use crate::text;
 
 /// What has been shown.
@@ -60,16 +62,6 @@ impl View for ShownState {
     fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> Asking<()> {
         files::write(&self.peer, session, path, text)
     }
-}
-
-fn line(session: &SessionId, update: v1::SessionUpdate) -> Vec<u8> {
-    let note = v1::SessionNotification::new(session.share(), update);
-    rpc::note(<v1::SessionNotification as acp::Method>::NAME, &acp::Explicit(note))
-}
-
-/// Sends an update. Waits only while the editor does not read.
-pub(super) async fn send(peer: &Peer, session: &SessionId, update: v1::SessionUpdate) {
-    peer.outbox().send(line(session, update)).await;
 }
 
 /// The updates that show an event.
@@ -267,17 +259,4 @@ fn entry(todo: &Todo) -> Option<v1::PlanEntry> {
         TodoStatus::Cancelled => return None,
     };
     Some(v1::PlanEntry::new(todo.content.as_str(), priority, status))
-}
-
-pub(super) fn block(file: &File) -> v1::ContentBlock {
-    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
-    match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (Some(data), uri) if file.mime.starts_with("image/") => {
-            v1::ContentBlock::Image(v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
-        }
-        (Some(_), _) => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (None, Some(uri)) => v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str())),
-        (None, None) => v1::ContentBlock::from(format!("[{}]", name())),
-    }
 }

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use protocol::acp::v2;
 use serde_json::Value;
 
+use super::content::block;
 use super::diff::diff;
-use super::update::block;
 use crate::editor::card::{self, Piece, ShownCall};
 use crate::event::{CallUpdate, Kind, ProgramExit, Progress};
 use crate::id::CallId;

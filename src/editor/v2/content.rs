@@ -1,7 +1,8 @@
-//! What the user put into a prompt, as parts of a message.
+//! What the user put into a prompt, as parts of a message; files as content.
 
 use protocol::acp::v2;
 
+use crate::editor::card::ATTACHED;
 use crate::editor::error::Refusal;
 use crate::message::{Content, File, Text, attach};
 
@@ -46,4 +47,18 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
 
 fn mime(given: Option<v2::MediaType>) -> String {
     given.map_or_else(|| "application/octet-stream".into(), |given| given.0.to_string())
+}
+
+/// A file as the editor shows it: an image as it is, what is elsewhere as a link.
+pub(super) fn block(file: &File) -> v2::ContentBlock {
+    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
+    match (&file.data, &file.uri) {
+        (Some(data), _) if data.len() > ATTACHED => v2::ContentBlock::from(format!("[{} is attached]", name())),
+        (Some(data), uri) if file.mime.starts_with("image/") => {
+            v2::ContentBlock::Image(v2::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        }
+        (Some(_), _) => v2::ContentBlock::from(format!("[{} is attached]", name())),
+        (None, Some(uri)) => v2::ContentBlock::ResourceLink(v2::ResourceLink::new(name(), uri.as_str())),
+        (None, None) => v2::ContentBlock::from(format!("[{}]", name())),
+    }
 }

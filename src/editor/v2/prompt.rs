@@ -7,7 +7,7 @@ use protocol::acp::v2;
 use protocol::table::{Cx, Reply};
 use tokio_util::sync::CancellationToken;
 
-use super::{content, update};
+use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
 use crate::editor::prompt::{self, Said, Turn};
@@ -48,7 +48,7 @@ async fn insert(
     let id = turn.inserted(&cx.cancelled).await.ok_or(Refusal::Cancelled)?;
     let message = v2::UserMessage::new(id.share()).content(echo);
     cx.after(async move {
-        update::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
+        line::send(&server.peer, &session.id, v2::SessionUpdate::UserMessage(message)).await;
         // The request has been answered: from here on the session is what can be cancelled. How the turn ends
         // has been told by its last update.
         turn.ended(&CancellationToken::new()).await.ok();

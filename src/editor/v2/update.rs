@@ -4,17 +4,19 @@
 
 use std::sync::Arc;
 
-use protocol::acp::{self, v2};
+use protocol::acp::v2;
 use protocol::rpc::{self, Peer};
 
 use super::card::ShownCalls;
+use super::content::block;
+use super::line::line;
 use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
 use crate::editor::face::{Asked, Asking, DisplayCapabilities, Filled, Form, Lines, Picked, Setting, State, View};
 use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
-use crate::message::{FaultKind, File, Priority, Todo, TodoStatus, attached};
+use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::text;
 use crate::turn::Outcome;
 
@@ -61,16 +63,6 @@ impl View for ShownState {
     fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
         form::fill(&self.peer, session, form)
     }
-}
-
-fn line(session: &SessionId, update: v2::SessionUpdate) -> Vec<u8> {
-    let note = v2::UpdateSessionNotification::new(session.share(), update);
-    rpc::note(<v2::UpdateSessionNotification as acp::Method>::NAME, &note)
-}
-
-/// Sends an update. Waits only while the editor does not read.
-pub(super) async fn send(peer: &Peer, session: &SessionId, update: v2::SessionUpdate) {
-    peer.outbox().send(line(session, update)).await;
 }
 
 fn stop_reason(outcome: Outcome) -> v2::StopReason {
@@ -214,17 +206,4 @@ fn entry(todo: &Todo) -> v2::PlanEntry {
         TodoStatus::Cancelled => v2::PlanEntryStatus::Cancelled,
     };
     v2::PlanEntry::new(todo.content.as_str(), priority, status)
-}
-
-pub(super) fn block(file: &File) -> v2::ContentBlock {
-    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
-    match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => v2::ContentBlock::from(format!("[{} is attached]", name())),
-        (Some(data), uri) if file.mime.starts_with("image/") => {
-            v2::ContentBlock::Image(v2::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
-        }
-        (Some(_), _) => v2::ContentBlock::from(format!("[{} is attached]", name())),
-        (None, Some(uri)) => v2::ContentBlock::ResourceLink(v2::ResourceLink::new(name(), uri.as_str())),
-        (None, None) => v2::ContentBlock::from(format!("[{}]", name())),
-    }
 }
