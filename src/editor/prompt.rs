@@ -154,6 +154,7 @@ impl Turn {
         };
         self.drain(&mut batch);
         self.show(&mut batch).await;
+        self.updates.withdraw();
         match outcome {
             Ok(TurnEnd { outcome, structured, told }) => {
                 self.updates.state(State::Idle(Some(outcome.clone()))).await;

@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use super::face::{Lines, State, View};
 use super::options::{self, Pending};
@@ -84,6 +84,11 @@ impl UpdateSender {
     /// Waits until something of that has come to an end.
     pub async fn answered(&mut self) {
         self.calls.next().await;
+    }
+
+    /// Withdraws the questions that nobody waits for any more, in the order in which they were given up.
+    pub fn withdraw(&mut self) {
+        while let Some(Some(())) = self.calls.next().now_or_never() {}
     }
 
     /// Tells that a turn has begun.
