@@ -2,11 +2,16 @@
 
 use serde_json::{Map, Value};
 
-const OWN: &str = "adjutant";
+/// The key of it.
+pub const OWN: &str = "adjutant";
 /// In a prompt: the JSON Schema that its result must fit.
 pub const SCHEMA: &str = "schema";
 /// In the answer to it: the result.
 pub const STRUCTURED: &str = "structured";
+/// In a prompt: words for the end of the system prompt.
+pub const SYSTEM: &str = "system";
+/// In a prompt: tools by name, each true or false.
+pub const TOOLS: &str = "tools";
 /// In the answer to a question, beside a no: what the user says instead.
 pub const WORDS: &str = "words";
 /// In the capabilities of a client of ours: nobody is there to answer questions.

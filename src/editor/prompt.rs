@@ -3,6 +3,7 @@
 //! One task shows the updates of a turn and then its end, through one [`UpdateSender`]: that is why every
 //! update precedes the end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,15 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
 use super::face::State;
-use super::meta::SCHEMA;
+use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::server::Server;
 use super::updates::UpdateSender;
 use crate::event::{Event, TurnMessage};
 use crate::id::MessageId;
-use crate::message::{Content, Fault, FaultKind, Text};
+use crate::message::{Content, Fault, FaultKind, PromptOptions, Text};
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
+use crate::tool::invalid::InvalidTool;
+use crate::tool::registry::PROPERTIES;
 use crate::tool::structured_output::StructuredOutputTool;
+use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 
 /// What was said, to a session.
@@ -29,6 +33,8 @@ pub struct Said {
     pub session: String,
     /// The parts of it.
     pub parts: Vec<Content>,
+    /// What it says about itself.
+    pub options: Option<PromptOptions>,
     /// The JSON Schema that the result must fit.
     pub schema: Option<Value>,
 }
@@ -68,8 +74,11 @@ pub fn queue(server: &Arc<Server>, said: Said) -> Result<(Handle, Option<Turn>),
     if !parts.iter().any(says_something) {
         return Ok((session, None));
     }
+    if let Some(options) = said.options {
+        parts.push(Content::PromptOptions(options));
+    }
     if let Some(schema) = said.schema {
-        let wrong = |why| Refusal::Invalid(format!("_meta.adjutant.{SCHEMA} is no JSON Schema: {why}"));
+        let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
@@ -77,6 +86,41 @@ pub fn queue(server: &Arc<Server>, said: Said) -> Result<(Handle, Option<Turn>),
     let updates = UpdateSender::new(server, &session);
     let turn = Turn { turn, session: session.clone(), updates, open: true, begun: false, withdrawn: false, over: None };
     Ok((session, Some(turn)))
+}
+
+/// What a prompt says about itself: further words for the system prompt, and tools that it does without.
+///
+/// # Errors
+/// [`Refusal::Invalid`] for what is of no such shape.
+pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
+    let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
+    let system = match of_ours(meta, SYSTEM) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(system)) => Some(system.clone()),
+        Some(_) => return Err(wrong(SYSTEM, "must be a text".into())),
+    };
+    let tools = match of_ours(meta, TOOLS) {
+        None | Some(Value::Null) => BTreeMap::new(),
+        Some(tools) => serde_json::from_value::<BTreeMap<String, bool>>(tools.clone())
+            .map_err(|_| wrong(TOOLS, "must be an object of tools, each true or false".into()))?,
+    };
+    if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
+        return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
+    }
+    let options = PromptOptions { system, tools };
+    Ok((options != PromptOptions::default()).then_some(options))
+}
+
+/// The names of the tools that need no server.
+pub fn built_in_tools() -> Vec<&'static str> {
+    let listed = PROPERTIES.iter().filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
+    listed.map(|tool| tool.name).collect()
+}
+
+/// Whether a key may stand for a tool. Those of servers are named `server_tool`, and may come later.
+pub fn may_be_tool(key: &str) -> bool {
+    let built_in = PROPERTIES.iter().any(|tool| tool.name == key || tool.permission == key);
+    built_in || key.contains(['*', '?', '_'])
 }
 
 /// Why a turn ends whose session has died.

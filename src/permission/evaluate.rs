@@ -384,7 +384,11 @@ impl<'r> Bash<'r> {
             let speaks = if rule.pattern == "*" {
                 true
             } else if rule.action == Action::Allow {
-                Self::allows(rule, unit, &mut refused)
+                // What an agent that only reads is given is given behind that rule.
+                let mut hindered = None;
+                let allows = Self::allows(rule, unit, &mut hindered);
+                refused = hindered.filter(|_| self.posture.is_none_or(|posture| at >= posture)).or(refused);
+                allows
             } else if Self::speaks(rule, unit) {
                 true
             } else {
@@ -419,6 +423,9 @@ impl<'r> Bash<'r> {
         let mut reason = None;
         if self.posture.is_some() && !own && action != Action::Deny {
             (action, reason) = posture_of(unit);
+            if let (Action::Ask, Some(why), Some(refused)) = (action, &mut reason, &refused) {
+                *why = format!("{why}; {refused}");
+            }
             // Only what the program came with lets commands that read pass by itself.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
@@ -430,6 +437,12 @@ impl<'r> Bash<'r> {
                 (action, reason) = (Action::Ask, None);
             } else {
                 rule = None;
+            }
+            // It may read, but not what is denied by its name, which is not known yet.
+            if action == Action::Allow
+                && let Some(doubt) = self.doubt(unit)
+            {
+                (action, reason) = (Action::Ask, Some(doubt));
             }
             return (action, rule.cloned(), reason);
         }

@@ -38,7 +38,8 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -
 
 fn said(request: v1::PromptRequest) -> Result<Said, Refusal> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
-    Ok(Said { session: request.session_id.0.to_string(), parts: content::parts(request.prompt)?, schema })
+    let options = prompt::options(request.meta.as_ref())?;
+    Ok(Said { session: request.session_id.0.to_string(), parts: content::parts(request.prompt)?, options, schema })
 }
 
 async fn answer(

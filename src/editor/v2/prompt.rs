@@ -17,8 +17,9 @@ use crate::session::Handle;
 /// session/prompt.
 pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -> Reply<v2::PromptResponse> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
+    let options = prompt::options(request.meta.as_ref());
     let (echo, session) = (request.prompt.clone(), request.session_id.0.to_string());
-    let said = || Ok(Said { session, parts: content::parts(request.prompt)?, schema });
+    let said = || Ok(Said { session, parts: content::parts(request.prompt)?, options: options?, schema });
     let Some(wait) = server.wait(&request.session_id.0) else {
         return match said().and_then(|said| prompt::queue(server, said)) {
             Err(refusal) => Reply::now(Err(refusal.into())),
