@@ -26,6 +26,7 @@ mod marathon;
 mod mcp;
 mod model;
 mod names;
+mod oauth;
 mod probes;
 mod project;
 mod providers;
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 14] = [
+    let written: [(&str, Tests); 15] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
+        ("servers/", &oauth::ALL),
         ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
         ("waits/", &waits::ALL),
