@@ -155,14 +155,14 @@ impl McpServers {
                 let (path, args) = command.split_first().map(|(path, args)| (path.clone(), args)).unwrap_or_default();
                 Reach::Program(Program::new(path, dir, env).args(args.iter().cloned()))
             }
-            Transport::Remote { url, headers, sse, .. } => Reach::Address(remote::Address {
+            Transport::Remote { url, headers, sse, .. } => Reach::Address(Box::new(remote::Address {
                 url: url.clone(),
                 headers: headers.clone(),
                 sse: *sse,
                 client: self.client.clone(),
                 command: login.as_ref().map(|(_, command)| command.clone()).unwrap_or_default(),
                 kept: login.map(|(kept, _)| kept),
-            }),
+            })),
         };
         let work = tokio::spawn(keeper::keep(link.clone(), self.roots.clone(), reach, stop.clone()));
         ServerConnection { settings: settings.clone(), link, told: None, awaited: false, stop, work: Some(work) }

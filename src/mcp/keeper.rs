@@ -24,7 +24,7 @@ const COMPLAINT: usize = 2 << 10;
 /// How a server is reached.
 pub(super) enum Reach {
     Program(Program),
-    Address(Address),
+    Address(Box<Address>),
 }
 
 /// Keeps a server until it is stopped.

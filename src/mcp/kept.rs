@@ -141,9 +141,8 @@ impl KeptLogin {
         answer.set_expires_in(lasts.map(Duration::from_secs).as_ref());
         let client = entry.get("clientInfo").and_then(|info| info.get("clientId")).and_then(Value::as_str);
         let issuer = entry.get("issuer").and_then(Value::as_str).map(str::to_owned);
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(now, |since| since.as_secs());
         Some(
-            StoredCredentials::new(client.unwrap_or_default().to_owned(), Some(answer), scopes, Some(since))
+            StoredCredentials::new(client.unwrap_or_default().to_owned(), Some(answer), scopes, Some(now))
                 .with_issuer(issuer),
         )
     }

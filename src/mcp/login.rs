@@ -51,16 +51,12 @@ pub(super) async fn manager(
 ) -> Option<AuthorizationManager> {
     kept.is_there()?;
     let mut manager = begin(kept, name, url, client).await.ok()?;
-    match manager.initialize_from_store().await {
-        Ok(true) => {
-            let id = stored_id(kept).await;
-            if let (Some(secret), Some(id)) = (kept.client_secret(), id) {
-                let config = OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
-                manager.configure_client(config).ok();
-            }
-        }
-        // A token that still holds is used all the same.
-        Ok(false) | Err(_) => {}
+    // Where it fails, a token that still holds is used all the same.
+    if let Ok(true) = manager.initialize_from_store().await
+        && let (Some(secret), Some(id)) = (kept.client_secret(), stored_id(kept).await)
+    {
+        let config = OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
+        manager.configure_client(config).ok();
     }
     Some(manager)
 }
