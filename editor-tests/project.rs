@@ -6,10 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+#[cfg(target_os = "linux")]
+use tokio::net::unix::pipe::Receiver;
 
 /// The variable every process of a test inherits; what still carries it afterwards is a leftover. Its
 /// name is one that commands are given.
@@ -181,6 +184,28 @@ impl Project {
         self.processes().into_iter().map(|(_, line)| line).collect()
     }
 
+    /// Waits until no process of this project that is `meant` is left: those that are, when the patience is over.
+    pub fn left_after(&self, patience: Duration, meant: impl Fn(&str) -> bool) -> Vec<String> {
+        let end = Instant::now() + patience;
+        loop {
+            let left: Vec<(i32, String)> = self.processes().into_iter().filter(|(_, line)| meant(line)).collect();
+            let time = end.saturating_duration_since(Instant::now());
+            if left.is_empty() || time.is_zero() {
+                return left.into_iter().map(|(_, line)| line).collect();
+            }
+            // Until the first of them ends. Who has ended already is looked for again.
+            #[cfg(target_os = "linux")]
+            if let Some(first) = left.iter().find_map(|(pid, _)| ending(*pid)) {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(async {
+                    // No pipe: what matters is that it is waited for in the same way.
+                    let first = Receiver::from_owned_fd_unchecked(first).unwrap();
+                    tokio::time::timeout(time, first.readable()).await.is_ok()
+                });
+            }
+        }
+    }
+
     /// Ends them.
     pub fn end_leftovers(&self) {
         for (pid, _) in self.processes() {
@@ -229,4 +254,11 @@ fn merge(into: &mut Value, more: &Value) {
         (into, more) if !more.is_null() => *into = more.clone(),
         _ => {}
     }
+}
+
+/// What can be read from when a process ends; none where there is no such process any more.
+#[cfg(target_os = "linux")]
+fn ending(pid: i32) -> Option<rustix::fd::OwnedFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }

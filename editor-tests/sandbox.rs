@@ -10,7 +10,6 @@ use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -398,11 +397,8 @@ fn a_command_ends_with_adjutant() {
         while !talk.hear().to_string().contains("begun") {}
         talk.editor.signal(Signal::KILL);
         let project = talk.lost();
-        let deadline = Instant::now() + PATIENCE;
-        while !project.leftovers().is_empty() {
-            assert!(Instant::now() < deadline, "{mechanism}: still there: {:?}", project.leftovers());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let left = project.left_after(PATIENCE, |_| true);
+        assert!(left.is_empty(), "{mechanism}: still there: {left:?}");
     }
 }
 

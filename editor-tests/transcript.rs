@@ -777,12 +777,7 @@ impl Run {
         }
         self.problems.extend(self.model.as_ref().map(Model::problems).unwrap_or_default());
         // A process that was killed a moment ago may still be seen for a moment.
-        let end = Instant::now() + Duration::from_millis(500);
-        let mut left = self.project.leftovers();
-        while !left.is_empty() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(10));
-            left = self.project.leftovers();
-        }
+        let left = self.project.left_after(Duration::from_millis(500), |_| true);
         self.problems.extend(left.into_iter().map(|line| format!("a process is left over: {line}")));
         self.problems
     }

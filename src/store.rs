@@ -155,7 +155,8 @@ impl Store {
         &self.dir
     }
 
-    /// Makes a session known, and ours. Its file is made with its first message.
+    /// Makes a session known, and ours. Its file is made with the first thing its user tells it: a message, a
+    /// title, a mode, an option.
     ///
     /// # Errors
     /// [`Error::Unwritable`].
@@ -288,7 +289,7 @@ impl Store {
         self.ask(|reply| StoreJob::Children { session, reply }).await
     }
 
-    /// Lists sessions, newest first, children left out.
+    /// Lists sessions, newest first: those with a message or with a title of their user's, children left out.
     ///
     /// # Errors
     /// [`Error::Unwritable`] where there is no index to be had.
@@ -309,6 +310,35 @@ impl Store {
     pub async fn delete(&self, session: &SessionId) -> Result<(), Error> {
         let session = session.clone();
         self.ask(|reply| StoreJob::Delete { session, reply }).await
+    }
+
+    /// Lets go of a session that is over: as [`Store::close`], and where nothing was ever said in it and its user
+    /// gave it no title, nothing of it stays. Says whether it was removed.
+    ///
+    /// # Errors
+    /// Any of [`Error`]. It is let go of all the same.
+    pub async fn leave(&self, session: &SessionId) -> Result<bool, Error> {
+        let session = session.clone();
+        self.ask(|reply| StoreJob::Leave { session, reply }).await
+    }
+
+    /// The sessions in which nothing was said, as far as the index knows, and which their users gave no title:
+    /// what killed processes left. See [`Store::discard`], which looks.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where there is no index to be had.
+    pub async fn unsaid(&self) -> Result<Vec<Record>, Error> {
+        self.ask(|reply| StoreJob::Unsaid { reply }).await
+    }
+
+    /// Removes a session, and its children, that is not open in this process; with `unsaid` only where nothing was
+    /// said in it and its user gave it no title. Says whether it was removed.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn discard(&self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
+        let session = session.clone();
+        self.ask(|reply| StoreJob::Discard { session, unsaid, reply }).await
     }
 
     /// Lets go of a session's file: when this returns, another process may open it.

@@ -12,7 +12,7 @@ use adjutant::id::{MessageId, PartId, SessionId};
 use adjutant::message::{Assistant, Content, Finish, Message, ModelRef, Part, Role, Text, Usage, User};
 use adjutant::store::{Record, Store};
 use divan::Bencher;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::editor::Editor;
@@ -79,6 +79,81 @@ fn fill(dir: &Path, cwd: &Path, messages: usize) {
         }
         store.stop().await;
     });
+}
+
+/// Ten thousand closed sessions of a message each.
+fn many(dir: &Path, cwd: &Path) {
+    block_on(async {
+        let store = Store::start(dir);
+        for n in 0..10_000 {
+            let updated = Timestamp(1_000 + n as u64);
+            let title = Some(format!("Session {n}"));
+            let record = Record { updated, title, ..Record::new(id(n), cwd.into(), Timestamp(1)) };
+            store.create(&record).await.unwrap();
+            store.record(&record).await;
+            write(&store, &record.id, &message(0, "Hello.")).await;
+            store.close(&record.id).await;
+        }
+        store.stop().await;
+    });
+}
+
+/// What ten thousand kept sessions cost a process that starts: to its first session, and a page of their list.
+fn crowd() {
+    const TIMES: usize = 9;
+    let (empty, full) = (Project::new(), Project::new());
+    for project in [&empty, &full] {
+        project.settings(&json!({ "model": "replay:nothing" }));
+    }
+    many(&full.path("~/.local/share/adjutant"), &full.cwd());
+    for (what, project) in [("no session", &empty), ("10,000 sessions", &full)] {
+        let (mut starts, mut firsts, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..TIMES {
+            let start = Instant::now();
+            let mut editor = agent(project);
+            let params = json!({ "cwd": project.cwd(), "mcpServers": [] });
+            answered(&mut editor, 1, "session/new", &params);
+            starts.push(start.elapsed());
+            let mut cursor = json!(null);
+            for page in 0..10 {
+                let start = Instant::now();
+                let list = answered(&mut editor, 2 + page, "session/list", &json!({ "cursor": cursor }));
+                let took = start.elapsed();
+                if page == 0 {
+                    firsts.push(took)
+                } else {
+                    pages.push(took)
+                }
+                cursor = list["result"]["nextCursor"].clone();
+                if cursor.is_null() {
+                    break;
+                }
+            }
+            drop(editor.finish());
+        }
+        let median = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            times.get(times.len() / 2).copied().unwrap_or_default()
+        };
+        println!(
+            "with {what} kept: start to the first session {:.1?}; session/list: the first page of a process {:.1?}, a later one {:.1?}",
+            median(&mut starts),
+            median(&mut firsts),
+            median(&mut pages)
+        );
+    }
+}
+
+/// The answer to a request; what else is said meanwhile is passed over.
+fn answered(editor: &mut Editor, id: u64, method: &str, params: &Value) -> Value {
+    editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+    loop {
+        let message: Value = serde_json::from_str(&editor.hear(Duration::from_secs(60)).unwrap()).unwrap();
+        if message["id"] == id && message.get("method").is_none() {
+            assert!(message.get("result").is_some(), "{message}");
+            return message;
+        }
+    }
 }
 
 /// A project with a session of so many messages.
@@ -152,6 +227,7 @@ pub fn figures() {
     }
     growth();
     large();
+    crowd();
 }
 
 /// Ten thousand messages with 200 MB of output, nearly all of them summarised.
@@ -209,11 +285,11 @@ fn growth() {
     project.provider(&model.base(), &json!({}));
     project.write("file.txt", &lines);
     let mut editor = agent(&project);
-    let say = |editor: &mut Editor, id: usize, method: &str, params: serde_json::Value| {
+    let say = |editor: &mut Editor, id: usize, method: &str, params: Value| {
         editor.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
         loop {
             let line = editor.hear(Duration::from_secs(30)).unwrap();
-            let heard: serde_json::Value = serde_json::from_str(&line).unwrap();
+            let heard: Value = serde_json::from_str(&line).unwrap();
             if heard["id"] == id && heard.get("method").is_none() {
                 return heard;
             }
@@ -298,19 +374,8 @@ fn load(bencher: Bencher<'_, '_>, messages: usize) {
 #[divan::bench(args = [Some("/w"), None])]
 fn first_page(bencher: Bencher<'_, '_>, cwd: Option<&str>) {
     let dir = tempfile::tempdir().unwrap();
+    many(dir.path(), Path::new("/w"));
     let store = Store::start(dir.path());
-    block_on(async {
-        for n in 0..10_000 {
-            let updated = Timestamp(1_000 + n as u64);
-            let record = Record {
-                updated,
-                title: Some(format!("Session {n}")),
-                ..Record::new(id(n), "/w".into(), Timestamp(1))
-            };
-            store.create(&record).await.unwrap();
-            store.close(&record.id).await;
-        }
-    });
     bencher.bench_local(|| {
         assert_eq!(block_on(store.list(cwd.map(Path::new), None, 100)).unwrap().sessions.len(), 100);
     });

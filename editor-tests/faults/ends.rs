@@ -164,14 +164,18 @@ pub(super) fn closed_outputs() {
             // Something is to be said to nobody.
             let line = json!({ "jsonrpc": "2.0", "id": 3, "method": "session/list", "params": {} });
             writeln!(child.stdin.as_mut().unwrap(), "{line}").ok();
-            let start = Instant::now();
-            let status = loop {
-                if let Some(status) = child.try_wait().unwrap() {
-                    break status;
-                }
-                assert!(start.elapsed() < PATIENCE, "it stays, though nobody hears it");
-                thread::sleep(Duration::from_millis(2));
-            };
+            let (start, pid) = (Instant::now(), Pid::from_child(&child));
+            let (leave, left) = channel();
+            thread::spawn(move || {
+                // Its input stays open for as long as it lives.
+                let _input = child.stdin.take();
+                leave.send(child.wait()).ok();
+            });
+            let status = left.recv_timeout(PATIENCE);
+            if status.is_err() {
+                kill_process(pid, Signal::KILL).ok();
+            }
+            let status = status.expect("it stays, though nobody hears it").unwrap();
             assert!(start.elapsed() < FAREWELL + Duration::from_secs(1), "{:?}", start.elapsed());
             let text = said.recv_timeout(PATIENCE).unwrap();
             assert!(!text.contains("panicked"), "{status}: {text}");

@@ -406,16 +406,18 @@ impl Storm {
             self.wrong(format!("{gone} was deleted, and is listed"));
         }
         for (session, before) in self.known.clone() {
-            let Some(title) = listed.get(&session) else {
-                // A session in which nothing was said leaves nothing behind.
-                let spoken = before.answered > 0 || before.plan > 0 || !before.calls.is_empty();
-                if spoken && !before.delete_asked {
-                    self.wrong(format!("{session} is not listed any more: {before:?}"));
-                }
+            let title = listed.get(&session);
+            // Without a message, and a title of the user's, it is not listed; what was chosen in it is there.
+            let shown = before.answered > 0 || before.plan > 0 || !before.calls.is_empty() || before.own_title;
+            let chosen = [&before.mode, &before.model, &before.steer].iter().any(|chosen| chosen.told.is_some());
+            if title.is_none() && shown && !before.delete_asked {
+                self.wrong(format!("{session} is not listed any more: {before:?}"));
+            }
+            if title.is_none() && (!chosen || before.delete_asked) {
                 self.known.remove(&session);
                 continue;
-            };
-            self.check_session(&session, &before, title.as_str());
+            }
+            self.check_session(&session, &before, title.and_then(Value::as_str));
         }
     }
 

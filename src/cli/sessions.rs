@@ -273,14 +273,14 @@ async fn list(store: &Store, environment: &Environment, all: bool, limit: usize,
     Ok(0)
 }
 
-/// The sessions of a directory's project or of all, newest first. A session never prompted is none yet.
+/// The sessions of a directory's project or of all, newest first.
 async fn records(store: &Store, dir: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Record>> {
     let root = dir.map(|dir| Here::read(dir, environment)).transpose()?.map(|here| here.worktree.root);
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = store.list(None, after, 1000).await?;
         let here = |record: &Record| root.as_ref().is_none_or(|root| record.cwd.starts_with(root));
-        found.extend(page.sessions.into_iter().filter(|record| here(record) && record.updated > record.created));
+        found.extend(page.sessions.into_iter().filter(here));
         after = page.next;
         if after.is_none() {
             return Ok(found);

@@ -282,16 +282,16 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
     elsewhere(&["skills", "urls"]);
     for entry in node.get("references").map(Node::entries).unwrap_or_default() {
         if reference_elsewhere(&entry.node, worktree) {
-            let path = entry.node.as_text().or_else(|| entry.node.get("path").and_then(Node::as_text));
-            let repository = || ["repository", "git"].iter().find_map(|key| entry.node.get(key)?.as_text());
-            let detail = path.or_else(repository).unwrap_or_default();
-            push(
-                Kind::Permission,
-                format!("references.{}", entry.key),
-                format!("read {detail}"),
-                &entry.at,
-                Covered::default(),
-            );
+            let text = |key| entry.node.get(key).and_then(Node::as_text);
+            let path = entry.node.as_text().or_else(|| text("path"));
+            let repository = || text("repository").or_else(|| text("git"));
+            let detail = match (path, repository(), text("branch")) {
+                // A path is what is read, whatever stands beside it.
+                (Some(path), ..) => format!("read {path}"),
+                (None, Some(repository), Some(branch)) => format!("clone and read {repository}, branch {branch}"),
+                (None, repository, _) => format!("clone and read {}", repository.unwrap_or_default()),
+            };
+            push(Kind::Permission, format!("references.{}", entry.key), detail, &entry.at, Covered::default());
         }
     }
 }

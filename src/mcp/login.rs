@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use oauth2::HttpRequest;
+use rmcp::model::ProtocolVersion;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadataSource, AuthorizationRequest, AuthorizationSession,
     OAuthClientConfig, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest,
 };
+use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::kept::KeptLogin;
@@ -139,7 +141,8 @@ pub async fn log_in(
     let failed = |e: AuthError| words(&e);
     let callback = Callback::open(oauth).await?;
     let mut manager = begin(kept, name, url, client).await.map_err(failed)?;
-    let found = manager.resolve_metadata().await.map_err(failed)?;
+    let challenge = challenge(name, url, client).await;
+    let found = manager.resolve_metadata_from_challenge(challenge.as_deref()).await.map_err(failed)?;
     let guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
     manager.set_metadata(found.metadata);
     let mut scopes: Vec<String> =
@@ -193,6 +196,20 @@ pub async fn log_in(
     let came = oauth::come_back(&who, &callback.listener, &callback.path, state.as_deref());
     let came = came.await.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
     session.handle_callback_url(came.as_str()).await.map(drop).map_err(failed)
+}
+
+/// What the server says to somebody who is not logged in: where to log in, and for what.
+async fn challenge(name: &str, url: &str, client: &Arc<Client>) -> Option<String> {
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": ProtocolVersion::LATEST_WITH_INITIALIZE, "capabilities": {},
+        "clientInfo": {"name": "adjutant", "version": env!("CARGO_PKG_VERSION")}}});
+    let request = oauth2::http::Request::post(url)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(hello.to_string().into_bytes());
+    let answer = client.send(&format!("The MCP server {name}"), request.ok()?).await.ok()?;
+    let said = answer.headers().get("www-authenticate").filter(|_| answer.status() == 401)?;
+    said.to_str().ok().map(str::to_owned)
 }
 
 async fn granted(kept: &KeptLogin) -> Vec<String> {

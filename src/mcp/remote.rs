@@ -226,6 +226,9 @@ fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> End {
         StreamableHttpError::Auth(e) => {
             End::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
         }
+        StreamableHttpError::InsufficientScope(_) => {
+            End { why: "the login does not reach far enough".into(), login: true }
+        }
         StreamableHttpError::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
             Some(said) if said.starts_with("401") => wants_login(),
             Some(said) if said.starts_with('3') => End::because(sse::MOVED),

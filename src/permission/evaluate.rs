@@ -431,6 +431,12 @@ impl<'r> Bash<'r> {
             } else {
                 rule = None;
             }
+            // It may read, but not what is denied by its name, which is not known yet.
+            if action == Action::Allow
+                && let Some(doubt) = self.doubt(unit)
+            {
+                (action, reason) = (Action::Ask, Some(doubt));
+            }
             return (action, rule.cloned(), reason);
         }
         if action == Action::Ask {

@@ -277,7 +277,12 @@ impl Actor {
             // Only a memory: where this fails, the next process finds it out again.
             tokio::task::spawn_blocking(move || tracker.save()).await.ok();
         }
-        session.sessions.store.close(&session.record.id).await;
+        let (store, id) = (&session.sessions.store, &session.record.id);
+        if session.taken.is_cancelled() {
+            store.close(id).await;
+        } else if let Err(e) = store.leave(id).await {
+            tracing::warn!("session {id} could not be looked at when it was closed: {e}");
+        }
         // The history may be had by somebody else before the prompts in the mailbox hear that it is not ours.
         drop(self.claim);
         session.inbox.close();

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,9 @@ use crate::environment::Environment;
 use crate::model::registry::Registry;
 use crate::store::Store;
 use crate::tool::truncate;
+
+/// How long after the first session of a process what nobody waits for is cleaned up.
+const LATER: Duration = Duration::from_secs(60);
 
 pub(super) struct Janitor {
     environment: Environment,
@@ -63,12 +67,19 @@ impl Janitor {
         }
     }
 
-    /// Once per process, and only where the user wants it: old sessions go.
+    /// Once per process: old sessions go, where the user wants it, and what killed processes left of empty ones.
     async fn prune_sessions(self: Arc<Self>) {
         let environment = self.environment.clone();
         let read = tokio::task::spawn_blocking(move || prune::keep_days(&environment));
-        let Ok(Some(days)) = read.await else { return };
-        let wanted = prune::Prune { keep_days: Some(days), dry: false };
+        let Ok(keep_days) = read.await else { return };
+        if keep_days.is_none() {
+            // It is in no hurry, and reads the whole index: not while the first session opens.
+            tokio::select! {
+                () = tokio::time::sleep(LATER) => {} // the start is over
+                () = self.ended.cancelled() => return,
+            }
+        }
+        let wanted = prune::Prune { keep_days, dry: false };
         let pruned = tokio::select! {
             pruned = prune::prune(&self.store, self.environment.now(), &wanted) => pruned,
             () = self.ended.cancelled() => return,
@@ -76,7 +87,10 @@ impl Janitor {
         match pruned {
             Ok(pruned) if pruned.gone.is_empty() => {}
             Ok(pruned) => {
-                tracing::info!("{} sessions were not used for {days} days and are deleted", pruned.gone.len())
+                tracing::info!(
+                    "{} sessions were empty, or not used for {keep_days:?} days, and are deleted",
+                    pruned.gone.len()
+                )
             }
             Err(e) => tracing::warn!("old sessions could not be deleted: {e}"),
         }

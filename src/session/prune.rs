@@ -11,7 +11,7 @@ use crate::worktree::Worktree;
 /// What goes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
-    /// Sessions not used for longer than this.
+    /// Sessions not used for longer than this; none: only those in which nothing was said.
     pub keep_days: Option<u64>,
     /// Nothing goes, it is only said what would.
     pub dry: bool,
@@ -25,13 +25,21 @@ pub struct Pruned {
     pub kept: Vec<(SessionId, Error)>,
 }
 
+impl Pruned {
+    fn add(&mut self, record: Record, gone: Result<bool, Error>) {
+        match gone {
+            Ok(true) => self.gone.push(record),
+            Ok(false) => {} // it is in use by now
+            Err(e) => self.kept.push((record.id, e)),
+        }
+    }
+}
+
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether a session goes. One in which nothing was said in a day never will be of use.
-fn goes(record: &Record, now: Timestamp, keep_days: Option<u64>) -> bool {
-    let unused = now.0.saturating_sub(record.updated.0);
-    let empty = record.updated == record.created && record.title.is_none();
-    (empty && unused > DAY) || keep_days.is_some_and(|days| unused > days.saturating_mul(DAY))
+/// Whether a session was not used for so many days.
+fn unused(record: &Record, now: Timestamp, days: u64) -> bool {
+    now.0.saturating_sub(record.updated.0) > days.saturating_mul(DAY)
 }
 
 /// What the user's own settings say; read where no project speaks, so that a project cannot have the
@@ -42,27 +50,29 @@ pub fn keep_days(environment: &Environment) -> Option<u64> {
     config::load(environment, &worktree, &own).settings.keep_days
 }
 
-/// Deletes what is too old, children with their parents. One that is open somewhere stays.
+/// Deletes what is too old, children with their parents, and what killed processes left of sessions in which
+/// nothing was said: a day later nobody comes back to them. One that is open somewhere stays.
 ///
 /// # Errors
 /// The store's, where nothing can be listed.
 pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Pruned, Error> {
-    let (mut pruned, mut after) = (Pruned::default(), None);
-    let mut old = Vec::new();
-    loop {
+    let mut pruned = Pruned::default();
+    for record in store.unsaid().await?.into_iter().filter(|record| unused(record, now, 1)) {
+        let gone = if prune.dry { Ok(true) } else { store.discard(&record.id, true).await };
+        pruned.add(record, gone);
+    }
+    let (mut old, mut after) = (Vec::new(), None);
+    while let Some(days) = prune.keep_days {
         let page = store.list(None, after, 500).await?;
-        old.extend(page.sessions.into_iter().filter(|record| goes(record, now, prune.keep_days)));
+        old.extend(page.sessions.into_iter().filter(|record| unused(record, now, days)));
         after = page.next;
         if after.is_none() {
             break;
         }
     }
     for record in old {
-        let done = if prune.dry { Ok(()) } else { store.delete(&record.id).await };
-        match done {
-            Ok(()) => pruned.gone.push(record),
-            Err(e) => pruned.kept.push((record.id, e)),
-        }
+        let gone = if prune.dry { Ok(true) } else { store.discard(&record.id, false).await };
+        pruned.add(record, gone);
     }
     Ok(pruned)
 }
@@ -70,22 +80,54 @@ pub async fn prune(store: &Store, now: Timestamp, prune: &Prune) -> Result<Prune
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::MessageId;
+    use crate::message::{Message, ModelRef, Role, User};
+    use crate::store::RecordChange;
 
-    #[test]
-    fn old_and_empty_ones_go() {
-        let record = |created: u64, updated: u64, title: Option<&str>| Record {
-            updated: Timestamp(updated * DAY),
-            title: title.map(str::to_owned),
-            ..Record::new(SessionId::new("ses_00000001"), "/w".into(), Timestamp(created * DAY))
-        };
-        for (case, keep, expected) in [
-            (record(1, 1, None), None, true),
-            (record(99, 99, None), None, false),
-            (record(1, 2, Some("x")), None, false),
-            (record(1, 2, Some("x")), Some(30), true),
-            (record(1, 80, Some("x")), Some(30), false),
-        ] {
-            assert_eq!(goes(&case, Timestamp(100 * DAY), keep), expected, "{case:?} {keep:?}");
+    #[tokio::test]
+    async fn old_and_empty_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::start(dir.path());
+        let now = Timestamp(100 * DAY);
+        // The days it was created and last used, whether something was said, whether its user named it.
+        let cases = [
+            ("empty", 98, 98, false, false),
+            ("empty today", 100, 100, false, false),
+            ("empty and named", 98, 98, false, true),
+            ("its first turn was killed", 98, 98, true, false),
+            ("used long ago", 1, 2, true, false),
+            ("used lately", 1, 80, true, false),
+        ];
+        let id = |n: usize| SessionId::new(format!("ses_0000000{n}"));
+        for (n, (_, created, updated, said, named)) in cases.into_iter().enumerate() {
+            let new = Record::new(id(n), "/w".into(), Timestamp(created * DAY));
+            let record = Record { updated: Timestamp(updated * DAY), ..new };
+            store.create(&record).await.unwrap();
+            let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
+            store.amend(&record.id, choice).await;
+            if named {
+                store.amend(&record.id, RecordChange::Title("Mine".into())).await;
+            }
+            if said {
+                let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
+                let role = Role::User(User { agent: "build".into(), model, system: None });
+                let message = Message { id: MessageId::new("m"), created: now, role, parts: Vec::new() };
+                store.message(&record.id, &message).await;
+            }
+            store.flush(&record.id).await.unwrap();
+            // As a killed process leaves it.
+            store.close(&record.id).await;
+        }
+        for (keep, expected) in [(None, vec!["empty"]), (Some(30), vec!["used long ago"])] {
+            for dry in [true, false] {
+                let pruned = prune(&store, now, &Prune { keep_days: keep, dry }).await.unwrap();
+                let gone: Vec<&str> = (0..cases.len())
+                    .filter(|n| pruned.gone.iter().any(|gone| gone.id == id(*n)))
+                    .map(|n| cases[n].0)
+                    .collect();
+                assert_eq!(gone, expected, "{keep:?}, dry: {dry}");
+                assert!(pruned.kept.is_empty());
+            }
         }
     }
 }

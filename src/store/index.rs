@@ -1,5 +1,5 @@
 //! The index over all sessions, and what belongs to no session. Several processes share it. It is
-//! a cache of what the session files say (except for grants and sessions without a message yet):
+//! a cache of what the session files say (except for grants):
 //! it takes in what it does not know before it is first asked what there is, and when it cannot be read, or
 //! is not what was written, it is put aside and made again.
 
@@ -122,14 +122,17 @@ fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
     Ok((check != "ok").then_some(check))
 }
 
+/// Nothing was said in it, and its user gave it no title.
+const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
+
 /// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`.
 fn page(in_directory: bool) -> String {
     let columns = IndexRow::COLUMNS;
     let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
     // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
-    // Where nothing was said yet, there is nothing to come back to.
+    // Where nothing was said yet, there is nothing to come back to, unless its user has named it.
     format!(
-        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND messages > 0 AND (updated, id) < (?1, ?2)
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID} AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
@@ -367,6 +370,14 @@ impl Index {
         let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
         let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
         Ok(SessionPage { sessions, next })
+    }
+
+    /// The sessions in which nothing was said, as far as is known here, and which their users gave no title.
+    pub(super) fn unsaid(&self) -> Result<Vec<Record>, Error> {
+        let sql = format!("SELECT {} FROM session WHERE {UNSAID}", IndexRow::COLUMNS);
+        let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
+        let rows = query.query_map([], IndexRow::read).map_err(unwritable)?;
+        rows.map(|row| IndexRow::genuine(row).map(|line| line.record)).collect()
     }
 
     pub(super) fn grants(&self, project: Option<&str>) -> Result<Vec<Grant>, Error> {

@@ -24,6 +24,9 @@ pub(super) enum StoreJob {
     List { cwd: Option<PathBuf>, after: Option<ListCursor>, limit: usize, reply: Reply<SessionPage> },
     Delete { session: SessionId, reply: Reply<()> },
     Close { session: SessionId, reply: Reply<()> },
+    Leave { session: SessionId, reply: Reply<bool> },
+    Discard { session: SessionId, unsaid: bool, reply: Reply<bool> },
+    Unsaid { reply: Reply<Vec<Record>> },
     Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
     Grant { grant: Box<Grant>, reply: Reply<()> },
     Revoke { grant: Box<Grant>, reply: Reply<()> },
@@ -46,9 +49,15 @@ impl StoreJob {
             | Self::Has { session, .. }
             | Self::Rename { session, .. }
             | Self::HandOver { session, .. }
+            | Self::Leave { session, .. }
             | Self::Close { session, .. } => JobScope::Session(session.clone()),
             Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => JobScope::None,
-            Self::Children { .. } | Self::List { .. } | Self::Delete { .. } | Self::Stop { .. } => JobScope::All,
+            Self::Children { .. }
+            | Self::List { .. }
+            | Self::Unsaid { .. }
+            | Self::Discard { .. }
+            | Self::Delete { .. }
+            | Self::Stop { .. } => JobScope::All,
         }
     }
 }

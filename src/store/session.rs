@@ -196,6 +196,11 @@ impl SessionFile {
         last(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
     }
 
+    /// What is known about the session, where that can be read.
+    pub(super) fn record(&self) -> Result<Option<Record>, Error> {
+        kept_record(&self.db).map_err(|e| explain(&self.id, &self.path, &e))
+    }
+
     /// Reads everything, as [`SessionFile::read`].
     pub(super) fn load(&self, fallback: Option<Record>) -> Result<StoredSession, Error> {
         self.read(fallback, false).map(|(stored, _)| stored)

@@ -351,35 +351,77 @@ async fn words_are_found_in_whatever_case() {
     assert_eq!(found("  "), []);
 }
 
-/// A session in which nothing was said is known to the process that made it, and leaves nothing behind.
+/// A session whose user has told it nothing is known to the process that made it, and leaves nothing behind. What
+/// the user tells it before the first message is kept as everything is, until the session is left.
 #[tokio::test]
-async fn what_was_never_prompted_is_not_kept() {
+async fn what_was_never_prompted_is_kept_until_it_is_left() {
     let dir = tempfile::tempdir().unwrap();
-    let (empty, said) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
+    let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
+    let named = || RecordChange::Title("Mine".into());
+    let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
     let store = Store::start(dir.path());
-    for record in [&empty, &said] {
-        store.create(record).await.unwrap();
-        let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
-        store.amend(&record.id, choice).await;
-        store.flush(&record.id).await.unwrap();
+    for n in 1..=4 {
+        let record = record(id(n).as_str(), "/w", n);
+        store.create(&record).await.unwrap();
+        store.record(&record).await;
     }
-    assert_eq!(store.load(&empty.id).await.unwrap().record.agent.as_deref(), Some("plan"));
-    assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
-    assert!(!session::path(dir.path(), &empty.id).exists());
-    write(&store, &said, &[message("a", &["one"])]).await;
-    store.flush(&said.id).await.unwrap();
-    let listed = store.list(None, None, 10).await.unwrap().sessions;
-    assert_eq!(listed.iter().map(|one| &one.id).collect::<Vec<_>>(), [&said.id]);
-    assert_eq!(listed[0].agent.as_deref(), Some("plan"));
-    store.close(&empty.id).await;
-    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
-    // What an earlier version has left of such a session goes with the first list.
-    store.stop().await;
+    for (n, change) in [(2, chosen()), (3, named()), (4, chosen())] {
+        store.amend(&id(n), change).await;
+    }
+    write(&store, &Record { agent: Some("plan".into()), ..record(id(4).as_str(), "/w", 4) }, &[message("a", &["one"])])
+        .await;
+    let listed = async |store: &Store| -> Vec<SessionId> {
+        store.list(None, None, 10).await.unwrap().sessions.into_iter().map(|one| one.id).collect()
+    };
+    for n in 1..=4 {
+        store.handed_over(&id(n)).await;
+    }
+    assert_eq!(listed(&store).await, [id(4), id(3)]);
+    assert!(!session::path(dir.path(), &id(1)).exists());
+    // Let go of without a word, as by a kill.
+    for n in 1..=4 {
+        store.close(&id(n)).await;
+    }
+    let again = Store::start(dir.path());
+    assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
+    assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
+    assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
+    assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
+    // In use: nobody else takes it away.
+    assert!(!again.discard(&id(2), true).await.unwrap());
+    for (n, removed) in [(2, true), (3, false), (4, false)] {
+        assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
+    }
+    assert!(!session::path(dir.path(), &id(2)).exists());
+    assert_eq!(listed(&again).await, [id(4), id(3)]);
+    assert_eq!(again.unsaid().await.unwrap(), []);
+}
+
+/// What an earlier version has left of sessions without a file goes with the first list.
+#[tokio::test]
+async fn a_row_without_a_file_and_a_message_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("sessions")).unwrap();
+    let empty = record("ses_00000001", "/w", 5);
     let index = index::Index::open(dir.path()).unwrap();
     index.put(&empty, 0).unwrap();
-    index.put(&said, 0).unwrap();
     drop(index);
+    let store = Store::start(dir.path());
+    assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
+    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
+}
+
+/// A title is kept also where the file it belongs into is gone.
+#[tokio::test]
+async fn a_session_without_a_file_can_be_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let known = record("ses_00000001", "/w", 5);
+    let index = index::Index::open(dir.path()).unwrap();
+    index.put(&known, 0).unwrap();
+    drop(index);
+    let store = Store::start(dir.path());
+    assert_eq!(store.rename(&known.id, "Mine").await.unwrap().title.as_deref(), Some("Mine"));
+    store.stop().await;
     let again = Store::start(dir.path());
-    assert_eq!(again.list(None, None, 10).await.unwrap().sessions.len(), 1);
-    assert!(matches!(again.load(&empty.id).await, Err(Error::NotFound(_))));
+    assert_eq!(again.load(&known.id).await.unwrap().record.title.as_deref(), Some("Mine"));
 }

@@ -18,7 +18,7 @@ use super::job::{JobScope, StoreJob};
 use super::lock::{Lock, LockError};
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{self, IndexUpdate, SessionFile};
-use super::{Error, Record, RecordChange, SessionWrite, StoredSession, peek, salvage, takeover};
+use super::{Error, Record, RecordChange, SessionWrite, StoredSession, TitleSource, peek, salvage, takeover};
 use crate::channel::{self, Receiver, Sender};
 use crate::id::SessionId;
 
@@ -81,8 +81,8 @@ struct Thread {
     open: HashMap<SessionId, SessionFile>,
     /// Those of them by when they were used, the latest last.
     used: Vec<SessionId>,
-    /// Sessions of ours that have no file yet, because nothing was said in them. Nothing else knows of them:
-    /// they go when they are closed.
+    /// Sessions of ours that have no file yet, because their user has told them nothing. Nothing else knows of
+    /// them: they go when they are closed.
     created: HashMap<SessionId, Record>,
     /// What could not be written, oldest first.
     unwritten: HashMap<SessionId, Vec<SessionWrite>>,
@@ -199,18 +199,16 @@ impl Thread {
         }
     }
 
-    /// Where a session has no file yet, and nothing else is written about it, only its record is changed here:
-    /// the file is made with the first message.
+    /// Where a session has no file yet, and its user has told it nothing, its record is changed here only: the
+    /// file is made with the first message, title, mode or option, which must be there after a kill.
     fn remember_created(&mut self, what: &mut WriteBatch) {
-        let about = |entry: &SessionWrite| matches!(entry, SessionWrite::Record(_) | SessionWrite::Amend(_));
-        let Some(record) = self.created.get_mut(&what.session).filter(|_| what.entries.iter().all(about)) else {
+        let ours = |entry: &SessionWrite| matches!(entry, SessionWrite::Record(_));
+        let Some(record) = self.created.get_mut(&what.session).filter(|_| what.entries.iter().all(ours)) else {
             return;
         };
         for entry in what.entries.drain(..) {
-            match entry {
-                SessionWrite::Record(new) => *record = new.after(Some(record)),
-                SessionWrite::Amend(change) => change.apply(record),
-                SessionWrite::Message { .. } | SessionWrite::Part { .. } | SessionWrite::Cut { .. } => {}
+            if let SessionWrite::Record(new) = entry {
+                *record = new.after(Some(record));
             }
         }
     }
@@ -381,6 +379,13 @@ impl Thread {
                 self.release(&session);
                 drop(reply.send(Ok(())));
             }
+            StoreJob::Leave { session, reply } => {
+                let left = self.leave(&session);
+                self.release(&session);
+                drop(reply.send(left));
+            }
+            StoreJob::Discard { session, unsaid, reply } => drop(reply.send(self.discard(&session, unsaid))),
+            StoreJob::Unsaid { reply } => drop(reply.send(self.complete(Index::unsaid))),
             StoreJob::Grants { project, reply } => {
                 drop(reply.send(self.indexed(|index| index.grants(project.as_deref()))));
             }
@@ -514,13 +519,14 @@ impl Thread {
         let renamed = self.load(session, true).and_then(|(stored, _)| {
             let amend = RecordChange::Title(title);
             let mut record = stored.record;
+            // Its file may be gone, or not made yet: the title is to be kept all the same.
+            let file = self.file(session, true)?;
+            file.remember(Some(record.clone()))?;
+            let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
+            self.created.remove(session);
             amend.apply(&mut record);
-            if self.open.contains_key(session) {
-                if let Some(kept) = self.file(session, false)?.write(&[SessionWrite::Amend(amend)], true)? {
-                    self.note(&kept);
-                }
-            } else {
-                self.created.insert(session.clone(), record.clone());
+            if let Some(kept) = kept {
+                self.note(&kept);
             }
             Ok(record)
         });
@@ -534,6 +540,36 @@ impl Thread {
         for child in self.complete(|index| index.children(session))? {
             self.delete(&child)?;
         }
+        self.remove(session)
+    }
+
+    /// Removes a session in which nothing was ever said and to which its user gave no title. Says whether it was
+    /// such a one.
+    fn leave(&mut self, session: &SessionId) -> Result<bool, Error> {
+        if !session::path(&self.dir, session).exists() {
+            return Ok(false); // it goes when it is let go of
+        }
+        let file = self.file(session, false)?;
+        if file.messages()? > NONE_YET || file.record()?.is_none_or(|record| record.titled == TitleSource::User) {
+            return Ok(false);
+        }
+        self.remove(session).map(|()| true)
+    }
+
+    /// Removes a session that is not open here; where `unsaid` says so only one that [`Self::leave`] removes.
+    fn discard(&mut self, session: &SessionId, unsaid: bool) -> Result<bool, Error> {
+        if self.locks.contains_key(session) {
+            return Ok(false);
+        }
+        if !unsaid {
+            return self.delete(session).map(|()| true);
+        }
+        let left = self.leave(session);
+        self.release(session);
+        left
+    }
+
+    fn remove(&mut self, session: &SessionId) -> Result<(), Error> {
         // One that is open elsewhere is not ours to remove; a damaged one may go.
         self.hold(session)?;
         let path = session::path(&self.dir, session);

@@ -242,6 +242,69 @@ async fn p104_a_patch_is_judged_by_its_strictest_file() {
     }
 }
 
+/// A patch that moves a file changes two places: where it was, and where it comes to be, wherever links lead.
+#[tokio::test]
+async fn a_move_is_judged_by_both_its_ends() {
+    let lab = Lab::with_more();
+    let root = &lab.place.root;
+    for (to, link) in [(".git/hooks", "hk"), ("../home", "up"), ("src/new.txt", "dangling"), (".git", "meta")] {
+        std::os::unix::fs::symlink(to, root.join(link)).unwrap();
+    }
+    for folder in [".github/workflows", ".claude", "docs"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    std::fs::write(root.join("docs/AGENTS.md"), "alpha\n").unwrap();
+    let outside = format!("{}/x.txt", lab.place.home.as_ref().unwrap().display());
+    let table = [
+        ("a.txt", "moved.txt", "allow"),
+        ("a.txt", "new/dir/moved.txt", "allow"),
+        ("a.txt", "inlink/moved.txt", "allow"),
+        // Onto what decides what runs, straight and through links.
+        ("a.txt", "CLAUDE.md", "ask"),
+        ("a.txt", ".git/hooks/pre-push", "ask"),
+        ("a.txt", "./src/../.git/hooks/pre-push", "ask"),
+        ("a.txt", "hk/pre-push", "ask"),
+        ("a.txt", "meta/hooks/pre-push", "ask"),
+        ("a.txt", ".GIT/hooks/pre-push", "ask"),
+        ("a.txt", ".github/workflows/new.yml", "ask"),
+        ("a.txt", ".vscode/tasks.json", "ask"),
+        ("a.txt", ".claude/settings.json", "ask"),
+        ("a.txt", "opencode.json", "ask"),
+        ("a.txt", ".adjutant/adjutant.json", "ask"),
+        ("a.txt", ".envrc", "ask"),
+        // Out of the project.
+        ("a.txt", "../x.txt", "ask"),
+        ("a.txt", "up/x.txt", "ask"),
+        ("a.txt", "link/x.txt", "ask"),
+        ("a.txt", outside.as_str(), "ask"),
+        // Away with what is protected, and what is outside.
+        ("AGENTS.md", "moved.txt", "ask"),
+        ("notes.txt", "moved.txt", "ask"),
+        ("docs/AGENTS.md", "docs/b.md", "ask"),
+        ("linkf", "moved.txt", "ask"),
+        ("link/secret.txt", "moved.txt", "ask"),
+    ];
+    let open = crate::permission::Rules::built_in(&[("*", "*", crate::permission::Action::Allow)]);
+    for (from, to, wanted) in table {
+        for (agent, wanted) in [("build", wanted), ("plan", "deny")] {
+            let context = context_in(policy(&lab, agent, &json!({})));
+            let reader = ToolContext {
+                policy: Arc::new(Policy { rules: open.clone(), ..(*context.policy).clone() }),
+                ..context.clone()
+            };
+            let read = erase(read::ReadTool).prepare(json!({"filePath": from}), &reader).await.unwrap();
+            (read.run)(reader).await.ok();
+            let first = std::fs::read_to_string(root.join(from)).unwrap();
+            let first = first.lines().next().unwrap();
+            let text = format!(
+                "*** Begin Patch\n*** Update File: {from}\n*** Move to: {to}\n@@\n-{first}\n+other\n*** End Patch"
+            );
+            let got = prepared(&erase(apply_patch::ApplyPatchTool), json!({"patchText": text}), &context).await;
+            assert_eq!(got, wanted, "{agent}: {from} to {to}");
+        }
+    }
+}
+
 /// A hard floor under every set of rules, and what opens it: a rule that names a secret does, for
 /// reading; nothing does for what decides what runs.
 #[tokio::test]

@@ -130,9 +130,14 @@ fn is_control(byte: u8) -> bool {
     byte < 0x20 && byte != b'\n' && byte != b'\t' || byte == 0x7f
 }
 
-/// How many bytes at the beginning are text and ends of lines. Looks at many at once: most output is nothing else.
+/// How many bytes at the beginning are text and ends of lines. Looks at many at once, for most output is nothing
+/// else, unless the first few tell already: what is no text has runs of a few bytes.
 fn plain_run(bytes: &[u8]) -> usize {
+    const FEW: usize = 16;
     const CHUNK: usize = 64;
+    if let Some(run) = bytes.iter().take(FEW).position(|byte| is_control(*byte)) {
+        return run;
+    }
     let plain = |chunk: &&[u8]| !chunk.iter().fold(false, |found, byte| found | is_control(*byte));
     let sure = (bytes.chunks(CHUNK).take_while(plain).count() * CHUNK).min(bytes.len());
     sure + bytes[sure..].iter().position(|byte| is_control(*byte)).unwrap_or(bytes.len() - sure)

@@ -103,15 +103,18 @@ impl RunningCommand {
                         watched = Some(quiet.max(begun + WATCHED));
                     }
                 }
+                () = self.live.sent(), if self.live.sending.is_some() => {}
+                () = sleep_until(beat), if self.live.has_news() => self.live.send(),
+                // Last: there is always more to read of a flood, and what it shows is to be seen meanwhile.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
                     Ok(0) | Err(_) => self.open = false,
                     Ok(n) => {
                         self.take(&buffer[..n]);
                         quiet = Instant::now() + QUIET;
+                        // A flood keeps neither the clock nor the other sessions waiting.
+                        tokio::task::yield_now().await;
                     }
                 },
-                () = self.live.sent(), if self.live.sending.is_some() => {}
-                () = sleep_until(beat), if self.live.has_news() => self.live.send(),
             }
         }
     }

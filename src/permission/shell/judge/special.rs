@@ -161,6 +161,10 @@ fn reader(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[A
             for arg in operands.iter().filter(|arg| arg.prefix().starts_with('+')) {
                 judge.effect(Effect::Unproven);
                 judge.told(Some(arg));
+                // Where to begin; anything else may be an order that starts a program or saves a file.
+                if arg.text().is_none_or(|text| !text.chars().all(|c| c.is_ascii_digit() || "+%GF".contains(c))) {
+                    judge.danger("+");
+                }
             }
         }
         _ => {}
