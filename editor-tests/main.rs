@@ -26,6 +26,7 @@ mod marathon;
 mod mcp;
 mod model;
 mod names;
+mod oauth;
 mod probes;
 mod project;
 mod providers;
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 14] = [
+    let written: [(&str, Tests); 15] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
+        ("servers/", &oauth::ALL),
         ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
         ("waits/", &waits::ALL),

@@ -11,6 +11,7 @@ mod doctor;
 mod form;
 mod input;
 mod log;
+mod mcp;
 mod models;
 mod pages;
 mod permissions;
@@ -76,6 +77,8 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
+    /// Try, log in at and call MCP servers
+    Mcp(mcp::Args),
     /// List models with their limits, prices and abilities
     ///
     /// Prices are US dollars per million tokens, for input and output.
@@ -116,6 +119,7 @@ impl Command {
             Self::Sessions(args) => args.imports(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
+            Self::Mcp(args) => args.acts(),
             Self::Acp(_)
             | Self::Run(_)
             | Self::Config { .. }
@@ -200,6 +204,7 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
         Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
+        Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
