@@ -116,7 +116,7 @@ fn user_message(number: usize) -> Message {
     Message {
         id: MessageId::new(format!("msg_{number:016x}aaaaaaaaaa")),
         created: adjutant::environment::Timestamp(1_795_252_200_000),
-        role: Role::User(User { agent: "build".into(), model, system: None }),
+        role: Role::User(User { agent: "build".into(), model }),
         parts: vec![Part { id: PartId::new(format!("prt_{number:016x}aaaaaaaaaa")), content: Content::Text(text) }],
     }
 }

@@ -136,7 +136,7 @@ fn said(number: usize) -> Message {
     Message {
         id: MessageId::new(format!("msg_{number:08}")),
         created: Timestamp(1),
-        role: Role::User(User { agent: "build".into(), model, system: None }),
+        role: Role::User(User { agent: "build".into(), model }),
         parts: vec![Part {
             id: PartId::new(format!("prt_{number:08}")),
             content: Content::Text(Text { text, ..Text::default() }),

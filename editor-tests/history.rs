@@ -47,7 +47,7 @@ fn message(number: usize, summary: usize, bytes: usize, random: &mut fastrand::R
             true => Content::Compaction(Compaction { auto: true, before: 9, after: 1, ..Compaction::default() }),
             false => text(format!("Prompt {number}: look at it again, and say what is in it.")),
         };
-        (Role::User(User { agent: "build".into(), model, system: None }), vec![part(0, content)])
+        (Role::User(User { agent: "build".into(), model }), vec![part(0, content)])
     } else {
         let is_summary = number == summary + 1;
         let assistant = Assistant {

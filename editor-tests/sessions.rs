@@ -244,7 +244,7 @@ fn pruned() {
 
 fn hello() -> Message {
     let model = ModelRef { provider: "bench".into(), model: "bench-model".into(), effort: None };
-    let role = Role::User(User { agent: "build".into(), model, system: None });
+    let role = Role::User(User { agent: "build".into(), model });
     Message { id: MessageId::new("msg_00000001"), created: Timestamp(1), role, parts: Vec::new() }
 }
 

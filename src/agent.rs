@@ -20,7 +20,6 @@ pub use registry::Agents;
 use crate::message::ModelRef;
 use crate::permission::Rules;
 
-/// Who speaks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agent {
     /// What it is called: `build`, `team/reviewer`. Also the id of its mode.
@@ -29,7 +28,6 @@ pub struct Agent {
     pub label: String,
     /// What it is good for.
     pub description: Option<String>,
-    /// Who may use it.
     pub mode: Mode,
     /// Pickers leave it out.
     pub hidden: bool,
@@ -43,9 +41,7 @@ pub struct Agent {
     pub variant: Option<String>,
     /// Its system prompt, in place of the one for the model's family.
     pub prompt: Option<Arc<str>>,
-    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// Nucleus sampling.
     pub top_p: Option<f64>,
     /// Sent to the provider with every request.
     pub options: Map<String, Value>,

@@ -49,7 +49,6 @@ use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 /// Settings, and what there is to say about them.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What holds.
     pub settings: Settings,
     /// What is wrong, in the order it was found.
     pub problems: Vec<Problem>,
@@ -64,7 +63,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The joined tree.
     pub fn tree(&self) -> &Node {
         &self.tree
     }
@@ -150,6 +148,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         !problems.iter().any(same)
     });
     problems.append(&mut odd);
+    problems.extend(reference::problems(&tree, environment, worktree));
     problems.extend(withheld(&trust));
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;

@@ -152,7 +152,6 @@ impl Environment {
         self.var("TMPDIR").map(PathBuf::from).filter(|p| p.is_absolute()).unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
-    /// The present moment.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that asks for the time")]
     pub fn now(&self) -> Timestamp {
         let fixed = self.clock.fixed.load(Ordering::Relaxed);

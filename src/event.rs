@@ -61,16 +61,17 @@ pub type SessionRequestSender = mpsc::Sender<SessionRequest>;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// What the user said: only when a history is replayed.
-    User { message: MessageId, piece: UserPiece },
+    User {
+        message: MessageId,
+        piece: UserPiece,
+    },
     /// More words of the model.
     Text {
         part: PartId,
-        /// What to append.
         delta: String,
     },
     Thought {
         part: PartId,
-        /// What to append.
         delta: String,
     },
     /// A call is new or has changed.
@@ -100,7 +101,11 @@ pub enum Event {
         cost: Option<f64>,
     },
     /// Something the user should know that is no part of the conversation.
-    Notice { severity: Severity, title: String, details: Option<String> },
+    Notice {
+        severity: Severity,
+        title: String,
+        details: Option<String>,
+    },
     /// The history is being summarised.
     Compaction {
         id: PartId,
@@ -120,7 +125,10 @@ pub enum Event {
         text: String,
     },
     /// Something that happened in a subagent's session. Only where the editor shows those.
-    Within { session: SessionId, event: Box<Self> },
+    Within {
+        session: SessionId,
+        event: Box<Self>,
+    },
 }
 
 impl Event {
@@ -271,9 +279,7 @@ pub struct CallUpdate {
 pub struct Note {
     /// How serious.
     pub severity: Severity,
-    /// One line.
     pub title: String,
-    /// More.
     pub details: Option<String>,
 }
 
@@ -307,7 +313,6 @@ pub struct ReadFile {
 pub struct WriteFile {
     /// Absolute.
     pub path: PathBuf,
-    /// The whole text.
     pub text: String,
     /// Done, or why not.
     pub reply: oneshot::Sender<Result<(), NotWritten>>,
@@ -345,7 +350,6 @@ impl LiveFacts {
         self.0.news.notified().await;
     }
 
-    /// All of them.
     pub fn all(&self) -> CallFacts {
         locked(&self.0.all).clone()
     }

@@ -31,7 +31,6 @@ macro_rules! ids {
                     self.0.clone()
                 }
 
-                /// The text.
                 pub fn as_str(&self) -> &str {
                     &self.0
                 }

@@ -32,7 +32,6 @@ pub struct InstructionText {
     pub source: String,
     /// Where it is, if it is a file.
     pub path: Option<PathBuf>,
-    /// What it says.
     pub text: String,
 }
 

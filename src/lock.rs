@@ -7,3 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// What a mutex held that nobody else has any more, as [`locked`] gives it.
+pub fn unlocked<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

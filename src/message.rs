@@ -14,6 +14,7 @@ pub use call::{
 };
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,6 @@ pub struct Message {
 pub enum Role {
     /// The user, or something said in the user's place.
     User(User),
-    /// The model.
     Assistant(Assistant),
 }
 
@@ -88,9 +88,6 @@ pub struct User {
     pub agent: String,
     /// The model it asks for.
     pub model: ModelRef,
-    /// Said to the model for this prompt only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
 }
 
 /// What only an assistant message has.
@@ -164,7 +161,6 @@ pub enum FaultKind {
     Interrupted,
     /// The store could not keep it.
     Store,
-    /// Anything else.
     Internal,
 }
 
@@ -194,12 +190,23 @@ impl Usage {
     }
 }
 
+/// What a client says with one prompt, for that prompt alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PromptOptions {
+    /// The last words of the system prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// By a tool's name, its permission or a wildcard over them: false takes the tool away, true keeps it where
+    /// a broader key takes it. Nothing here allows what the agent's rules do not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, bool>,
+}
+
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Stable across live updates and replay; the message id of text and thought in ACP.
     pub id: PartId,
-    /// What it is.
     #[serde(flatten)]
     pub content: Content,
 }
@@ -209,7 +216,6 @@ pub struct Part {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Content {
-    /// Words.
     Text(Text),
     /// The model's reasoning.
     Reasoning(Reasoning),
@@ -242,6 +248,8 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelRef>,
     },
+    /// What holds for this prompt and its answer alone.
+    PromptOptions(PromptOptions),
     /// The answer is to have this shape.
     Format {
         /// A JSON Schema.
@@ -254,7 +262,6 @@ pub enum Content {
     Retry {
         /// 1 for the first repetition.
         attempt: u32,
-        /// Why.
         reason: String,
     },
 }
@@ -293,7 +300,6 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// Words.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Text {
     /// Markdown.
@@ -365,7 +371,6 @@ pub struct FileState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// An ordinary one.
     #[default]
     Plain,
     /// One that may be executed.
@@ -451,6 +456,14 @@ impl Message {
     pub fn compaction(&self) -> Option<&Compaction> {
         self.parts.iter().find_map(|part| match &part.content {
             Content::Compaction(compaction) => Some(compaction),
+            _ => None,
+        })
+    }
+
+    /// What holds for this prompt alone.
+    pub fn options(&self) -> Option<&PromptOptions> {
+        self.parts.iter().find_map(|part| match &part.content {
+            Content::PromptOptions(options) => Some(options),
             _ => None,
         })
     }

@@ -14,6 +14,9 @@ pub fn wire(name: &str) -> &'static str {
     text.trim_end()
 }
 
+/// What stands before a path and what was read there, where a prompt refers to it.
+pub const CONTENTS_OF: &str = "Contents of ";
+
 /// The system prompt of a built-in agent that has one; `x-task` is what it is asked each time.
 pub fn agent(name: &str) -> &'static str {
     match name {

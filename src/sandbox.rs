@@ -96,7 +96,6 @@ pub struct Policy {
 /// What was found out about a level, by trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The level.
     pub level: Level,
     /// What keeps it; none: nothing does.
     pub mechanism: Option<Mechanism>,

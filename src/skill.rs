@@ -42,7 +42,6 @@ const DESCRIPTION: usize = 1_024;
 /// How many of a skill's files are named when it is loaded.
 const SAMPLE: usize = 10;
 
-/// A skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// What it is called.
@@ -51,7 +50,6 @@ pub struct Skill {
     pub description: Option<String>,
     /// Its folder.
     pub dir: PathBuf,
-    /// What it says.
     pub text: Arc<str>,
     /// It came with the project.
     pub project: bool,
@@ -65,9 +63,7 @@ pub struct Skills(Vec<Skill>);
 /// Skills, and what there is to say about them.
 #[derive(Debug, Clone, Default)]
 pub struct LoadedSkills {
-    /// The skills.
     pub skills: Skills,
-    /// What is wrong.
     pub problems: Vec<Problem>,
     /// What was looked at, to notice a change.
     pub fingerprint: Fingerprint,
@@ -256,7 +252,6 @@ impl SkillSearch<'_> {
 }
 
 impl Skills {
-    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Skill> {
         self.0.iter()
     }

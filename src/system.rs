@@ -46,13 +46,11 @@ impl Surroundings {
 /// Everything a system prompt is made of.
 #[derive(Debug, Clone, Copy)]
 pub struct Layers<'a> {
-    /// Who speaks.
     pub agent: &'a Agent,
     /// The model that is asked.
     pub model: &'a Model,
     /// The names of the tools it is offered. A prompt speaks of no others.
     pub tools: &'a [&'a str],
-    /// Where it is.
     pub surroundings: &'a Surroundings,
     /// What commands can reach.
     pub commands: &'a str,

@@ -167,16 +167,13 @@ pub enum Offer {
 /// A call for people.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallDescription {
-    /// One line.
     pub title: String,
-    /// Where it works.
     pub locations: Vec<Location>,
 }
 
 /// What a tool may use, by how long it lasts.
 #[derive(Clone)]
 pub struct ToolContext {
-    /// The call itself.
     pub call: CallContext,
     /// What lives as long as the session.
     pub session: SessionContext,
@@ -214,9 +211,7 @@ pub struct SessionContext {
     pub mark: ReminderMark,
     /// Which files the model has seen, and in what state.
     pub seen: Arc<seen::SeenFiles>,
-    /// The plan.
     pub todos: Arc<todos::Todos>,
-    /// Commands in the background.
     pub jobs: Arc<jobs::Jobs>,
 }
 
@@ -230,7 +225,6 @@ pub struct ProjectContext {
     pub settings: Arc<Settings>,
 }
 
-/// The way up.
 #[derive(Clone)]
 pub struct ClientContext {
     /// To whoever shows the session.

@@ -36,7 +36,7 @@ pub mod view;
 pub(crate) mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,7 @@ use crate::environment::{Environment, Timestamp};
 use crate::event::{Outlet, SessionRequestSender};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
+use crate::lock::locked;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
@@ -82,7 +83,6 @@ pub enum Outcome {
 /// What the user has chosen; read once per step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// The agent that speaks.
     pub agent: String,
     /// The model it speaks with; none: the agent's, else the default.
     pub model: Option<ModelRef>,
@@ -108,7 +108,6 @@ impl Choice {
 /// A session's messages, oldest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// The messages.
     pub messages: Vec<Message>,
     /// What was spent on turns that are not among them any more, in US dollars.
     pub undone_cost: Option<f64>,
@@ -120,20 +119,16 @@ pub struct History {
 /// not change under a provider's cache.
 #[derive(Debug, Clone)]
 pub struct Background {
-    /// Where it is.
     pub surroundings: Surroundings,
     /// Further directories: name, path, description.
     pub references: Vec<(String, String, String)>,
-    /// Instruction files.
     pub instructions: Vec<instruction::InstructionText>,
-    /// What can be loaded.
     pub skills: Arc<Skills>,
 }
 
 /// Everything of a session that a turn may use.
 #[derive(Clone)]
 pub struct TurnContext {
-    /// The session.
     pub session: SessionId,
     /// What the notes to its model carry.
     pub mark: ReminderMark,
@@ -157,7 +152,6 @@ pub struct TurnContext {
     pub cancelled: CancellationToken,
     /// Whether the user has said something that the model should hear before its next step.
     pub spoken: watch::Receiver<bool>,
-    /// The way up.
     pub outlet: Outlet,
     /// What the turn asks of its session.
     pub session_requests: SessionRequestSender,
@@ -174,13 +168,10 @@ pub struct Workspace {
     pub cwd: PathBuf,
     /// Its further directories.
     pub roots: Arc<[PathBuf]>,
-    /// The project.
     pub worktree: Arc<Worktree>,
     /// What the user wants.
     pub settings: Arc<Settings>,
-    /// Who can speak.
     pub agents: Arc<Agents>,
-    /// Who can be asked.
     pub models: models::Models,
     /// What models can do.
     pub tools: Arc<tool::registry::ToolRegistry>,
@@ -204,13 +195,10 @@ pub struct Permissions {
 /// What lives as long as a session is open.
 #[derive(Clone)]
 pub struct SessionResources {
-    /// Its MCP servers.
     pub servers: Arc<McpServers>,
     /// Which files the model has seen.
     pub seen: Arc<tool::seen::SeenFiles>,
-    /// The plan.
     pub todos: Arc<tool::todos::Todos>,
-    /// Commands in the background.
     pub jobs: Arc<tool::jobs::Jobs>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
@@ -225,13 +213,13 @@ pub struct Spent(Mutex<Option<f64>>);
 impl Spent {
     /// Adds to it.
     pub fn add(&self, dollars: f64) {
-        let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spent = locked(&self.0);
         *spent = Some(spent.unwrap_or_default() + dollars);
     }
 
     /// Takes all of it.
     pub fn take(&self) -> Option<f64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        locked(&self.0).take()
     }
 }
 
@@ -264,22 +252,18 @@ impl History {
 }
 
 impl TurnContext {
-    /// A fresh part.
     pub fn part(&self, content: Content) -> Part {
         Part { id: PartId::new(self.environment.fresh(PartId::PREFIX)), content }
     }
 
-    /// A fresh message id.
     pub fn message_id(&self) -> MessageId {
         MessageId::new(self.environment.fresh(MessageId::PREFIX))
     }
 
-    /// A fresh call id.
     pub fn call_id(&self) -> CallId {
         CallId::new(self.environment.fresh(CallId::PREFIX))
     }
 
-    /// The present moment.
     pub fn now(&self) -> Timestamp {
         self.environment.now()
     }

@@ -2,7 +2,6 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worktree {
     /// The git top level above the session's cwd; outside git the cwd itself. Symlinks resolved.

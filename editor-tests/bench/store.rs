@@ -30,7 +30,7 @@ fn id(n: usize) -> SessionId {
 fn message(number: usize, text: &str) -> Message {
     let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
     let role = if number.is_multiple_of(2) {
-        Role::User(User { agent: "build".into(), model, system: None })
+        Role::User(User { agent: "build".into(), model })
     } else {
         Role::Assistant(Assistant {
             parent: MessageId::new(format!("msg_{:016x}aaaaaaaaaa", number - 1)),

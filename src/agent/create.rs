@@ -16,7 +16,6 @@ pub struct Proposal {
     pub identifier: String,
     /// When it is to be used.
     pub when_to_use: String,
-    /// Its instructions.
     pub system_prompt: String,
 }
 

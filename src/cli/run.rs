@@ -16,14 +16,14 @@ use protocol::acp::{NewSession, ProtocolVersion, v1};
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer, code};
 use protocol::table::Table;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
 use super::{input, sessions, terminal};
 use crate::editor::initialize::ALONE;
-use crate::editor::prompt::{SCHEMA, STRUCTURED, of_ours, own};
+use crate::editor::prompt::{OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, built_in_tools, may_be_tool, of_ours, own};
 use crate::editor::server::Server;
 use crate::editor::table::table;
 use crate::environment::Environment;
@@ -55,6 +55,15 @@ pub(super) struct Args {
     /// The model to ask.
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
+    /// Words to add to the system prompt, for this prompt only.
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Offer only these tools, for this prompt only: read,grep,bash …
+    #[arg(long, value_name = "TOOL", value_delimiter = ',')]
+    tools: Vec<String>,
+    /// Offer all tools but these, for this prompt only.
+    #[arg(long, value_name = "TOOL", value_delimiter = ',', conflicts_with = "tools")]
+    without: Vec<String>,
     /// The directory to work in.
     #[arg(long, value_name = "DIR", default_value = ".")]
     cwd: PathBuf,
@@ -104,6 +113,9 @@ struct Task {
 async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if args.fork && !args.r#continue && args.session.is_none() {
         return Err(Misuse("--fork copies a session: name it with --session, or use --continue".into()).into());
+    }
+    if let Some(name) = args.tools.iter().chain(&args.without).find(|name| !may_be_tool(name)) {
+        return Err(Misuse(format!("there is no tool {name}; there are: {}", built_in_tools().join(", "))).into());
     }
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let cwd = std::fs::canonicalize(&args.cwd).with_context(|| format!("{} cannot be entered", args.cwd.display()))?;
@@ -181,8 +193,9 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, task: Task) -> anyh
     }
     client.begin(&session);
     let mut request = v1::PromptRequest::new(session.clone(), task.blocks);
-    if let Some(schema) = task.schema {
-        request = request.meta(own(SCHEMA, schema));
+    let meta = meta(args, task.schema);
+    if !meta.is_empty() {
+        request = request.meta(Map::from_iter([(OWN.to_owned(), Value::Object(meta))]));
     }
     let asked = peer.call(&request, None);
     tokio::pin!(asked);
@@ -197,6 +210,19 @@ async fn converse(args: &Args, peer: &Peer, client: &Client, task: Task) -> anyh
         }
     };
     ended(args, client, &response.map_err(said)?)
+}
+
+/// What is said of the prompt beside its words.
+fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
+    let only = (!args.tools.is_empty()).then_some(("*", false));
+    let named = args.tools.iter().map(|name| (name.as_str(), true));
+    let without = args.without.iter().map(|name| (name.as_str(), false));
+    let tools: Map<_, _> =
+        only.into_iter().chain(named).chain(without).map(|(key, on)| (key.into(), on.into())).collect();
+    let tools = (!tools.is_empty()).then(|| Value::Object(tools));
+    let system = args.system.clone().map(Value::String);
+    let all = [(SCHEMA, schema), (SYSTEM, system), (TOOLS, tools)];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
 fn hello(client: &Client) -> v1::InitializeRequest {

@@ -54,7 +54,6 @@ pub(crate) struct ConfigSchema {
 }
 
 impl ConfigSchema {
-    /// A settings file.
     pub(crate) fn settings() -> Self {
         Self::from(schema())
     }

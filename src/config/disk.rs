@@ -69,7 +69,6 @@ impl Fingerprint {
         }
     }
 
-    /// Both together.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
@@ -106,7 +105,6 @@ pub(crate) struct ConfigReader<'a> {
 pub(crate) struct ExternalValue {
     /// Where the value is written.
     pub(crate) at: SourceLocation,
-    /// Its key.
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.
     pub(crate) what: String,

@@ -9,7 +9,6 @@ use super::rules;
 use crate::permission::url::{UrlVerdict, judge_url};
 use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
 
-/// The key.
 pub(crate) const KEY: &str = "$examples";
 
 /// Checks the examples of a settings file and takes them out.

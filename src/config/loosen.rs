@@ -35,9 +35,7 @@ pub(crate) struct Piece {
     turn: u8,
     /// `permission.bash`, `agent.plan.disable`.
     pub(crate) key: String,
-    /// What it says.
     pub(crate) detail: String,
-    /// Where.
     pub(crate) place: SourceLocation,
 }
 

@@ -9,10 +9,8 @@ use jsonc_parser::cst::{CstInputValue, CstRootNode};
 
 use super::file::OAuth;
 
-/// An MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpEntry {
-    /// Its name.
     pub name: String,
     /// Whether it is used.
     pub enabled: bool,
@@ -29,18 +27,14 @@ pub struct McpEntry {
 /// How an MCP server is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transport {
-    /// A program.
     Local {
         /// The program and its arguments; never empty.
         command: Vec<String>,
         /// Where it runs, relative to the session's directory.
         cwd: Option<String>,
-        /// Its environment variables.
         environment: Vec<(String, String)>,
     },
-    /// An address.
     Remote {
-        /// The address.
         url: String,
         /// Headers of every request.
         headers: Vec<(String, String)>,

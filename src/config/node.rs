@@ -80,9 +80,7 @@ impl fmt::Display for SourceLocation {
 /// A value and where it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// What.
     pub value: NodeValue,
-    /// Where.
     pub at: SourceLocation,
 }
 
@@ -91,11 +89,8 @@ pub struct Node {
 pub enum NodeValue {
     /// Nothing: the same as not saying it.
     Null,
-    /// True or false.
     Bool(bool),
-    /// A number.
     Number(Number),
-    /// Words.
     Text(String),
     /// Values in order.
     List(Vec<Node>),
@@ -106,11 +101,9 @@ pub enum NodeValue {
 /// A key with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MapEntry {
-    /// The key.
     pub key: String,
     /// Where the key was written.
     pub at: SourceLocation,
-    /// The value.
     pub node: Node,
 }
 
@@ -120,7 +113,6 @@ impl Node {
         Self { value: NodeValue::Map(Vec::new()), at }
     }
 
-    /// Words.
     pub fn text(text: impl Into<String>, at: SourceLocation) -> Self {
         Self { value: NodeValue::Text(text.into()), at }
     }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::node::SourceLocation;
 
-/// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemSeverity {
     /// Worth knowing: a key that does nothing here.
@@ -123,11 +122,8 @@ impl ProblemCode {
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What kind it is.
     pub code: ProblemCode,
-    /// How bad it is.
     pub severity: ProblemSeverity,
-    /// Where.
     pub location: SourceLocation,
     /// The way of keys to it, joined by dots; empty for the file as a whole.
     pub key: String,

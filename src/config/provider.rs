@@ -54,7 +54,6 @@ pub struct ProviderEntry {
     pub whitelist: Option<Vec<String>>,
     /// Models that are not offered.
     pub blacklist: Vec<String>,
-    /// Its models.
     pub models: Vec<ModelEntry>,
     /// Whatever else goes into every request.
     pub options: Map<String, Value>,

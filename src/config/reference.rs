@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::node::{MapEntry, Node};
+use super::problem::{Problem, ProblemCode};
 use super::settings::ReferenceEntry;
 use crate::environment::Environment;
 use crate::worktree::Worktree;
@@ -42,6 +44,34 @@ impl ReferenceEntry {
         let dir = environment.dirs.cache.join("references").join(folder(&name));
         Some(RepositoryClone { address, branch: branch.map(str::to_owned), dir })
     }
+}
+
+/// What is wrong with the references of a joined tree: nothing is there, or nothing that git could clone.
+pub(super) fn problems(tree: &Node, environment: &Environment, worktree: &Worktree) -> Vec<Problem> {
+    let entries = tree.get("references").map(Node::entries).unwrap_or_default();
+    let wrong = |entry: &MapEntry| {
+        let key = |name: &str| format!("references.{}{}{name}", entry.key, if name.is_empty() { "" } else { "." });
+        let inner = |name| entry.node.get(name).and_then(|node| Some((node, node.as_text()?)));
+        let plain = entry.node.as_text().map(|text| (&entry.node, text, key("")));
+        if let Some((node, path, key)) = plain.or_else(|| inner("path").map(|(node, text)| (node, text, key("path")))) {
+            let named = ReferenceEntry { path: Some(path.to_owned()), ..ReferenceEntry::default() };
+            let dir = named.dir(environment, worktree).filter(|dir| !dir.is_dir())?;
+            let text = format!("there is no directory {}", dir.display());
+            return Some(Problem::warning(ProblemCode::MissingFile, &node.at, key, text));
+        }
+        let Some((node, repository)) = inner("repository").or_else(|| inner("git")) else {
+            let text = "nothing to read: give a path or a repository";
+            return Some(Problem::warning(ProblemCode::Incomplete, &entry.at, key(""), text));
+        };
+        if address(repository.trim()).is_none() {
+            let text = format!("\"{repository}\" is not a repository; write owner/name, host/owner/name or an address");
+            return Some(Problem::warning(ProblemCode::WrongValue, &node.at, key("repository"), text));
+        }
+        let (node, branch) = inner("branch").filter(|(_, branch)| !is_ref(branch.trim()))?;
+        let text = format!("\"{branch}\" cannot be the name of a branch");
+        Some(Problem::warning(ProblemCode::WrongValue, &node.at, key("branch"), text))
+    };
+    entries.iter().filter_map(wrong).collect()
 }
 
 /// The address that git is given: `owner/name` is GitHub's, `host/owner/name` is asked by https.

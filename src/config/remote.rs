@@ -72,7 +72,6 @@ pub fn is_private(address: &str) -> bool {
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DefaultsAnswer {
-    /// Settings.
     pub config: Option<Value>,
     /// An address with more of them, and the headers to ask with. They are laid over `config`.
     pub further: Option<(String, Vec<(String, String)>)>,

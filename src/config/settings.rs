@@ -14,7 +14,6 @@ use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::process::Variables;
 
-/// Everything the user wants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The model to use.
@@ -23,7 +22,6 @@ pub struct Settings {
     pub small_model: Option<ModelRef>,
     /// The agent a session starts with; not checked here, see `agent::registry`.
     pub default_agent: Option<String>,
-    /// Where that was written.
     pub default_agent_location: Option<SourceLocation>,
     /// Agents in the order they were first mentioned; changes to built-in ones among them.
     pub agents: Vec<AgentEntry>,
@@ -45,7 +43,6 @@ pub struct Settings {
     pub commands: Vec<CommandEntry>,
     /// Where to look for skills besides the usual folders.
     pub skills: SkillSources,
-    /// Further directories.
     pub references: Vec<ReferenceEntry>,
     /// How long a tool's result may be.
     pub tool_output: OutputLimits,
@@ -145,7 +142,6 @@ pub struct AgentEntry {
     pub label: Option<String>,
     /// What it is good for.
     pub description: Option<String>,
-    /// Who may use it.
     pub mode: Option<Mode>,
     /// Whether pickers leave it out.
     pub hidden: Option<bool>,
@@ -153,13 +149,9 @@ pub struct AgentEntry {
     pub disable: bool,
     /// The model it always uses.
     pub model: Option<ModelRef>,
-    /// Its reasoning effort.
     pub variant: Option<String>,
-    /// Its system prompt.
     pub prompt: Option<Arc<str>>,
-    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// Nucleus sampling.
     pub top_p: Option<f64>,
     /// `#RRGGBB` or a name.
     pub color: Option<String>,
@@ -167,7 +159,6 @@ pub struct AgentEntry {
     pub steps: Option<u32>,
     /// Sent with every request.
     pub options: Map<String, Value>,
-    /// Its rules.
     pub rules: Rules,
     /// Where it was last said something about, for people.
     pub source: String,
@@ -180,30 +171,23 @@ pub struct InstructionEntry {
     pub text: String,
     /// It came with the project.
     pub project: bool,
-    /// Where it was written.
     pub location: SourceLocation,
 }
 
-/// A slash command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CommandEntry {
     /// What is typed after the slash.
     pub name: String,
     /// What is sent.
     pub template: String,
-    /// Shown in the list.
     pub description: Option<String>,
-    /// The agent that answers.
     pub agent: Option<String>,
-    /// The model that answers.
     pub model: Option<ModelRef>,
-    /// The reasoning effort.
     pub variant: Option<String>,
     /// Whether a subagent does it; none leaves it to the agent's mode.
     pub subtask: Option<bool>,
     /// Where it was written, for people.
     pub source: String,
-    /// Where it was written.
     pub location: Option<SourceLocation>,
     /// It came with a project that is not trusted: its shell inserts are left as they are.
     pub untrusted: bool,
@@ -215,18 +199,13 @@ pub struct CommandEntry {
 /// Where to look for skills.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkillSources {
-    /// Directories.
     pub paths: Vec<String>,
-    /// Addresses.
     pub urls: Vec<String>,
 }
 
-/// A further directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReferenceEntry {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub path: Option<String>,
     /// The repository that is cloned into the cache, as it was written.
     pub repository: Option<String>,
@@ -291,7 +270,6 @@ pub struct Experimental {
 /// A directory that holds agents, commands and skills.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
-    /// Where.
     pub path: PathBuf,
     /// It came with the project.
     pub project: bool,

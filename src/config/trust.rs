@@ -49,33 +49,36 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// For people: what it is, in the singular and in the plural.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::Mcp => ["MCP server", "MCP servers"],
+            Self::Formatter => ["formatter", "formatters"],
+            Self::LanguageServer => ["language server", "language servers"],
+            Self::Shell => ["shell", "shells"],
+            Self::Command => ["command with a shell insert", "commands with a shell insert"],
+            Self::Permission => ["looser rule", "looser rules"],
+            Self::Provider => ["provider address or key", "provider addresses or keys"],
+            Self::Reads => ["value from outside the project", "values from outside the project"],
+            Self::Sandbox => ["wider sandbox", "wider sandboxes"],
+            Self::Fetches => ["text from elsewhere", "texts from elsewhere"],
+        }
+    }
+
     /// For people: what it is, in the singular.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mcp => "MCP server",
-            Self::Formatter => "formatter",
-            Self::LanguageServer => "language server",
-            Self::Shell => "shell",
-            Self::Command => "command with a shell insert",
-            Self::Permission => "looser rule",
-            Self::Provider => "provider address or key",
-            Self::Reads => "value from outside the project",
-            Self::Sandbox => "wider sandbox",
-            Self::Fetches => "text from elsewhere",
-        }
+        self.words()[0]
     }
 }
 
 /// One thing that needs trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Why.
     pub kind: Kind,
     /// Its key: `mcp.db`, `permission.bash`.
     pub key: String,
     /// Exactly what would happen: the whole command line, the address, the rule.
     pub detail: String,
-    /// Where it is written.
     pub place: SourceLocation,
     /// The project's own files that run.
     pub(crate) covered: Covered,
@@ -132,10 +135,8 @@ impl Review {
         for item in &self.items {
             *kinds.entry(item.kind).or_default() += 1;
         }
-        let kinds: Vec<String> = kinds
-            .into_iter()
-            .map(|(kind, n)| if n == 1 { format!("1 {}", kind.as_str()) } else { format!("{n} {}s", kind.as_str()) })
-            .collect();
+        let kinds: Vec<String> =
+            kinds.into_iter().map(|(kind, n)| format!("{n} {}", kind.words()[usize::from(n != 1)])).collect();
         Some(format!(
             "This project is not trusted, so this is not active: {}. `adjutant trust` shows it and turns it on.",
             kinds.join(", ")
@@ -506,11 +507,8 @@ pub struct Store {
 /// What the user said about one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// What was said.
     pub decision: Decision,
-    /// About what.
     pub digest: String,
-    /// When.
     pub at: Timestamp,
     /// What it was about, a line each, for listing.
     #[serde(default)]

@@ -4,6 +4,7 @@
 //! [`UpdateSender`]: that is why every
 //! update precedes the response.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -21,12 +22,15 @@ use super::update::{self, ShownState};
 use super::{ask, content, files, form, options};
 use crate::event::{Event, Severity, TurnMessage};
 use crate::id::SessionId;
-use crate::message::{Content, FaultKind, Text};
+use crate::message::{Content, FaultKind, PromptOptions, Text};
 use crate::model::offline::CONNECT;
 use crate::model::registry::Registry;
 use crate::session::Handle;
 use crate::session::handle::{PendingTurn, TurnEnd};
+use crate::tool::invalid::InvalidTool;
+use crate::tool::registry::PROPERTIES;
 use crate::tool::structured_output::StructuredOutputTool;
+use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 
 /// session/prompt.
@@ -61,9 +65,13 @@ type StartedPrompt = (Handle, Option<PendingTurn>);
 fn begin(server: &Server, request: v1::PromptRequest) -> Result<StartedPrompt, Refusal> {
     let session = server.session(&request.session_id.0)?;
     let schema = of_ours(request.meta.as_ref(), SCHEMA).cloned();
+    let options = options(request.meta.as_ref())?;
     let mut parts = content::parts(request.prompt)?;
     if !parts.iter().any(says_something) {
         return Ok((session, None));
+    }
+    if let Some(options) = options {
+        parts.push(Content::PromptOptions(options));
     }
     if let Some(schema) = schema {
         let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
@@ -72,6 +80,38 @@ fn begin(server: &Server, request: v1::PromptRequest) -> Result<StartedPrompt, R
     }
     let turn = session.prompt(super::sessions::work(&session, parts))?;
     Ok((session, Some(turn)))
+}
+
+/// What a prompt says about itself: further words for the system prompt, and tools that it does without.
+fn options(meta: Option<&v1::Meta>) -> Result<Option<PromptOptions>, Refusal> {
+    let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
+    let system = match of_ours(meta, SYSTEM) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(system)) => Some(system.clone()),
+        Some(_) => return Err(wrong(SYSTEM, "must be a text".into())),
+    };
+    let tools = match of_ours(meta, TOOLS) {
+        None | Some(Value::Null) => BTreeMap::new(),
+        Some(tools) => serde_json::from_value::<BTreeMap<String, bool>>(tools.clone())
+            .map_err(|_| wrong(TOOLS, "must be an object of tools, each true or false".into()))?,
+    };
+    if let Some(key) = tools.keys().find(|key| !may_be_tool(key)) {
+        return Err(wrong(TOOLS, format!("names a tool that does not exist: {key}")));
+    }
+    let options = PromptOptions { system, tools };
+    Ok((options != PromptOptions::default()).then_some(options))
+}
+
+/// The names of the tools that need no server.
+pub fn built_in_tools() -> Vec<&'static str> {
+    let listed = PROPERTIES.iter().filter(|tool| tool.offer != Offer::Unlisted && tool.name != InvalidTool::NAME);
+    listed.map(|tool| tool.name).collect()
+}
+
+/// Whether a key may stand for a tool. Those of servers are named `server_tool`, and may come later.
+pub fn may_be_tool(key: &str) -> bool {
+    let built_in = PROPERTIES.iter().any(|tool| tool.name == key || tool.permission == key);
+    built_in || key.contains(['*', '?', '_'])
 }
 
 fn answer(server: Arc<Server>, begun: StartedPrompt, cx: Cx) -> Reply<v1::PromptResponse> {
@@ -142,11 +182,15 @@ async fn show(
 }
 
 /// What is ours in a request or a response: `_meta.adjutant`.
-const OWN: &str = "adjutant";
+pub const OWN: &str = "adjutant";
 /// In a prompt: the JSON Schema that its result must fit.
 pub const SCHEMA: &str = "schema";
 /// In the answer to it: the result.
 pub const STRUCTURED: &str = "structured";
+/// In a prompt: words for the end of the system prompt.
+pub const SYSTEM: &str = "system";
+/// In a prompt: tools by name, each true or false.
+pub const TOOLS: &str = "tools";
 /// In the answer to a question, beside a no: what the user says instead.
 pub const WORDS: &str = "words";
 

@@ -69,7 +69,6 @@ pub struct QuestionRequest {
     pub reply: oneshot::Sender<QuestionReply>,
 }
 
-/// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// What it is about, a few words.

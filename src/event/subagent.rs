@@ -82,7 +82,6 @@ pub struct SpawnSubagent {
 #[derive(Debug, Clone)]
 pub struct SubagentReport {
     pub session: SessionId,
-    /// Who was asked.
     pub model: ModelRef,
     /// Its last words; may be empty.
     pub text: String,

@@ -31,10 +31,8 @@ pub struct Call {
     /// What it does, for people: one line.
     #[serde(default)]
     pub title: String,
-    /// Where it works.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
-    /// How far it is.
     pub state: CallState,
     /// What the provider wants back with it, untouched.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -183,9 +181,7 @@ pub struct ProgramExit {
 pub struct ChildSession {
     /// Whose call set it to work; a fork has inherited calls of another session.
     pub parent: Option<SessionId>,
-    /// Its id.
     pub session: SessionId,
-    /// Its model.
     pub model: Option<ModelRef>,
 }
 
@@ -194,7 +190,6 @@ pub struct ChildSession {
 pub struct BackgroundJob {
     /// Its id, `bash_1`.
     pub id: String,
-    /// How far it is.
     pub state: JobState,
 }
 
@@ -492,7 +487,6 @@ pub enum Kind {
     Fetch,
     /// Changes the mode.
     SwitchMode,
-    /// Anything else.
     #[default]
     Other,
 }

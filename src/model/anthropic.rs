@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 use super::wire::{Call, Decoder, Knobs, Target, Wire, entry};
 use super::{Error, Model, Request};
 
-/// The dialect.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages;
 

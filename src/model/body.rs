@@ -2,7 +2,7 @@
 //! the beginning of the next one's. Where they are, they are kept and not written again: a long
 //! conversation costs each step what is new in it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 use super::request::Message;
 use super::wire::{Target, merge};
 use super::{Error, Request};
+
+use crate::lock::{locked, unlocked};
 
 /// A body that is being written.
 pub struct Body {
@@ -167,19 +169,19 @@ impl BodyCache {
 
     /// Whether it is for a request that follows another. For whoever pretends to be a provider.
     pub fn follows(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).before.is_some()
+        locked(&self.0).before.is_some()
     }
 
     /// What was written that this request may begin with, and how many of its messages are the same:
     /// for this request itself, when it is asked again, else for the one before it.
     fn take(&self, request: &Request, target: &Target) -> Option<(CachedBody, usize)> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = locked(&self.0);
         let (written, same) = match (kept.written.take(), kept.before.take()) {
             (Some(written), _) => (written, request.messages.len()),
             (None, Some(before)) if before.system == request.system && before.model == request.model => {
                 let pairs = before.messages.iter().zip(&request.messages);
                 let same = pairs.take_while(|(one, other)| one.same(other)).count();
-                (before.body_cache.0.into_inner().unwrap_or_else(PoisonError::into_inner).written?, same)
+                (unlocked(before.body_cache.0).written?, same)
             }
             _ => return None,
         };
@@ -187,7 +189,7 @@ impl BodyCache {
     }
 
     fn put(&self, written: CachedBody) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).written = Some(written);
+        locked(&self.0).written = Some(written);
     }
 }
 

@@ -26,7 +26,6 @@ use crate::environment::{Environment, private_dir};
 /// The largest catalogue taken from elsewhere, in bytes.
 const LARGEST: usize = 64 << 20;
 
-/// See the module.
 #[derive(Debug)]
 pub struct Catalog {
     providers: Vec<Provider>,

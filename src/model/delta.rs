@@ -9,32 +9,25 @@ use crate::message::{Finish, Usage};
 /// does, and their order is the order of their first piece.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delta {
-    /// More words.
     Text {
-        /// Which block.
         index: usize,
         /// To be appended.
         text: String,
     },
-    /// More reasoning.
     Reasoning {
-        /// Which block.
         index: usize,
         /// To be appended; may be empty where a block has only opaque content.
         text: String,
     },
     /// A call begins or is named.
     Call {
-        /// Which block.
         index: usize,
         /// The provider's id for it, where it gives one.
         id: Option<String>,
-        /// The tool.
         name: String,
     },
     /// More of a call's arguments.
     Arguments {
-        /// Which block.
         index: usize,
         /// JSON text to be appended.
         json: String,
@@ -42,7 +35,6 @@ pub enum Delta {
     /// Something of a block that must go back to the provider untouched (a signature, an encrypted
     /// item, an id); merged key by key.
     Provider {
-        /// Which block.
         index: usize,
         /// What to keep.
         data: Map<String, Value>,

@@ -11,11 +11,8 @@ use super::oauth::TokenRefresher;
 use super::wire::{Knobs, Secret, Target, Wire, merge};
 use super::{Answer, Error, Model, Provider, Request, family};
 
-/// See the module.
 pub struct Endpoint {
-    /// Posts.
     pub client: Arc<Client>,
-    /// The dialect.
     pub wire: &'static dyn Wire,
     /// Where and as whom.
     pub target: Target,

@@ -9,9 +9,7 @@ use super::wire::{Target, entry};
 /// Sampling that a family's maker recommends; none leaves it to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sampling {
-    /// Temperature.
     pub temperature: Option<f64>,
-    /// Nucleus sampling.
     pub top_p: Option<f64>,
     /// Candidates.
     pub top_k: Option<u64>,

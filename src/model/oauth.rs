@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oauth2::basic::{BasicClient, BasicTokenResponse};
@@ -21,6 +21,7 @@ use super::auth::{Auth, Credential, Tokens};
 use super::http::Client;
 use crate::config::settings::{Login, ProviderEntry, Secret};
 use crate::environment::Environment;
+use crate::lock::locked;
 
 /// How long a login may take: somebody has to find a password.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -50,12 +51,7 @@ pub enum Step {
     /// Open this address in a browser on this machine.
     Open(String),
     /// Open this address anywhere and type this code.
-    Type {
-        /// The address.
-        address: String,
-        /// The code.
-        code: String,
-    },
+    Type { address: String, code: String },
 }
 
 impl Service {
@@ -346,7 +342,7 @@ impl TokenRefresher {
         match oauth.exchange_refresh_token(&refresh).request_async(&send).await {
             Ok(answer) => {
                 let fresh = tokens(&answer, &known.login, known.refresh.as_ref(), &self.environment);
-                *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
+                *locked(&self.tokens) = fresh.clone();
                 let access = fresh.access.clone();
                 let (path, provider) = (self.path.clone(), self.provider.clone());
                 let kept =
@@ -365,7 +361,7 @@ impl TokenRefresher {
     }
 
     fn known(&self) -> Tokens {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.tokens).clone()
     }
 
     fn holds(&self, tokens: &Tokens) -> bool {
@@ -376,7 +372,7 @@ impl TokenRefresher {
     fn newer(&self) -> Option<Secret> {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
         let newer = Auth::parse(&text).tokens(&self.provider).filter(|tokens| self.holds(tokens))?;
-        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = newer.clone();
+        *locked(&self.tokens) = newer.clone();
         Some(newer.access)
     }
 

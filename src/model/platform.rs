@@ -27,9 +27,7 @@ pub fn wire(name: &str) -> Option<&'static dyn Wire> {
 
 /// A wire and where it is spoken.
 pub struct WireAddress {
-    /// The dialect.
     pub wire: &'static dyn Wire,
-    /// Where.
     pub base_url: String,
 }
 

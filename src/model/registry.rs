@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Map;
 use strsim::levenshtein;
@@ -18,6 +18,7 @@ use super::wire::Target;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
+use crate::lock::locked;
 use crate::message::ModelRef;
 
 /// What a registry is made of.
@@ -38,7 +39,6 @@ pub struct Sources<'a> {
     pub auth: &'a Auth,
     /// Keys in variables.
     pub environment: &'a Environment,
-    /// Posts.
     pub client: Arc<Client>,
     /// Who answers when nobody else can.
     pub offline: Arc<dyn Provider>,
@@ -63,9 +63,7 @@ pub struct Registry {
 /// A provider, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSummary {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// How it is asked.
     pub access: Access,
@@ -109,7 +107,6 @@ struct EntryFactory {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct NotFound {
-    /// What was asked for.
     pub wanted: String,
     /// Names like it, the nearest first.
     pub nearest: Vec<String>,
@@ -123,7 +120,7 @@ impl NotFound {
             return format!("The model \"{}\" cannot be asked. {why}", self.wanted);
         }
         let hint = match self.nearest.as_slice() {
-            [] => "`adjutant models` lists those there are.".to_owned(),
+            [] => "`adjutant models` lists the models you can ask.".to_owned(),
             names => format!("Did you mean {}?", names.join(", ")),
         };
         format!("There is no model \"{}\" here. {hint}", self.wanted)
@@ -228,7 +225,7 @@ impl Registry {
     /// [`NotFound`], with the nearest names.
     pub fn find(&self, wanted: &ModelRef) -> Result<(Arc<Model>, Arc<dyn Provider>), NotFound> {
         if wanted.provider == ModelRef::REPLAY {
-            let mut replays = self.replays.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut replays = locked(&self.replays);
             let replay = replays.entry(wanted.model.clone()).or_insert_with(|| Replay::new(Path::new(&wanted.model)));
             return Ok((Arc::new(replay.model(wanted)), Arc::new(Arc::clone(replay))));
         }

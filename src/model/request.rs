@@ -12,7 +12,6 @@ pub use super::body::BodyCache;
 /// One question to a model.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Who is asked.
     pub model: Arc<Model>,
     /// The system prompt, in blocks; the earlier ones change less often.
     pub system: Vec<String>,
@@ -68,7 +67,6 @@ pub enum Message {
 /// What goes to the model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// Words.
     Text(String),
     /// An image or a PDF.
     File(Attachment),
@@ -88,7 +86,6 @@ pub struct Attachment {
 /// What came from the model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
-    /// Words.
     Text {
         /// The words; never blank.
         text: String,

@@ -1,11 +1,12 @@
 //! A provider for tests: it says what it was told to say, and remembers what it was asked.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt;
 
 use super::{Answer, Delta, Error, Provider, Request};
+use crate::lock::locked;
 use crate::message::{Finish, Usage};
 
 /// One answer.
@@ -119,23 +120,23 @@ impl Scripted {
 
     /// What it was asked so far.
     pub fn asked(&self) -> Vec<Arc<Request>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+        locked(&self.state).asked.clone()
     }
 
     /// Which of that came with the request before it, so that a wire need not write all of it again.
     pub fn follows(&self) -> Vec<bool> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).follows.clone()
+        locked(&self.state).follows.clone()
     }
 
     /// How many answers were not asked for.
     pub fn left(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).scripts.len()
+        locked(&self.state).scripts.len()
     }
 }
 
 impl Provider for Scripted {
     fn ask(&self, request: Arc<Request>) -> Answer {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         state.follows.push(request.body_cache.follows());
         // A copy: whoever asks wants the request itself back.
         state.asked.push(Arc::new(Request::clone(&request)));

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,6 +28,7 @@ use super::wire::{Call, Knobs, Target};
 use super::{Answer, Error, Model, Provider, Request, classify, platform};
 use crate::config::settings::{Rates, Secret};
 use crate::environment::{Environment, Timestamp, private_dir, private_file};
+use crate::lock::locked;
 use crate::message::ModelRef;
 
 /// Headers worth keeping; all others may hold keys.
@@ -226,7 +227,7 @@ impl Tape {
     }
 
     fn write(&self, line: &RecordLine) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = locked(&self.file);
         let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| writeln!(file, "{text}"));
         if let Err(e) = written {
             tracing::error!("a recording cannot be written: {e}");
@@ -265,7 +266,7 @@ impl Replay {
 
     /// Does something with what is left; none where nothing can be read.
     fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = locked(&self.left);
         if left.is_none() {
             *left = read(&self.dir).ok();
         }

@@ -361,12 +361,15 @@ impl<'r> Bash<'r> {
     }
 
     /// Whether a rule that allows speaks about a unit; where only something in the unit hinders it, notes what.
-    fn allows(rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
+    /// What an agent that only reads is given is given behind the rule that makes it so: only there it is noted.
+    fn allows(&self, at: usize, rule: &Rule, unit: &Unit, refused: &mut Option<String>) -> bool {
         let names = wildcard::matches(&rule.pattern, &unit.normal)
             || (unit.broad_only.is_none()
                 && unit.names.first().is_some_and(|name| wildcard::matches(&rule.pattern, name)));
         let hindered = names.then(|| Self::hinders(rule, unit)).flatten();
-        if let Some(reason) = &hindered {
+        if let Some(reason) = &hindered
+            && self.posture.is_none_or(|posture| at >= posture)
+        {
             *refused = Some(format!("\"{}\" does not allow it: {reason}", rule.pattern));
         }
         names && hindered.is_none()
@@ -384,7 +387,7 @@ impl<'r> Bash<'r> {
             let speaks = if rule.pattern == "*" {
                 true
             } else if rule.action == Action::Allow {
-                Self::allows(rule, unit, &mut refused)
+                self.allows(at, rule, unit, &mut refused)
             } else if Self::speaks(rule, unit) {
                 true
             } else {
@@ -419,6 +422,7 @@ impl<'r> Bash<'r> {
         let mut reason = None;
         if self.posture.is_some() && !own && action != Action::Deny {
             (action, reason) = posture_of(unit);
+            reason = reason.map(|why| also_refused(why, action, refused.as_deref()));
             // Only what the program came with lets commands that read pass by itself.
             let asked =
                 rule.filter(|rule| rule.action == Action::Ask && (rule.pattern != "*" || rule.source != BUILT_IN));
@@ -500,6 +504,14 @@ fn lifts_perhaps(rule: &Rule, other: &Rule) -> bool {
     let name = unread::beginning(&other.pattern);
     let word = |c: char| c.is_alphanumeric() || "_-.".contains(c);
     name.is_empty() || rule.pattern.split(|c| !word(c)).any(|part| part.eq_ignore_ascii_case(name))
+}
+
+/// Why a read-only agent is not simply allowed something, with what kept a rule of its own from allowing it.
+fn also_refused(why: String, action: Action, refused: Option<&str>) -> String {
+    match refused.filter(|_| action == Action::Ask) {
+        Some(refused) => format!("{why}; {refused}"),
+        None => why,
+    }
 }
 
 /// What a read-only agent may run.

@@ -47,20 +47,10 @@ pub enum ReopenError {
     Open(#[from] OpenError),
     /// Another process has it. Who asks again in the same way takes it over.
     #[error("session {id} is open in {holder}")]
-    InUse {
-        /// The session.
-        id: SessionId,
-        /// Who has it.
-        holder: LockHolder,
-    },
+    InUse { id: SessionId, holder: LockHolder },
     /// Another process has it and does not let go of it.
     #[error("session {id} is open in {holder}, which does not let go of it")]
-    Kept {
-        /// The session.
-        id: SessionId,
-        /// Who has it.
-        holder: LockHolder,
-    },
+    Kept { id: SessionId, holder: LockHolder },
 }
 
 impl Sessions {

@@ -51,7 +51,7 @@ mod tests {
         Message {
             id: MessageId::new("m"),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model, system: None }),
+            role: Role::User(User { agent: "build".into(), model }),
             parts: vec![Part { id: PartId::new("p"), content }],
         }
     }

@@ -239,7 +239,7 @@ impl ChildTask<'_> {
         Message {
             id: scope.message_id(),
             created: scope.now(),
-            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone(), system: None }),
+            role: Role::User(User { agent: self.agent.name.clone(), model: model.clone() }),
             parts: content.map(|content| scope.part(content)).collect(),
         }
     }
@@ -305,10 +305,12 @@ impl ChildTask<'_> {
 
     /// What this parent may not do, and what is for primary agents only.
     fn denied(&self) -> Vec<(String, String)> {
-        let denied = derive(&Rules::default(), &self.rules, &Rules::default());
+        // A plan of its own is not denied where its own rules allow it one.
+        let own = &self.agent.rules;
+        let denied = derive(own, &self.rules, &Rules::default()).0.into_iter().skip(own.0.len());
         let primary =
             self.parent.project.settings.experimental.primary_tools.iter().map(|tool| (tool.clone(), "*".into()));
-        denied.0.into_iter().map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
+        denied.map(|rule| (rule.permission, rule.pattern)).chain(primary).collect()
     }
 
     /// Tells early where the work is done, so that an editor can link to it.

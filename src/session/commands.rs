@@ -14,6 +14,7 @@ use crate::event;
 use crate::message::{Content, ModelRef, Text};
 use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
+use crate::prompts::CONTENTS_OF;
 use crate::skill::{Skill, Skills};
 use crate::text;
 use crate::turn::insert::{self, PromptDraft};
@@ -231,7 +232,7 @@ async fn filled(
             }
             Err(why) => format!("(it was not read: {why})"),
         };
-        texts.push(format!("What the read tool says about {path}:\n{text}"));
+        texts.push(format!("{CONTENTS_OF}{path}:\n{text}"));
     }
     (texts, attachments)
 }

@@ -25,9 +25,7 @@ const SHOWN: usize = 5;
 pub struct Configuration {
     /// The settings. Their problems are among all the others.
     pub loaded: Loaded,
-    /// Who can speak.
     pub agents: Agents,
-    /// What can be loaded.
     pub skills: Skills,
     /// What stands in the system prompt.
     pub instructions: Instructions,

@@ -95,14 +95,12 @@ pub struct Prompt {
     pub work: PromptInput,
     /// Where the turn's news go.
     pub outlet: Outlet,
-    /// How it ended.
     pub outcome: oneshot::Sender<TurnEnd>,
 }
 
 /// The end of a turn.
 #[derive(Debug)]
 pub struct TurnEnd {
-    /// How it ended.
     pub outcome: Outcome,
     /// The result in the shape that was asked for.
     pub structured: Option<Value>,

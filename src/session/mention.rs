@@ -8,9 +8,9 @@ use reqwest::Url;
 
 use crate::agent::Agents;
 use crate::message::{Content, File, Text, attached};
-use crate::prompts;
+use crate::prompts::{self, CONTENTS_OF};
 use crate::text::mark::tagged;
-use crate::text::mention::{LineRange, Mention, lines_of, mentions, with_lines};
+use crate::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
 use crate::turn::TurnContext;
 use crate::turn::insert::{self, PromptDraft};
 use crate::worktree::normal;
@@ -95,7 +95,7 @@ impl Reader {
         match insert::read(draft, scope, &agent, &path, lines).await {
             Ok(output) => {
                 self.text += output.text.len();
-                let text = said(format!("What the read tool says about {path}:\n{}", output.text));
+                let text = said(format!("{CONTENTS_OF}{path}:\n{}", output.text));
                 std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
             }
             Err(why) => vec![said(format!("{path} was not read: {why}."))],
@@ -145,7 +145,13 @@ fn mentioned(text: &str, scope: &TurnContext) -> Vec<Reference> {
             let (word, lines) = with_lines(word);
             place(word).map(|path| Reference { path, lines })
         };
-        named.then(|| whole().or_else(part)).flatten()
+        // Some editors write what stands in an address.
+        let spelled = || decoded(word).and_then(|word| place(&word)).map(|path| Reference { path, lines: None });
+        let spelled_part = || {
+            let (word, lines) = with_lines(word);
+            decoded(word).and_then(|word| place(&word)).map(|path| Reference { path, lines })
+        };
+        named.then(|| whole().or_else(part).or_else(spelled).or_else(spelled_part)).flatten()
     };
     mentions(text).into_iter().filter_map(|mention| mention.spellings().find_map(existing)).collect()
 }
@@ -161,7 +167,9 @@ fn linked(file: &File, cwd: &Path) -> Option<Reference> {
     let uri = file.uri.as_deref()?;
     let Ok(url) = Url::parse(uri) else {
         let (path, lines) = with_lines(uri);
-        return Some(Reference { path: cwd.join(path), lines });
+        let spelled = || decoded(path).map(|path| cwd.join(path)).filter(|path| path.exists());
+        let path = Some(cwd.join(path)).filter(|path| path.exists()).or_else(spelled).unwrap_or_else(|| cwd.join(path));
+        return Some(Reference { path, lines });
     };
     let asked = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
     let path = match url.scheme() {

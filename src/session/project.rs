@@ -31,9 +31,7 @@ use crate::worktree::Worktree;
 #[derive(Clone)]
 pub struct ProjectConfig {
     pub settings: Arc<Settings>,
-    /// Who can speak.
     pub agents: Arc<Agents>,
-    /// Who can be asked.
     pub models: Models,
     /// The `/words` that can be said.
     pub commands: Arc<Commands>,
@@ -271,7 +269,7 @@ impl ConfigWatcher {
     fn start_fetches(&mut self) {
         for reference in &self.read.settings.references {
             if let Some(clone) = reference.clone_of(&self.paths.environment)
-                && self.wanted.insert(clone.address.clone())
+                && self.wanted.insert(clone.dir.display().to_string())
             {
                 self.fetching.push((None, self.janitor.fetch_repository(clone)));
             }

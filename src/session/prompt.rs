@@ -93,7 +93,7 @@ fn head(scope: &TurnContext) -> Message {
     Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: chosen, model, system: None }),
+        role: Role::User(User { agent: chosen, model }),
         parts: Vec::new(),
     }
 }

@@ -8,7 +8,6 @@ use crate::id::SessionId;
 use crate::store::{Error, Record, Store};
 use crate::worktree::Worktree;
 
-/// What goes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prune {
     /// Sessions not used for longer than this; none: only those in which nothing was said.
@@ -17,7 +16,6 @@ pub struct Prune {
     pub dry: bool,
 }
 
-/// What went.
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub gone: Vec<Record>,
@@ -110,7 +108,7 @@ mod tests {
             }
             if said {
                 let model = ModelRef { provider: "p".into(), model: "m".into(), effort: None };
-                let role = Role::User(User { agent: "build".into(), model, system: None });
+                let role = Role::User(User { agent: "build".into(), model });
                 let message = Message { id: MessageId::new("m"), created: now, role, parts: Vec::new() };
                 store.message(&record.id, &message).await;
             }

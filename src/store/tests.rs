@@ -17,7 +17,7 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
     Message {
         id: MessageId::new(id),
         created: Timestamp(1),
-        role: Role::User(User { agent: "build".into(), model, system: None }),
+        role: Role::User(User { agent: "build".into(), model }),
         parts: parts.collect(),
     }
 }

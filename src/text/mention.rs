@@ -57,9 +57,7 @@ fn word(rest: &str) -> &str {
 /// Lines of a file, counted from 1; the last is one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineRange {
-    /// The first.
     pub first: u64,
-    /// The last.
     pub last: u64,
 }
 
@@ -85,6 +83,26 @@ pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
     let column = text.contains(':') && !colons;
     let lines = LineRange { first, last: if column { first } else { last } };
     (lines.first <= lines.last).then_some(lines)
+}
+
+/// A word with its percent signs resolved, as in `a%20b`; none where nothing in it is spelled so.
+pub fn decoded(word: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let [first, others @ ..] = rest {
+        let digit = |at: usize| others.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(u8::try_from(high * 16 + low).ok()?);
+                rest = others.get(2..)?;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok().filter(|text| text != word && !text.contains('\0'))
 }
 
 #[cfg(test)]
@@ -115,6 +133,23 @@ mod tests {
         assert_eq!(spellings("@a.b.)"), ["a.b.)", "a.b.", "a.b"]);
         assert_eq!(spellings("@src/: there"), ["src/:", "src/", "src"]);
         assert_eq!(spellings("@\"a b.\""), ["a b."]);
+    }
+
+    #[test]
+    fn percent_signs() {
+        let table = [
+            ("a%20b.txt", Some("a b.txt")),
+            ("%C3%A9", Some("é")),
+            ("100%", None),
+            ("a%2", None),
+            ("a%zz", None),
+            ("%ff", None),
+            ("a%00", None),
+            ("plain", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(decoded(word).as_deref(), expected, "{word}");
+        }
     }
 
     #[test]

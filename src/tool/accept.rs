@@ -16,14 +16,15 @@ use crate::text;
 #[derive(Debug)]
 pub struct Aliases {
     pub also: &'static [&'static str],
-    /// A field that says which of several tools in one is meant, and what it says.
-    pub says: Option<(&'static str, &'static str)>,
+    /// Fields of other tools with a word that they may hold: they say which of several tools in one is meant, or
+    /// what holds here anyway; or they stand for a field of ours that is then true.
+    pub says: &'static [(&'static str, &'static str, Option<&'static str>)],
     /// The fields, each with what it is called elsewhere.
     pub fields: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl Aliases {
-    pub const NONE: Self = Self { also: &[], says: None, fields: &[] };
+    pub const NONE: Self = Self { also: &[], says: &[], fields: &[] };
 }
 
 pub(super) const PATH: &[&str] =
@@ -64,7 +65,6 @@ const TALK: &[&str] = &[
 /// Arguments as their tool takes them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AcceptedArguments {
-    /// The arguments.
     pub input: Value,
     /// What the model should know about that.
     pub notes: Vec<String>,
@@ -143,10 +143,17 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
     let mut notes = Vec::new();
     let input = match input {
         Value::Object(mut fields) => {
-            if let Some((field, word)) = names.says
-                && fields.get(field).is_some_and(|said| *said == word)
-            {
-                fields.remove(field);
+            for (field, word, means) in names.says {
+                let said = |(name, value): &(&String, &Value)| {
+                    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    folded(name) == *field && folded(&value) == *word
+                };
+                if let Some(name) = fields.iter().find(said).map(|(name, _)| name.clone()) {
+                    fields.remove(&name);
+                    if let Some(own) = means {
+                        fields.entry(*own).or_insert(Value::Bool(true));
+                    }
+                }
             }
             Value::Object(object(fields, schema, names, &mut notes)?)
         }
@@ -156,8 +163,9 @@ pub(super) fn accept<T: Tool>(input: Value, schema: &Value) -> Result<AcceptedAr
         schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     if !notes.is_empty() {
         notes = vec![format!(
-            "{tool} knows no {}, which was left out; it takes {}.",
+            "{tool} knows no {}, which {} left out; it takes {}.",
             notes.join(" and no "),
+            if notes.len() > 1 { "were" } else { "was" },
             known.join(", ")
         )];
     }
@@ -194,6 +202,12 @@ fn object(
             let value = shaped(value, &known[own], names)?;
             match out.get(own) {
                 Some(_) if TALK.contains(&bare.as_str()) => {}
+                // Lines before and lines behind, `-B 1 -A 3`: the more show both.
+                Some(Value::Number(given)) if bare.len() == 1 && value.is_number() => {
+                    if value.as_u64() > given.as_u64() {
+                        out.insert(own.clone(), value);
+                    }
+                }
                 Some(given) if *given != value && !value.is_null() => {
                     return Err(format!(
                         "{own} and {} are the same field, with two values; send {own} alone",
@@ -533,6 +547,22 @@ mod tests {
             ),
         ] {
             assert_eq!(read.accept(input).unwrap_err(), why);
+        }
+        let grep = crate::tool::erase(super::super::grep::GrepTool);
+        for (input, means) in [
+            (json!({"-i": true, "-n": true, "glob": "*.rs"}), json!({"ignoreCase": true, "include": "*.rs"})),
+            (json!({"output_mode": "files_with_matches"}), json!({"filesOnly": true})),
+            (json!({"output_mode": "count"}), json!({})),
+            (json!({"output_mode": "content", "-C": 2}), json!({"context": 2})),
+            (json!({"-B": 1, "-A": "3"}), json!({"context": 3})),
+            (json!({"case_sensitive": "false", "-w": true}), json!({"ignoreCase": true, "word": true})),
+        ] {
+            let with_pattern = |mut input: Value| {
+                input["pattern"] = json!("x");
+                input
+            };
+            let accepted = grep.accept(with_pattern(input.clone())).unwrap();
+            assert_eq!((accepted.input, accepted.notes), (with_pattern(means), Vec::new()), "{input}");
         }
         let accepted = read.accept(json!({"filePath": "a", "depth": 3})).unwrap();
         assert_eq!(

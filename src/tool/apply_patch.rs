@@ -17,7 +17,6 @@ use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct ApplyPatchTool;
 
@@ -65,7 +64,7 @@ impl Tool for ApplyPatchTool {
     const OFFER: Offer = Offer::PatchModels;
     const ALIASES: Aliases = Aliases {
         also: &["patch", "applydiff"],
-        says: None,
+        says: &[],
         fields: &[("patchText", &["patch", "input", "diff", "content", "text"])],
     };
     type Input = Input;
@@ -247,7 +246,7 @@ fn changed(
 async fn existing(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let document = target(context, path).await?;
     if !document.exists {
-        return Err(Failure::Tell(format!("File {} not found.", document.place.shown)));
+        return Err(document.missing(context).await);
     }
     Ok(document)
 }
@@ -426,7 +425,7 @@ mod tests {
         assert_eq!(stage.read("c"), b"\tif x {\n\t\ty();\n\t\tz();\n\t}\n");
         assert_eq!(
             output.text,
-            "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring blanks around lines. It has tabs where you wrote blanks. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
+            "Success. Updated the following files:\nM a\nM b\nM c\nc: lines of a hunk were not in it exactly; they were found ignoring spaces around lines. It has tabs where you wrote spaces. The lines as they are now:\n2: \t\ty();\n3: \t\tz();"
         );
         call(&erase(ApplyPatchTool), patch("*** Delete File: c"), &context).await.unwrap();
         assert!(!stage.cwd().join("c").exists());

@@ -39,7 +39,6 @@ use crate::text;
 /// How long a command may run where the model does not say, in milliseconds.
 const LIMIT: u64 = 120_000;
 
-/// See the module.
 #[derive(Default)]
 pub struct BashTool;
 
@@ -97,7 +96,7 @@ impl Tool for BashTool {
             "command",
             "cmd",
         ],
-        says: None,
+        says: &[],
         fields: &[
             ("command", &["cmd", "script", "commandline", "shellcommand", "input", "code"]),
             ("workdir", &["cwd", "dir", "directory", "workingdirectory", "workingdir"]),

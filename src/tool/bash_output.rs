@@ -22,7 +22,6 @@ const LONGEST: u64 = 600_000;
 /// How long output is waited for where the model does not say, in milliseconds.
 const PATIENCE: u64 = 30_000;
 
-/// See the module.
 #[derive(Default)]
 pub struct BashOutputTool;
 
@@ -53,7 +52,7 @@ impl Tool for BashOutputTool {
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {
         also: &["getoutput", "shelloutput", "readoutput", "taskoutput"],
-        says: None,
+        says: &[],
         fields: &[("bash_id", JOB)],
     };
     type Input = Input;

@@ -10,7 +10,6 @@ use crate::event::Kind;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct BashStopTool;
 
@@ -27,7 +26,7 @@ impl Tool for BashStopTool {
     const CONCURRENT: bool = false;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases =
-        Aliases { also: &["killshell", "killbash", "kill", "taskstop"], says: None, fields: &[("bash_id", JOB)] };
+        Aliases { also: &["killshell", "killbash", "kill", "taskstop"], says: &[], fields: &[("bash_id", JOB)] };
     type Input = Input;
     type Ready = Input;
 

@@ -24,7 +24,6 @@ pub enum Error {
     /// There is nothing.
     #[error("it does not exist")]
     Missing,
-    /// A directory.
     #[error("it is a directory")]
     Directory,
     /// A device, a pipe, a socket.

@@ -14,6 +14,7 @@ use super::disk;
 use super::nearest::{near, numbered};
 use super::path::{Access, Found, ResolvedPath};
 use super::replace::FuzzyMatch;
+use super::search::elsewhere;
 use super::seen::{Fingerprint, KnownFile};
 use super::{Failure, ToolContext};
 use crate::event::{Location, NotWritten};
@@ -24,7 +25,6 @@ use crate::text;
 /// A text file.
 #[derive(Debug, Clone)]
 pub struct Document {
-    /// Where it is.
     pub place: ResolvedPath,
     /// Its text, as the user sees it, line ends as they are. Empty for a file that does not exist.
     pub text: String,
@@ -45,6 +45,12 @@ const CHANGED: (usize, usize) = (12, 1_000);
 const WHOLE: usize = 400;
 
 impl Document {
+    /// What the model is told that wants to change a file that is not there.
+    pub async fn missing(&self, context: &ToolContext) -> Failure {
+        let instead = elsewhere(context, &self.place.real.path).await;
+        Failure::Tell(format!("File {} not found.{instead}", self.place.shown))
+    }
+
     /// Reads a file to change it. A missing file is an empty document that does not exist.
     ///
     /// # Errors

@@ -13,7 +13,6 @@ use crate::message::Change;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct EditTool;
 
@@ -58,7 +57,7 @@ impl Tool for EditTool {
             "fileedit",
             "stringreplace",
         ],
-        says: Some(("command", "str_replace")),
+        says: &[("command", "strreplace", None)],
         fields: &[("filePath", PATH), ("oldString", OLD), ("newString", NEW), ("replaceAll", ALL)],
     };
     type Input = Input;
@@ -71,7 +70,7 @@ impl Tool for EditTool {
     async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
         let document = target(context, &input.file_path).await?;
         let pieces = [(&*input.old_string, &*input.new_string, input.replace_all.unwrap_or(false))];
-        ready(document, &pieces, context)
+        ready(document, &pieces, context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
@@ -89,11 +88,14 @@ pub(super) fn describe(verb: &str, path: &str, context: &ToolContext) -> CallDes
 }
 
 /// Makes all replacements in a document, one after the other, or none.
-pub(super) fn ready(
+pub(super) async fn ready(
     mut document: Document,
     pieces: &[(&str, &str, bool)],
     context: &ToolContext,
 ) -> Result<(Vec<Need>, Ready), Failure> {
+    if !document.exists && pieces.first().is_some_and(|(from, ..)| !from.is_empty()) {
+        return Err(document.missing(context).await);
+    }
     let shown = document.place.shown.clone();
     let single = pieces.len() == 1;
     let which = |n: usize| if single { String::new() } else { format!("Edit {} of {}: ", n + 1, pieces.len()) };
@@ -109,7 +111,7 @@ pub(super) fn ready(
             made += 1;
             continue;
         }
-        match piece(&document, &new, (from, to, *all), n == 0, context) {
+        match piece(&document, &new, (from, to, *all), context) {
             Ok(replaced) => {
                 made += replaced.lines.len();
                 let places = text::count(replaced.lines.len(), "place");
@@ -153,13 +155,9 @@ fn piece(
     document: &Document,
     now: &str,
     (from, to, all): (&str, &str, bool),
-    first: bool,
     context: &ToolContext,
 ) -> Result<Replacement, Failure> {
     let shown = &document.place.shown;
-    if !document.exists && first {
-        return Err(Failure::Tell(format!("File {shown} not found.")));
-    }
     if from.is_empty() {
         return Err(Failure::Tell(format!(
             "oldString is empty, but {shown} exists. Name the text to replace, or use the write tool to replace the whole file."
@@ -259,7 +257,7 @@ mod tests {
             failure.contains("was not shown in this session") && failure.contains("2: \tone();\n3: \ttwo();"),
             "{failure}"
         );
-        assert!(failure.contains("tabs where you wrote blanks"), "{failure}");
+        assert!(failure.contains("tabs where you wrote spaces"), "{failure}");
         // Now it has been.
         let (_, output) = edit(&context, input).await.unwrap();
         assert_eq!(stage.read("f"), b"fn a() {\n\tone();\n\t2();\n}\n");

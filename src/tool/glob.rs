@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use super::path::{Access, Found, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
+use crate::lock::{locked, unlocked};
 use crate::permission::sight::{LeftOut, Sight};
 use crate::permission::{Need, paths};
 use crate::text;
@@ -24,7 +25,6 @@ const COUNTED: usize = 20;
 /// How many alternatives `{a,b}` may make.
 const ALTERNATIVES: usize = 64;
 
-/// See the module.
 #[derive(Default)]
 pub struct GlobTool;
 
@@ -62,7 +62,7 @@ impl Tool for GlobTool {
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["findfiles", "filesearch", "globsearch", "globfiles"],
-        says: None,
+        says: &[],
         fields: &[("pattern", &["glob", "globpattern", "query", "filepattern"]), ("path", FOLDER)],
     };
     type Input = Input;
@@ -155,12 +155,12 @@ impl Tool for GlobTool {
                         let next = rest.parent().and_then(|dir| dir.iter().next());
                         let folder = next.map_or_else(|| place.path.clone(), |next| place.path.join(next));
                         // A leaf lock: nothing is called while it is held.
-                        found.lock().unwrap_or_else(PoisonError::into_inner).add(rank, folder);
+                        locked(found).add(rank, folder);
                     }
                 });
                 left_out.merge(left);
             }
-            Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), left_out, base))
+            Ok((unlocked(found), left_out, base))
         })
         .await?;
         let (found, left_out, base) =

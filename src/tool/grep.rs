@@ -4,8 +4,8 @@ mod results;
 
 use std::io;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use grep_matcher::Matcher;
 use grep_regex::RegexMatcher;
@@ -24,6 +24,7 @@ use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
+use crate::lock::{locked, unlocked};
 use crate::permission::Need;
 use crate::permission::sight::{LeftOut, Sight};
 use crate::text;
@@ -35,7 +36,6 @@ const LONGEST: usize = 64 << 20;
 /// The most lines around a match.
 const AROUND: usize = 50;
 
-/// See the module.
 #[derive(Default)]
 pub struct GrepTool;
 
@@ -83,7 +83,16 @@ impl Tool for GrepTool {
             "searchcode",
             "textsearch",
         ],
-        says: None,
+        says: &[
+            ("outputmode", "fileswithmatches", Some("filesOnly")),
+            // How many there are is always said.
+            ("outputmode", "count", None),
+            ("outputmode", "content", None),
+            ("n", "true", None),
+            ("linenumbers", "true", None),
+            ("casesensitive", "false", Some("ignoreCase")),
+            ("casesensitive", "true", None),
+        ],
         fields: &[
             ("pattern", &["query", "regex", "search", "searchpattern", "regexp", "text"]),
             (
@@ -102,6 +111,10 @@ impl Tool for GrepTool {
                 ],
             ),
             ("include", &["glob", "filepattern", "includepattern", "fileglob", "includes"]),
+            ("context", &["c", "a", "b", "contextlines", "aftercontext", "beforecontext"]),
+            ("ignoreCase", &["i", "caseinsensitive", "insensitive"]),
+            ("word", &["w", "wholeword", "wordregexp"]),
+            ("filesOnly", &["l", "fileswithmatches"]),
         ],
     };
     type Input = Input;
@@ -214,7 +227,7 @@ impl Tool for GrepTool {
             } else {
                 files(&place.real.path, &cancelled, fits, &sight, looker)
             };
-            let mut best = best.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut best = unlocked(best);
             best.searched = searched.into_inner();
             Ok((best, left_out, wanted))
         })
@@ -228,10 +241,6 @@ impl Tool for GrepTool {
         let text = format!("{}{}", best.shown(&wanted), left_out.words());
         Ok(ToolOutput { metadata, locations, ..ToolOutput::text(text) })
     }
-}
-
-fn locked(best: &Mutex<BestFiles>) -> MutexGuard<'_, BestFiles> {
-    best.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn searcher(by_name: bool, pattern: &SearchPattern, wanted: &GrepOptions) -> Searcher {

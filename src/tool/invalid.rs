@@ -8,7 +8,6 @@ use crate::event::Kind;
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct InvalidTool;
 

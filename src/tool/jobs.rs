@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use grep_matcher::Matcher;
@@ -27,6 +27,7 @@ use super::printed::CapturedOutput;
 use super::watch::ControlFiles;
 use crate::event::ProgramExit;
 use crate::id::CallId;
+use crate::lock::locked;
 use crate::process::Child;
 use crate::text;
 use crate::worktree::Worktree;
@@ -64,11 +65,9 @@ pub(super) struct DetachedCommand {
 /// How a command has ended.
 #[derive(Debug, Clone)]
 pub struct EndedJob {
-    /// Its id.
     pub id: String,
     /// The call that left it in the background.
     pub call: CallId,
-    /// The command line.
     pub command: String,
     /// In a few words: "exit code 1".
     pub how: String,
@@ -85,7 +84,6 @@ pub struct EndedJob {
 /// What somebody waits for.
 #[derive(Debug)]
 pub(super) enum WaitFor {
-    /// The end.
     End,
     /// New output with this in a line.
     Output(Box<SearchPattern>),
@@ -174,7 +172,7 @@ impl Jobs {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Arc<BackgroundJob>>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.jobs)
     }
 
     /// The number of an id.
@@ -406,7 +404,7 @@ impl BackgroundJob {
     }
 
     fn state(&self) -> MutexGuard<'_, JobState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Whether what somebody waits for has come.

@@ -21,7 +21,6 @@ use crate::text;
 /// How many files are counted. Of more, it is said that there are more.
 const COUNTED: usize = 200_000;
 
-/// See the module.
 #[derive(Default)]
 pub struct ListTool;
 
@@ -49,7 +48,7 @@ impl Tool for ListTool {
     const OFFER: Offer = Offer::Unlisted;
     const ALIASES: Aliases = Aliases {
         also: &["ls", "listdir", "listdirectory", "listfiles", "dir"],
-        says: None,
+        says: &[],
         fields: &[("path", FOLDER)],
     };
     type Input = Input;

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::lock::locked;
 
 /// The files that are there. A std mutex: a leaf around a set.
 #[derive(Debug, Default)]
@@ -17,6 +19,6 @@ impl LoadedInstructions {
 
     /// Claims a file; false when somebody has.
     pub fn claim(&self, path: &Path) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf())
+        locked(&self.0).insert(path.to_path_buf())
     }
 }

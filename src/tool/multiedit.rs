@@ -10,7 +10,6 @@ use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct MultieditTool;
 
@@ -44,7 +43,7 @@ impl Tool for MultieditTool {
     const OFFER: Offer = Offer::Unlisted;
     const ALIASES: Aliases = Aliases {
         also: &["multieditfile", "editfile", "multistrreplace"],
-        says: None,
+        says: &[],
         fields: &[
             ("filePath", PATH),
             ("edits", &["changes", "replacements", "operations"]),
@@ -70,7 +69,7 @@ impl Tool for MultieditTool {
             .iter()
             .map(|edit| (&*edit.old_string, &*edit.new_string, edit.replace_all.unwrap_or(false)))
             .collect();
-        ready(document, &pieces, context)
+        ready(document, &pieces, context).await
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {

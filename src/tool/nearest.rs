@@ -21,7 +21,6 @@ const NAMED: usize = 4;
 pub(super) struct NearMiss {
     /// The first line, from 1.
     pub(super) first: usize,
-    /// The last one.
     pub(super) last: usize,
     /// What differs, line by line.
     pub(super) differences: Vec<String>,
@@ -136,7 +135,7 @@ mod tests {
         let table: &[Row] = &[
             ("    let x = 12;", Some((4, 4, "line 4: the file has `    let x = 11;`, you wrote `    let x = 12;`"))),
             ("fn one() {\n    let x = 12;\n", Some((3, 4, "line 4: the file has"))),
-            ("\n\nfn two() {\n\tlet y = 2;\n}", Some((8, 10, "line 9: blanks where you wrote tabs"))),
+            ("\n\nfn two() {\n\tlet y = 2;\n}", Some((8, 10, "line 9: spaces where you wrote tabs"))),
             ("    say(\"hi\");", Some((5, 5, "line 5: U+201C (typographic quote)"))),
             ("    let y = 2;\n}\n// the end", Some((9, 10, "the file ends before what you wrote does"))),
             ("// the licence\nuse a;", Some((1, 1, ""))),

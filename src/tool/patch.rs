@@ -24,7 +24,6 @@ pub enum Section {
     Add {
         /// As the model wrote it.
         path: String,
-        /// Its text.
         text: String,
     },
     /// Remove it.
@@ -48,9 +47,7 @@ pub enum Section {
 pub struct Hunk {
     /// Lines to look for first, one after the other: a function's head, for instance.
     pub contexts: Vec<String>,
-    /// What is there.
     pub old: Vec<String>,
-    /// What comes there.
     pub new: Vec<String>,
     /// Whether it is at the end of the file.
     pub last: bool,
@@ -61,7 +58,7 @@ pub struct Hunk {
 pub enum Error {
     /// No envelope.
     #[error(
-        "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\" and ends with \"*** End Patch\"."
+        "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\", has a line such as \"*** Update File: path\" for each file, and ends with \"*** End Patch\"."
     )]
     NoEnvelope,
     /// Nothing in it.

@@ -39,7 +39,8 @@ impl SearchPattern {
         {
             return Ok(Self { matcher, multiline: false });
         }
-        let matcher = builder.line_terminator(None).build(written);
+        // Whoever searches across lines means every character by a full stop.
+        let matcher = builder.line_terminator(None).dot_matches_new_line(style.multiline).build(written);
         let matcher = matcher.map_err(|e| Failure::Tell(wrong(name, written, &e.to_string())))?;
         Ok(Self { matcher, multiline: true })
     }

@@ -13,7 +13,6 @@ use crate::text;
 /// How much of the reason is shown, in characters.
 const REASON: usize = 500;
 
-/// See the module.
 #[derive(Default)]
 pub struct PlanEnterTool;
 
@@ -30,7 +29,7 @@ impl Tool for PlanEnterTool {
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["enterplanmode", "enterplan"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = ();
     const REJECTED: Option<&'static str> =

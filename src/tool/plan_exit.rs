@@ -17,7 +17,6 @@ use crate::text;
 /// How much of the plan is shown with the question, in bytes.
 const SHOWN: usize = 16 << 10;
 
-/// See the module.
 #[derive(Default)]
 pub struct PlanExitTool;
 
@@ -34,7 +33,7 @@ impl Tool for PlanExitTool {
     const KIND: Kind = Kind::SwitchMode;
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
-    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["exitplanmode", "exitplan"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = Option<String>;
 

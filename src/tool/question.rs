@@ -27,7 +27,6 @@ const HEADER: usize = 30;
 /// The longest label, in characters.
 const LABEL: usize = 100;
 
-/// See the module.
 #[derive(Default)]
 pub struct QuestionTool;
 
@@ -66,7 +65,7 @@ impl Tool for QuestionTool {
     const CONCURRENT: bool = false;
     const OFFER: Offer = Offer::ByName;
     const ALIASES: Aliases =
-        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: None, fields: &[] };
+        Aliases { also: &["ask", "askuser", "askuserquestion", "askquestion"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = Vec<event::Question>;
 

@@ -30,7 +30,6 @@ const IMAGE: usize = 5 << 20;
 /// The largest PDF, in bytes.
 const PDF: usize = 20 << 20;
 
-/// See the module.
 #[derive(Default)]
 pub struct ReadTool;
 
@@ -81,7 +80,7 @@ impl Tool for ReadTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        says: Some(("command", "view")),
+        says: &[("command", "view", None)],
         fields: &[
             ("filePath", PATH),
             ("offset", &["start", "startline", "line", "from", "fromline", "lineoffset"]),

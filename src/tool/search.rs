@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -16,6 +16,7 @@ use super::beneath::SearchReader;
 use super::path::{Access, ResolvedPath, resolve};
 use super::{Failure, ToolContext};
 use crate::config::nearest;
+use crate::lock::{locked, unlocked};
 use crate::permission::Action;
 use crate::permission::paths::{self, Barred, Refusal};
 use crate::permission::sight::{LeftOut, Sight};
@@ -65,15 +66,13 @@ pub fn files<V: FnMut(&Path) + Send>(
                 match sight.judge(entry.path()) {
                     Action::Allow => visit(entry.path()),
                     // A leaf lock: naming takes no other.
-                    action => {
-                        left_out.lock().unwrap_or_else(PoisonError::into_inner).add(action, || sight.name(entry.path()))
-                    }
+                    action => locked(left_out).add(action, || sight.name(entry.path())),
                 }
             }
             WalkState::Continue
         })
     });
-    left_out.into_inner().unwrap_or_else(PoisonError::into_inner)
+    unlocked(left_out)
 }
 
 /// How many files are looked at for a name that is missing elsewhere.
@@ -115,7 +114,7 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
             |path: &Path| {
                 // A leaf lock: nothing is called while it is held.
                 if let Some(near) = SimilarPath::of(path, &from, &missing) {
-                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut found = locked(&found);
                     found.insert(near);
                     if found.len() > PROPOSED {
                         found.pop_last();
@@ -123,7 +122,7 @@ pub async fn elsewhere(context: &ToolContext, missing: &Path) -> String {
                 }
             }
         });
-        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+        unlocked(found)
     })
     .await
     .unwrap_or_default();

@@ -8,10 +8,12 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use super::disk;
+
+use crate::lock::locked;
 
 /// The state of a text: equal for equal content, whatever its line ends and byte order mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +93,7 @@ struct ShownLines {
 
 impl SeenFiles {
     fn files(&self) -> MutexGuard<'_, FileTable> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.files)
     }
 
     /// The model has seen this file, or has written it. `real` has its symlinks resolved.
@@ -152,7 +154,7 @@ impl SeenFiles {
 
     /// The model has been shown this, by whatever tool.
     pub fn show(&self, result: &str) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = locked(&self.shown);
         if shown.lines.len() > LINES {
             *shown = ShownLines::default();
         }
@@ -175,7 +177,7 @@ impl SeenFiles {
 
     /// Whether all lines of a text have been shown, and those that follow each other together.
     pub fn shows(&self, text: &str) -> bool {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = locked(&self.shown);
         let lines: Vec<u64> = text.lines().filter_map(mark).collect();
         lines.iter().all(|line| shown.lines.contains(line))
             && lines.windows(2).all(|pair| shown.pairs.contains(&(pair[0], pair[1])))

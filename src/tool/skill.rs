@@ -45,7 +45,7 @@ impl Tool for SkillTool {
     const KEEPS_OUTPUT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["useskill", "loadskill", "readskill"],
-        says: None,
+        says: &[],
         fields: &[("name", &["skill", "skillname", "command"])],
     };
     type Input = Input;

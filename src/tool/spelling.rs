@@ -229,11 +229,11 @@ fn difference(wanted: &str, found: &str) -> String {
     let blank = |text: &str| text.chars().all(|c| matches!(c, ' ' | '\t'));
     if blank(wanted) && blank(found) {
         return match (wanted.contains('\t'), found.contains('\t')) {
-            (false, true) => "tabs where you wrote blanks".into(),
-            (true, false) => "blanks where you wrote tabs".into(),
-            _ if wanted.is_empty() => "blanks where you wrote none".into(),
-            _ if found.is_empty() => "no blanks where you wrote some".into(),
-            _ => "another number of blanks".into(),
+            (false, true) => "tabs where you wrote spaces".into(),
+            (true, false) => "spaces where you wrote tabs".into(),
+            _ if wanted.is_empty() => "spaces where you wrote none".into(),
+            _ if found.is_empty() => "no spaces where you wrote some".into(),
+            _ => "another number of spaces".into(),
         };
     }
     let decomposed = |text: &str| text.chars().any(continues);
@@ -340,8 +340,8 @@ mod tests {
             ),
             ("caf\u{e9}", "cafe\u{301}", "\"e\u{301}\" in decomposed form (NFD) where you wrote it composed (NFC)"),
             ("cafe\u{301}", "caf\u{e9}", "\"\u{e9}\" in composed form (NFC) where you wrote it decomposed (NFD)"),
-            ("    a", "\ta", "tabs where you wrote blanks"),
-            ("a", "a  ", "blanks where you wrote none"),
+            ("    a", "\ta", "tabs where you wrote spaces"),
+            ("a", "a  ", "spaces where you wrote none"),
             ("a-b-c", "a\u{2013}b\u{2013}c", "U+2013 (en dash) where you wrote \"-\" (2 times)"),
             ("a\u{2013}b", "a-b", "\"-\" where you wrote U+2013 (en dash)"),
             ("a", "b", ""),

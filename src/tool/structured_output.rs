@@ -9,13 +9,11 @@ use super::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolCont
 use crate::event::Kind;
 use crate::message::CallFacts;
 
-/// Its name.
 pub const NAME: &str = "structured_output";
 
 /// How many things that are wrong are named.
 const NAMED: usize = 10;
 
-/// See the module.
 pub struct StructuredOutputTool {
     validator: jsonschema::Validator,
     /// As the model sees it: an object.

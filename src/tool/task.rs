@@ -26,7 +26,6 @@ pub struct TaskTool {
     agents: Vec<Arc<Agent>>,
     /// Whom the user has named in this turn: they need no permission.
     named: Vec<String>,
-    /// Who asks.
     caller: Option<Arc<Agent>>,
     /// With which model.
     model: Option<ModelRef>,
@@ -93,7 +92,7 @@ impl Tool for TaskTool {
     const SWEEPS: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["agent", "subagent", "spawnagent", "dispatchagent", "runsubagent"],
-        says: None,
+        says: &[],
         fields: &[
             ("subagent_type", &["agent", "subagent", "agenttype", "agentname"]),
             ("prompt", &["task", "instructions", "message"]),

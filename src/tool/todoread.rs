@@ -9,7 +9,6 @@ use crate::event::Kind;
 use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct TodoreadTool;
 
@@ -23,7 +22,7 @@ impl Tool for TodoreadTool {
     const KIND: Kind = Kind::Think;
     const CONCURRENT: bool = true;
     const OFFER: Offer = Offer::Unlisted;
-    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: None, fields: &[] };
+    const ALIASES: Aliases = Aliases { also: &["readtodos", "gettodos", "listtodos"], says: &[], fields: &[] };
     type Input = Input;
     type Ready = ();
 

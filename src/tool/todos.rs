@@ -1,7 +1,8 @@
 //! The plan of a session, as the model last wrote it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::lock::locked;
 use crate::message::Todo;
 
 /// The plan. A leaf lock, held only to copy the list in or out.
@@ -18,11 +19,11 @@ impl Todos {
 
     /// The plan as it stands.
     pub fn get(&self) -> Vec<Todo> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.list).clone()
     }
 
     /// Replaces the plan.
     pub fn set(&self, list: Vec<Todo>) {
-        *self.list.lock().unwrap_or_else(PoisonError::into_inner) = list;
+        *locked(&self.list) = list;
     }
 }

@@ -11,7 +11,6 @@ use crate::message::{Todo, TodoStatus};
 use crate::permission::Need;
 use crate::text;
 
-/// See the module.
 #[derive(Default)]
 pub struct TodowriteTool;
 
@@ -30,7 +29,7 @@ impl Tool for TodowriteTool {
     const KEEPS_INPUT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["writetodos", "updatetodos", "updateplan", "settodos", "todo"],
-        says: None,
+        says: &[],
         fields: &[
             ("todos", &["todolist", "items", "tasks", "plan", "list"]),
             ("content", &["task", "title", "text", "step", "todo", "description"]),

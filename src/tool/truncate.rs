@@ -38,7 +38,6 @@ impl Default for OutputLimits {
 /// Which end of a long result is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeepEnd {
-    /// The beginning.
     #[default]
     Head,
     /// The end, as for the output of commands.

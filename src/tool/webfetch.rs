@@ -42,7 +42,6 @@ const LONGEST: u32 = 120;
 /// How many redirects are followed.
 const HOPS: usize = 8;
 
-/// See the module.
 #[derive(Default)]
 pub struct WebfetchTool {
     web: Arc<Web>,
@@ -93,7 +92,7 @@ impl Tool for WebfetchTool {
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &["fetch", "fetchurl", "browse", "openurl", "readurl"],
-        says: None,
+        says: &[],
         fields: &[("url", &["uri", "link", "address"])],
     };
     type Input = Input;

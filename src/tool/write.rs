@@ -12,7 +12,6 @@ use crate::event::Kind;
 use crate::message::Change;
 use crate::permission::Need;
 
-/// See the module.
 #[derive(Default)]
 pub struct WriteTool;
 
@@ -51,7 +50,7 @@ impl Tool for WriteTool {
             "strreplaceeditor",
             "strreplacebasededittool",
         ],
-        says: Some(("command", "create")),
+        says: &[("command", "create", None)],
         fields: &[("filePath", PATH), ("content", &["contents", "text", "filetext", "data", "filecontent", "body"])],
     };
     type Input = Input;

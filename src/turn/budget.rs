@@ -1,7 +1,9 @@
 //! What a turn may cost. One budget for the turn and for everybody it sets to work: who asks a model
 //! pays from it, and nobody asks for more when it is spent, but for their last words.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::lock::locked;
 
 /// US dollars that a turn and its subagents have spent, as far as prices are known. A std mutex: a leaf
 /// around a number.
@@ -23,13 +25,13 @@ pub enum Remaining {
 impl TurnBudget {
     /// Pays what an answer has cost.
     pub fn pay(&self, dollars: Option<f64>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += dollars.unwrap_or_default();
+        *locked(&self.0) += dollars.unwrap_or_default();
     }
 
     /// Whether all of it is spent, where it may cost so much at `most`. Who never paid anything has no
     /// price to count with.
     pub fn is_empty(&self, most: Option<f64>) -> bool {
-        let spent = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let spent = *locked(&self.0);
         most.is_some_and(|most| spent > 0.0 && spent >= most)
     }
 }

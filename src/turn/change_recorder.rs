@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::OnceCell;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::TurnContext;
 use crate::event::{Event, Severity};
 use crate::id::{MessageId, PartId};
+use crate::lock::locked;
 use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Tracker, Untracked};
@@ -82,7 +83,7 @@ impl ChangeRecorder {
 
     fn compare(&self) {
         let Some(tracker) = self.tracker.clone() else { return };
-        let mut comparing = self.comparing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut comparing = locked(&self.comparing);
         if comparing.is_none() {
             let stop = self.stop.clone();
             *comparing = Some(spawn_blocking(move || tracker.mark(&stop)));
@@ -129,8 +130,8 @@ impl ChangeRecorder {
             return;
         }
         let files = {
-            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut named = locked(&self.named);
+            let mut begun = locked(&self.begun);
             for (fresh, change) in fresh {
                 begun.push(change);
                 // What it was before the first edit of the step counts.
@@ -149,7 +150,7 @@ impl ChangeRecorder {
     async fn marked(&self, scope: &TurnContext) {
         let mark = || async {
             self.compare();
-            let comparing = self.comparing.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let comparing = locked(&self.comparing).take();
             match comparing?.await.unwrap_or_else(|e| Err(Untracked::Failed(e.to_string()))) {
                 Ok(mark) => Some(mark),
                 Err(off) => {
@@ -175,7 +176,7 @@ impl ChangeRecorder {
     pub async fn finish(mut self, scope: &TurnContext) -> Option<Part> {
         let tracker = self.tracker.clone()?;
         let mark = self.mark.take().flatten();
-        let named = std::mem::take(&mut *self.named.lock().unwrap_or_else(PoisonError::into_inner));
+        let named = std::mem::take(&mut *locked(&self.named));
         if mark.is_none() && named.is_empty() {
             return None;
         }
@@ -184,7 +185,7 @@ impl ChangeRecorder {
         if let Some(off) = off {
             self.tell(scope, &off).await;
         }
-        let unwritten = self.begun.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let unwritten = locked(&self.begun).is_empty();
         let nothing = files.is_empty();
         if nothing && unwritten {
             return None;

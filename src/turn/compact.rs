@@ -404,7 +404,7 @@ fn put(
     let user = |parts| Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone(), system: None }),
+        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
         parts,
     };
     let mut asked = user(vec![crate::message::Part { id, content: Content::Compaction(compaction) }]);

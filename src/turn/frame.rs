@@ -1,16 +1,19 @@
 //! What one step sees, immutable: agent, model, rules, tools, system prompt. The user may switch
 //! mode or model at any time; it takes effect here, at the next step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::models::Models;
 use super::{Choice, History, TurnContext, next};
 use crate::agent::Agent;
-use crate::message::{Fault, FaultKind, Message, ModelRef};
+use crate::message::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 use crate::model::{Model, Provider};
+use crate::permission::{Action, Rule, Rules, wildcard};
 use crate::system::{self, Layers};
 use crate::text::mark::ReminderMark;
 use crate::tool::question::QuestionTool;
+use crate::tool::registry::PROPERTIES;
 use crate::tool::skill::SkillTool;
 use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::task::TaskTool;
@@ -19,11 +22,8 @@ use crate::tool::{AnyTool, Tool, erase};
 /// What one step sees.
 #[derive(Clone)]
 pub struct Frame {
-    /// Who speaks.
     pub agent: Arc<Agent>,
-    /// Who is asked.
     pub model: Arc<Model>,
-    /// How to ask.
     pub provider: Arc<dyn Provider>,
     /// What the model may call, sorted by name; empty on the last step.
     pub tools: Vec<Arc<dyn AnyTool>>,
@@ -101,12 +101,43 @@ pub fn resolve_model(choice: &Choice, agent: Option<&Agent>, models: &Models) ->
     ModelRef { effort, ..own }
 }
 
-/// Freezes the present. The user has `named` these subagents in the running turn.
+/// Whether a prompt leaves a tool in place. A name decides before a wildcard, and the longer wildcard before
+/// the shorter one.
+fn keeps(options: &PromptOptions, tool: &str, permission: &str) -> bool {
+    let speaks = |key: &&String| wildcard::matches(key, tool) || wildcard::matches(key, permission);
+    let rank = |key: &&String| (key.as_str() == tool, key.as_str() == permission, key.len());
+    options.tools.keys().filter(speaks).max_by_key(rank).is_none_or(|key| options.tools[key])
+}
+
+/// The agent for a prompt that takes tools away: what they would do is denied, to subagents and commands of
+/// the prompt as well.
+fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
+    let built_in = PROPERTIES.iter().map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
+    let servers = scope.resources.servers.tools(&agent.rules).into_iter();
+    let servers = servers.map(|tool| (tool.name().to_owned(), tool.permission().to_owned()));
+    let (kept, gone): (Vec<_>, Vec<_>) = built_in.chain(servers).partition(|(name, key)| keeps(options, name, key));
+    let denied: BTreeSet<String> = gone.into_iter().map(|(_, key)| key).collect();
+    let rule = |permission: String| Rule {
+        permission,
+        pattern: "*".into(),
+        action: Action::Deny,
+        source: "this prompt".into(),
+    };
+    let denied = denied.into_iter().filter(|key| !kept.iter().any(|(_, kept)| kept == key));
+    let rules = agent.rules.clone().then(&Rules(denied.map(rule).collect()));
+    Arc::new(Agent { rules, ..Agent::clone(agent) })
+}
+
+/// Freezes the present, for the prompt that the history ends with.
 ///
 /// # Errors
 /// A fault for the user when the agent or the model is not to be had.
-pub fn freeze(scope: &TurnContext, last: bool, named: &[String]) -> Result<Frame, Fault> {
-    let agent = agent(scope)?;
+pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Frame, Fault> {
+    let options = next::turn(history).first().and_then(Message::options);
+    let agent = match options {
+        Some(options) => without(&agent(scope)?, options, scope),
+        None => agent(scope)?,
+    };
     let wanted = model(scope, &agent);
     let (model, provider) = scope.project.models.find(&wanted).map_err(|missing| Fault {
         kind: FaultKind::Internal,
@@ -114,7 +145,7 @@ pub fn freeze(scope: &TurnContext, last: bool, named: &[String]) -> Result<Frame
         advice: None,
     })?;
     let tools = if model.tools {
-        let task = delegates(scope, &agent, &model.id, named).map(erase);
+        let task = delegates(scope, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
         let servers = scope
             .resources
@@ -127,6 +158,7 @@ pub fn freeze(scope: &TurnContext, last: bool, named: &[String]) -> Result<Frame
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
+        tools.retain(|tool| options.is_none_or(|options| keeps(options, tool.name(), tool.permission())));
         tools
     } else {
         Vec::new()
@@ -148,7 +180,7 @@ pub fn freeze(scope: &TurnContext, last: bool, named: &[String]) -> Result<Frame
         instructions: &scope.project.background.instructions,
         servers: &scope.resources.servers.words(&names),
         skills: &skills,
-        extra: None,
+        extra: options.and_then(|options| options.system.as_deref()),
     });
     // The last step offers no tools; its system prompt stays as it was, for the provider's cache.
     let tools = if last { Vec::new() } else { tools };

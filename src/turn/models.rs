@@ -37,7 +37,6 @@ impl Models {
         self.registry.borrow().find(wanted)
     }
 
-    /// All of them.
     pub fn all(&self) -> Vec<Arc<Model>> {
         self.registry.borrow().models()
     }

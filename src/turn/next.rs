@@ -289,7 +289,7 @@ pub(super) mod tests {
         Message {
             id: MessageId::new("u"),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model: model(), system: None }),
+            role: Role::User(User { agent: "build".into(), model: model() }),
             parts: vec![Part { id: PartId::new("p"), content: text }],
         }
     }

@@ -22,7 +22,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder for `session`.
     pub fn new(store: Store, session: SessionId) -> Self {
         Self { store, session, told: Arc::default(), choice: None }
     }
@@ -39,7 +38,6 @@ impl Recorder {
         self.store.message(&self.session, message).await;
     }
 
-    /// Keeps a part.
     pub async fn part(&self, message: &MessageId, part: &Part) {
         self.store.part(&self.session, message, part).await;
     }

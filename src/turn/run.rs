@@ -23,7 +23,7 @@ pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome)
 
 /// Summarises the history because the user wants it, keeping above all what they say.
 pub async fn summarise(history: &mut History, scope: &TurnContext, focus: Option<String>) -> Outcome {
-    let made = match frame::freeze(scope, false, &next::named(history)) {
+    let made = match frame::freeze(scope, false, history) {
         Ok(frame) => compact::compact(history, scope, &frame, CompactionTrigger::Asked, focus).await,
         Err(fault) => Err(Outcome::Failed(fault)),
     };
@@ -91,7 +91,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
                     Next::Resume => "cut-off",
                     _ => "go-on",
                 });
-                match frame::freeze(scope, false, &next::named(history)) {
+                match frame::freeze(scope, false, history) {
                     Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
                     Err(fault) => return Outcome::Failed(fault),
                 }
@@ -108,7 +108,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             }
         };
         scope.resources.servers.refresh(&scope.outlet, &scope.cancelled).await;
-        let frozen = frame::freeze(scope, last, &next::named(history)).and_then(|frame| frame.with_format(history));
+        let frozen = frame::freeze(scope, last, history).and_then(|frame| frame.with_format(history));
         let frame = match frozen.and_then(fitting) {
             Ok(frame) => frame,
             Err(fault) => return Outcome::Failed(fault),
@@ -141,7 +141,7 @@ async fn make_room(
     if let Some(fault) = next::stuck(history, limits) {
         return Err(Outcome::Failed(fault));
     }
-    let frame = frame::freeze(scope, false, &next::named(history)).map_err(Outcome::Failed)?;
+    let frame = frame::freeze(scope, false, history).map_err(Outcome::Failed)?;
     // As before a turn's first step: what was said is on the disk before anything comes of it.
     if let Err(e) = scope.record.flush().await {
         tracing::error!("the conversation is not saved: {e}");
@@ -216,7 +216,7 @@ pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Fram
     let message = Message {
         id: scope.message_id(),
         created: scope.now(),
-        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone(), system: None }),
+        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
         parts: vec![scope.part(note)],
     };
     scope.record.whole(&message).await;

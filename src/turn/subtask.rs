@@ -46,7 +46,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         run::unsaved(scope, &e).await;
     }
     for SubtaskInput { agent, description, prompt, model } in work {
-        let mut frame = frame::freeze(scope, false, &[])?;
+        let mut frame = frame::freeze(scope, false, history)?;
         let task = TaskTool::new(Vec::new(), std::slice::from_ref(&agent), &frame.agent, &frame.model.id);
         frame.tools = vec![erase(task.ordered(model, files.clone()))];
         let call = Call {

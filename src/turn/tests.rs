@@ -239,7 +239,7 @@ impl Stage {
         history.messages.push(Message {
             id: scope.message_id(),
             created: scope.now(),
-            role: Role::User(User { agent: "build".into(), model, system: None }),
+            role: Role::User(User { agent: "build".into(), model }),
             parts: vec![scope.part(content)],
         });
         scope.record.whole(&history.messages[history.messages.len() - 1]).await;

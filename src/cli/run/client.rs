@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anstyle::Style;
 use protocol::acp::v1;
@@ -17,6 +17,7 @@ use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use crate::editor::ask::YES;
 use crate::editor::prompt::{WORDS, own};
 use crate::environment::Environment;
+use crate::lock::locked;
 use crate::message::CallFacts;
 use crate::text;
 
@@ -364,7 +365,7 @@ impl Client {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.told)
     }
 }
 

@@ -1,13 +1,14 @@
 //! What a run shows: the answer, what is said beside it, and what turns while nothing is said.
 
 use std::io::{self, IsTerminal};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::styled::{Markdown, Palette, Styled};
 use crate::environment::Environment;
+use crate::lock::locked;
 use crate::text::{self, UnseenFilter};
 
 /// How often the spinner turns.
@@ -145,7 +146,7 @@ impl Screen {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 

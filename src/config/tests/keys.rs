@@ -8,7 +8,6 @@ use crate::config::declare;
 /// What an untrusted project's word for a key is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyExample {
-    /// It holds.
     Holds,
     /// It holds once the user has agreed.
     Withheld,

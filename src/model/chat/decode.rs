@@ -12,7 +12,6 @@ use crate::model::{Delta, Error, classify};
 /// One answer, as far as it came.
 pub(super) struct Chunks {
     who: String,
-    /// The next free block.
     next: usize,
     /// The block that words are being added to, and of which kind they are.
     open: Option<(usize, Kind)>,

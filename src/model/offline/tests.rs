@@ -410,7 +410,7 @@ fn a_prompt_is_what_the_user_said_last() {
             vec![
                 text("read"),
                 text(&format!("[The user refers to id.rs: file://{ROOT}/src/id.rs]")),
-                text("What the read tool says about src/id.rs:\nfn x"),
+                text("Contents of src/id.rs:\nfn x"),
             ],
             json!([["read", {"filePath": "src/id.rs"}]]),
         ),

@@ -11,7 +11,9 @@ use serde_json::Value;
 use super::code::Line;
 use crate::model::Request;
 use crate::model::request::{CallResult, Input, Message, Output};
+use crate::prompts::CONTENTS_OF;
 use crate::text::mark::without_notes;
+use crate::text::mention::decoded;
 
 /// A tool and its arguments.
 pub(super) type Call = (&'static str, Value);
@@ -29,7 +31,6 @@ pub(super) type Waits<T> = Result<T, Box<Step>>;
 /// A prompt never takes many more calls than this, whatever the tools say.
 const MOST_CALLS: usize = 40;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// The user's words; a file that was mentioned or attached stands in its place by its path.
@@ -76,8 +77,9 @@ impl Turn {
             let text = text.trim();
             let named = FILES.iter().find_map(|(open, close)| Some(text.strip_prefix(open)?.split_once(close)?.0));
             let path = named.and_then(|named| named.rsplit("file://").next()?.split('#').next());
-            let path = path.map(|path| format!("`{}`", self.relative(&path.replace("%20", " "))));
-            let contents = text.starts_with("What the read tool says about ");
+            let path =
+                path.map(|path| format!("`{}`", self.relative(&decoded(path).unwrap_or_else(|| path.to_owned()))));
+            let contents = text.starts_with(CONTENTS_OF);
             path.or_else(|| (!contents && !text.is_empty()).then(|| text.to_owned()))
         };
         inputs.iter().filter_map(one).collect::<Vec<_>>().join(" ")

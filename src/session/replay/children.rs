@@ -205,7 +205,7 @@ mod tests {
 
     fn prompt(words: &str) -> Message {
         let text = Content::Text(Text { text: words.into(), ..Text::default() });
-        message(Role::User(User { agent: "general".into(), model: model(), system: None }), text)
+        message(Role::User(User { agent: "general".into(), model: model() }), text)
     }
 
     fn answer(change: impl Fn(&mut Assistant), content: Content) -> Message {

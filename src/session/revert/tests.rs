@@ -32,7 +32,6 @@ type Tree = BTreeMap<usize, u8>;
 /// One change of one file, by content.
 type Step = (usize, Option<u8>, Option<u8>);
 
-/// The rules.
 #[derive(Default)]
 struct Rules {
     tree: Tree,
@@ -165,7 +164,7 @@ impl Life {
         let prompt = Message {
             id: MessageId::new(format!("u{n}")),
             created: Timestamp(0),
-            role: Role::User(User { agent: "build".into(), model: model.clone(), system: None }),
+            role: Role::User(User { agent: "build".into(), model: model.clone() }),
             parts: vec![part("w", words)],
         };
         let assistant = Assistant {

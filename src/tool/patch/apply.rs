@@ -119,10 +119,10 @@ type LineKey = fn(&str) -> Cow<'_, str>;
 /// Ways two lines can be the same, strictest first; all but the first have a name that the model is told.
 const SAME: [(Option<&str>, LineKey); 5] = [
     (None, |line| line.into()),
-    (Some("ignoring blanks after lines"), |line| line.trim_end().into()),
-    (Some("ignoring blanks around lines"), |line| line.trim().into()),
+    (Some("ignoring spaces after lines"), |line| line.trim_end().into()),
+    (Some("ignoring spaces around lines"), |line| line.trim().into()),
     (Some("in other characters"), |line| FoldedText::of(line.trim(), FoldLevel::Characters).text.into()),
-    (Some("ignoring how blanks are spaced"), |line| FoldedText::of(line, FoldLevel::Blanks).text.into()),
+    (Some("ignoring how wide the spaces are"), |line| FoldedText::of(line, FoldLevel::Blanks).text.into()),
 ];
 
 /// The first way that looks at the spelling.

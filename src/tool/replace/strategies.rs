@@ -17,12 +17,12 @@ pub(super) type MatchStrategy = fn(&str, &str, &str) -> Vec<Match>;
 /// The ways of looking; all but the first have a name that the model is told.
 pub(super) const STRATEGIES: &[(Option<&str>, MatchStrategy)] = &[
     (None, exact),
-    (Some("ignoring blanks around lines"), trimmed_lines),
+    (Some("ignoring spaces around lines"), trimmed_lines),
     (Some("in other characters"), |file, old, new| respelled(file, old, new, FoldLevel::Characters)),
-    (Some("ignoring how blanks are spaced"), |file, old, new| respelled(file, old, new, FoldLevel::Blanks)),
+    (Some("ignoring how wide the spaces are"), |file, old, new| respelled(file, old, new, FoldLevel::Blanks)),
     (Some("by its first and last line"), anchored),
     (Some("after undoing escapes"), unescaped),
-    (Some("ignoring blanks around it"), trimmed),
+    (Some("ignoring spaces around it"), trimmed),
     (Some("by its context"), context),
 ];
 
