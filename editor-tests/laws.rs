@@ -9,6 +9,8 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
+use crate::second::{self, Second};
+
 /// The longest line an agent may write, in bytes: an editor with a 10 MiB reader died silently.
 const LONGEST_LINE: usize = 1 << 20;
 
@@ -40,7 +42,8 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
     ])
 });
 
-fn validator<T: JsonSchema>() -> Validator {
+/// Checks a type of the protocol.
+pub fn validator<T: JsonSchema>() -> Validator {
     jsonschema::validator_for(&schema_for!(T).to_value()).unwrap()
 }
 
@@ -62,6 +65,8 @@ pub struct Laws {
     children: BTreeMap<String, String>,
     /// State of every call that was announced, per session.
     calls: BTreeMap<(String, String), String>,
+    /// Version 2 is spoken.
+    second: Option<Second>,
     problems: Vec<String>,
 }
 
@@ -74,7 +79,8 @@ impl Laws {
             return;
         };
         if method == "initialize" {
-            self.capabilities = message["params"]["clientCapabilities"].clone();
+            let said = ["clientCapabilities", "capabilities"].map(|name| message["params"][name].clone());
+            self.capabilities = said.into_iter().find(|said| !said.is_null()).unwrap_or_default();
         }
         if matches!(method, "session/load" | "session/resume")
             && let Some(session) = message["params"]["sessionId"].as_str()
@@ -107,7 +113,7 @@ impl Laws {
 
     /// Whether the editor still waits for an answer.
     pub fn waiting(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || self.second.as_ref().is_some_and(Second::works)
     }
 
     /// The requests the editor still waits for.
@@ -135,6 +141,26 @@ impl Laws {
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         if method != "$/cancel_request" && !self.sessions.contains(&session) {
             self.wrong(format!("about a session the editor has not heard of yet: {line}"));
+        }
+        if let Some(second) = &mut self.second {
+            let replays = |(method, of): &(String, Value)| method == "session/resume" && of["sessionId"] == session;
+            let replays = self.pending.values().any(replays);
+            let judged = match method {
+                "session/update" => second.update(&session, &params["update"], replays),
+                "session/request_permission" => second.permission(&session, params),
+                "elicitation/create" if self.capabilities["elicitation"]["form"].is_null() => {
+                    Err("the editor did not offer forms".into())
+                }
+                "elicitation/create" | "$/cancel_request" => Ok(()),
+                _ => Err(format!("{method} is not something this editor offers")),
+            };
+            if let Err(what) = judged {
+                self.wrong(format!("{what}: {line}"));
+            }
+            if method == "session/request_permission" {
+                self.options(params, line);
+            }
+            return;
         }
         match method {
             "session/update" => self.update(&session, &params["update"], line),
@@ -225,6 +251,11 @@ impl Laws {
         if ["title", "kind", "rawInput"].iter().any(|member| call[member].is_null()) {
             self.wrong(format!("a permission request wants title, kind and rawInput: {line}"));
         }
+        self.options(params, line);
+    }
+
+    /// One option per kind, and a way to say yes and no.
+    fn options(&mut self, params: &Value, line: &str) {
         let kinds: Vec<&str> =
             params["options"].as_array().into_iter().flatten().filter_map(|o| o["kind"].as_str()).collect();
         // Answers to a question are all for this once.
@@ -255,12 +286,18 @@ impl Laws {
             return;
         };
         if let Some(result) = result {
+            if method == "initialize" && result["protocolVersion"] == 2 {
+                self.second.get_or_insert_default();
+            }
+            if let (Some(second), "session/prompt") = (&mut self.second, method.as_str()) {
+                second.inserted(params["sessionId"].as_str().unwrap_or_default());
+            }
             self.check(&format!("-> {method}"), result, line);
             if let Some(session) = result["sessionId"].as_str() {
                 self.sessions.insert(session.into());
             }
         }
-        if method == "session/prompt" {
+        if method == "session/prompt" && self.second.is_none() {
             let session = params["sessionId"].as_str().unwrap_or_default();
             let open: Vec<_> = self
                 .calls
@@ -282,18 +319,22 @@ impl Laws {
         if message.trim().is_empty() || message.contains('\n') {
             self.wrong(format!("an error message is one line: {line}"));
         }
-        let extra = error["data"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .find(|(key, _)| !(*key == "details" || *key == "sessionId" && error["code"] == -32002));
+        let extra = error["data"].as_object().into_iter().flatten().find(|(key, _)| {
+            let known = match error["code"].as_i64() {
+                Some(-32002) => *key == "sessionId",
+                Some(-32022) => *key == "requested" || *key == "supported",
+                _ => false,
+            };
+            !(*key == "details" || known)
+        });
         if extra.is_some() {
             self.wrong(format!("an error's data holds `details` only: {line}"));
         }
     }
 
     fn check(&mut self, what: &str, value: &Value, line: &str) {
-        let Some(schema) = SCHEMAS.get(what) else {
+        let schemas = if self.second.is_some() { &second::SCHEMAS } else { &SCHEMAS };
+        let Some(schema) = schemas.get(what) else {
             // An answer to something that is not ACP is an error, never a result.
             self.wrong(format!("no schema for {what}: {line}"));
             return;

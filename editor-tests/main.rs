@@ -26,6 +26,7 @@ mod marathon;
 mod mcp;
 mod model;
 mod names;
+mod oauth;
 mod probes;
 mod project;
 mod providers;
@@ -34,6 +35,7 @@ mod repositories;
 mod result;
 mod sandbox;
 mod screen;
+mod second;
 mod servers;
 mod sessions;
 mod shown;
@@ -55,8 +57,19 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 10] =
-    ["first-words", "turns", "tasks", "long", "background", "permissions", "sessions", "config", "failures", "servers"];
+const FOLDERS: [&str; 11] = [
+    "first-words",
+    "turns",
+    "tasks",
+    "long",
+    "background",
+    "permissions",
+    "sessions",
+    "config",
+    "failures",
+    "servers",
+    "version-2",
+];
 
 fn main() -> ExitCode {
     faults::write_if_asked();
@@ -70,10 +83,12 @@ fn main() -> ExitCode {
     let groups: BTreeSet<_> =
         wire::rows().into_iter().map(|row| row.group).filter(|group| group != "conversation").collect();
     for group in groups {
+        let same = group.clone();
         trials.push(test(format!("wire/{group}"), move || wire::run(&group)));
+        trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 14] = [
+    let written: [(&str, Tests); 15] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -85,6 +100,7 @@ fn main() -> ExitCode {
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),
         ("servers/", &servers::ALL),
+        ("servers/", &oauth::ALL),
         ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
         ("waits/", &waits::ALL),

@@ -354,7 +354,7 @@ fn behind(server: &Server, project: &Project) {
 }
 
 /// Runs a login, and does with what it shows what a person would.
-fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> Output {
+pub fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> Output {
     let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
     command.args(words).current_dir(project.cwd()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -366,7 +366,7 @@ fn log_in(project: &Project, words: &[&str], person: impl FnOnce(&str)) -> Outpu
 }
 
 /// What a browser gets at an address.
-fn browse(address: &str) -> String {
+pub fn browse(address: &str) -> String {
     let rest = address.strip_prefix("http://").unwrap();
     let (host, path) = rest.split_once('/').unwrap();
     let mut stream = TcpStream::connect(host.replace("localhost", "127.0.0.1")).unwrap();
@@ -377,7 +377,7 @@ fn browse(address: &str) -> String {
 }
 
 /// The value of a name in an address's query, decoded.
-fn query(address: &str, name: &str) -> String {
+pub fn query(address: &str, name: &str) -> String {
     let (_, query) = address.split_once('?').unwrap();
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default();
     value.replace("%3A", ":").replace("%2F", "/").replace("%3a", ":").replace("%2f", "/")

@@ -25,6 +25,8 @@
 //!
 //! An editor that offers files (`# open a session with fs`) answers requests about them by itself: with
 //! what is on the disk, or with what a `# hold path "text"` has put on its screen.
+//! One that speaks version 2 says so (`# open a session in version 2`), where the page's environment allows it;
+//! what its terminals print is shown as text.
 //! One that has forms (`# open a session with forms`) fills them in when told to (`# answer form {…}`).
 //!
 //! `BLESS=1` writes what came out into the `agent` blocks; lines that still match stay as they are.
@@ -35,6 +37,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -523,7 +527,12 @@ impl Run {
         if how.contains("with forms") {
             capabilities["elicitation"] = json!({ "form": {} });
         }
-        let params = json!({ "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": { "name": "page", "version": "1" } });
+        let params = if how.contains("in version 2") {
+            capabilities.as_object_mut().ok_or("no capabilities")?.shift_remove("fs");
+            json!({ "protocolVersion": 2, "capabilities": capabilities, "info": { "name": "page", "version": "1" } })
+        } else {
+            json!({ "protocolVersion": 1, "clientCapabilities": capabilities, "clientInfo": { "name": "page", "version": "1" } })
+        };
         let initialize = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params });
         let connect = how.starts_with("a connection");
         if self.editor.is_none() || connect {
@@ -531,7 +540,8 @@ impl Run {
             self.settled()?;
         }
         if !connect {
-            let inside = how.strip_prefix("a session in ").unwrap_or_default();
+            let inside = how.strip_prefix("a session in ").filter(|inside| !inside.starts_with("version "));
+            let inside = inside.unwrap_or_default();
             let cwd = self.project.cwd().join(inside);
             let cwd = cwd.display().to_string();
             let params = json!({ "cwd": cwd.trim_end_matches('/'), "mcpServers": [] });
@@ -653,6 +663,7 @@ impl Run {
             members.shift_remove("jsonrpc");
         }
         self.names.tidy(&mut value);
+        printed(&mut value);
         let update = &value["params"]["update"];
         let kind = update["sessionUpdate"].as_str().or(value["method"].as_str()).unwrap_or_default();
         if self.aside.contains(&kind) {
@@ -807,7 +818,24 @@ fn joined(last: &mut Value, next: &Value) -> bool {
             *last = next.clone();
             true
         }
+        Some("terminal_output_chunk") if same("sessionUpdate") && same("terminalId") => {
+            let text = format!("{}{}", was["data"].as_str().unwrap_or(""), is["data"].as_str().unwrap_or(""));
+            last["params"]["update"]["data"] = text.into();
+            true
+        }
         _ => false,
+    }
+}
+
+/// Shows the bytes of a terminal as text.
+fn printed(value: &mut Value) {
+    for at in ["/params/update/data", "/params/update/output/data"] {
+        if value["params"]["update"]["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("terminal_"))
+            && let Some(data) = value.pointer_mut(at)
+        {
+            let bytes = BASE64.decode(data.as_str().unwrap_or_default()).expect("base64");
+            *data = String::from_utf8_lossy(&bytes).into_owned().into();
+        }
     }
 }
 
@@ -849,6 +877,7 @@ fn by_call(lines: &mut [Heard]) {
     let call = |line: &Heard| {
         let params = &line.value["params"];
         let id = params["update"]["toolCallId"].as_str().or(params["toolCall"]["toolCallId"].as_str());
+        let id = id.or(params["update"]["terminalId"].as_str());
         id.map(|id| (id.len(), id.to_owned()))
     };
     for run in lines.chunk_by_mut(|a, b| call(a).is_some() && call(b).is_some()) {

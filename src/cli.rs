@@ -11,6 +11,7 @@ mod doctor;
 mod form;
 mod input;
 mod log;
+mod mcp;
 mod models;
 mod pages;
 mod permissions;
@@ -47,7 +48,7 @@ enum Command {
     /// Serve an editor over the Agent Client Protocol
     ///
     /// Speaks on standard input and output. The default when standard input is not a terminal.
-    Acp,
+    Acp(acp::Args),
     /// Answer one prompt, then exit
     ///
     /// The answer goes to standard output, everything else to standard error.
@@ -76,6 +77,8 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
+    /// Try, log in at and call MCP servers
+    Mcp(mcp::Args),
     /// List models with their limits, prices and abilities
     ///
     /// Prices are US dollars per million tokens, for input and output.
@@ -116,7 +119,8 @@ impl Command {
             Self::Sessions(args) => args.imports(),
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
-            Self::Acp
+            Self::Mcp(args) => args.acts(),
+            Self::Acp(_)
             | Self::Run(_)
             | Self::Config { .. }
             | Self::Models(_)
@@ -139,14 +143,18 @@ pub fn main() -> ExitCode {
     // How editors start it. There is nothing to be understood, and the parser with all its words need
     // not be read into memory.
     let plain = std::env::args_os().skip(1).eq(["acp"]);
-    let cli = match if plain { Ok(Cli { command: Some(Command::Acp), login: false }) } else { Cli::try_parse() } {
+    let cli = match if plain {
+        Ok(Cli { command: Some(Command::Acp(acp::Args::default())), login: false })
+    } else {
+        Cli::try_parse()
+    } {
         Ok(cli) => cli,
         Err(e) => return terminal::parsed(&e),
     };
     let command = match cli.command {
         _ if cli.login => Command::Auth { verb: Some(auth::Verb::Login { provider: None, key: false, device: false }) },
         Some(command) => command,
-        None if !std::io::stdin().is_terminal() => Command::Acp,
+        None if !std::io::stdin().is_terminal() => Command::Acp(acp::Args::default()),
         None => return terminal::help(<Cli as clap::CommandFactory>::command()),
     };
     let environment = Environment::read();
@@ -191,11 +199,12 @@ pub fn main() -> ExitCode {
 /// Does what a command line says that waits for something.
 async fn waiting(command: Command, environment: Environment) -> ExitCode {
     let done = match command {
-        Command::Acp => return acp::acp(environment).await,
+        Command::Acp(args) => return acp::acp(&args, environment).await,
         Command::Run(args) => return run::run(*args, environment).await,
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,
         Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
+        Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,

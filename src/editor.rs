@@ -1,20 +1,22 @@
 //! The door: ACP on one side, our nouns on the other. ACP's words end here.
 //!
-//! `table.rs` routes, one file per group of methods handles, `update.rs` and `card.rs` alone turn events
-//! into updates, `error.rs` alone turns our errors into JSON-RPC errors.
+//! What an editor can want stands once, in our own nouns, and knows of no version of the protocol: sessions
+//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`). `v1/` and `v2/`
+//! are projections: they decode, call, and encode, and are spoken to through `face.rs`.
 
 pub mod ask;
-pub mod cancel;
 pub mod card;
-pub mod content;
 pub mod error;
+pub mod face;
 pub mod files;
 pub mod form;
-pub mod initialize;
-pub mod modes;
+pub mod login;
+pub mod markdown;
+pub mod meta;
 pub mod options;
 pub mod prompt;
 pub mod server;
 pub mod sessions;
-pub mod table;
-pub mod update;
+pub mod updates;
+pub mod v1;
+pub mod v2;

@@ -65,6 +65,10 @@ pub enum Event {
         message: MessageId,
         piece: UserPiece,
     },
+    /// The user's prompt is part of the conversation now, under this id.
+    Prompted {
+        message: MessageId,
+    },
     /// More words of the model.
     Text {
         part: PartId,

@@ -6,9 +6,12 @@
 mod client;
 mod conversation;
 mod keeper;
+pub mod kept;
 mod link;
+pub mod login;
 mod remote;
 mod sse;
+pub mod survey;
 mod tool;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::keeper::Reach;
+use self::kept::KeptLogin;
 use self::link::{Link, REST, ReadyServer, ServerState, Trouble};
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
@@ -112,7 +116,7 @@ impl McpServers {
                     Trouble::Rests => breakdown.since.elapsed() >= REST,
                     // What is elsewhere may have been away for a moment.
                     Trouble::Start => matches!(server.settings.transport, Transport::Remote { .. }),
-                    Trouble::Login => false,
+                    Trouble::Login => server.link.has_new_login(breakdown.as_ref()),
                 },
             };
             if again {
@@ -129,7 +133,19 @@ impl McpServers {
 
     fn start(&self, settings: &McpEntry) -> ServerConnection {
         let call_limit = settings.call_timeout.unwrap_or(self.call_limit);
-        let link = Link::new(&settings.name, settings.timeout, call_limit);
+        let login = match &settings.transport {
+            // Whoever brings a key of their own is not logged in.
+            Transport::Remote { url, headers, oauth: Some(_), .. }
+                if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) =>
+            {
+                let given = self.given.iter().any(|given| given.name == settings.name);
+                let place = if given { format!(" --url {url}") } else { String::new() };
+                let command = format!("adjutant mcp login {}{place}", settings.name);
+                Some((KeptLogin::new(&settings.name, url, &self.environment), command))
+            }
+            _ => None,
+        };
+        let link = Link::new(&settings.name, settings.timeout, call_limit, login.clone());
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -139,12 +155,14 @@ impl McpServers {
                 let (path, args) = command.split_first().map(|(path, args)| (path.clone(), args)).unwrap_or_default();
                 Reach::Program(Program::new(path, dir, env).args(args.iter().cloned()))
             }
-            Transport::Remote { url, headers, sse, .. } => Reach::Address(remote::Address {
+            Transport::Remote { url, headers, sse, .. } => Reach::Address(Box::new(remote::Address {
                 url: url.clone(),
                 headers: headers.clone(),
                 sse: *sse,
                 client: self.client.clone(),
-            }),
+                command: login.as_ref().map(|(_, command)| command.clone()).unwrap_or_default(),
+                kept: login.map(|(kept, _)| kept),
+            })),
         };
         let work = tokio::spawn(keeper::keep(link.clone(), self.roots.clone(), reach, stop.clone()));
         ServerConnection { settings: settings.clone(), link, told: None, awaited: false, stop, work: Some(work) }
@@ -163,9 +181,26 @@ impl McpServers {
         }
     }
 
-    /// Makes ready for a step: what has said that its tools have changed is heard out, and what has failed
-    /// meanwhile is told. Costs nothing where nothing has happened.
+    /// Makes ready for a step: what has said that its tools have changed is heard out, who has been logged in
+    /// meanwhile is there, and what has failed is told. Costs nothing where nothing has happened.
     pub async fn refresh(&self, outlet: &Outlet, cancelled: &CancellationToken) {
+        let mut logged_in = false;
+        for server in self.list().iter_mut() {
+            if let ServerState::Failed(breakdown) = server.link.state()
+                && breakdown.trouble == Trouble::Login
+                && server.link.has_new_login(&breakdown)
+            {
+                server.link.restart();
+                server.awaited = false;
+                logged_in = true;
+            }
+        }
+        if logged_in {
+            tokio::select! {
+                () = self.settled() => {}
+                () = cancelled.cancelled() => {}
+            }
+        }
         let stale: Vec<_> = {
             let list = self.list();
             let stale = |link: &&Arc<Link>| match link.state() {
@@ -217,7 +252,8 @@ impl McpServers {
         let list = self.list();
         let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
         for ready in list.iter().filter_map(|server| server.link.offers()) {
-            for tool in ready.tools.iter().filter(|tool| !rules.hides(tool.permission())) {
+            let offered = ready.offered.iter().map(|offered| &offered.tool);
+            for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
                 // Two servers may come to the same name: the first keeps it.
                 if !tools.iter().any(|other| other.name() == tool.name()) {
                     tools.push(tool.clone());
@@ -231,7 +267,7 @@ impl McpServers {
     pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
         let wants = |ready: &ReadyServer| {
-            let offers = ready.tools.iter().any(|tool| offered.contains(&tool.name()));
+            let offers = ready.offered.iter().any(|known| offered.contains(&known.tool.name()));
             ready.instructions.clone().filter(|_| offers)
         };
         let word = |server: &ServerConnection| {
@@ -271,7 +307,7 @@ impl ServerConnection {
                     severity: Severity::Warning,
                     title: format!(
                         "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
-                        ready.tools.len()
+                        ready.offered.len()
                     ),
                     details: None,
                 });

@@ -10,7 +10,7 @@ use std::time::Duration;
 use protocol::acp;
 use protocol::lines::{BadLine, Line, Outbox};
 use protocol::rpc::{self, Error, Id, Message, Peer};
-use protocol::table::{BoxFuture, Cx, Dispatch, Table};
+use protocol::table::{BoxFuture, Cx, Dispatch, Routes};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -24,12 +24,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves one connection until its input ends, its output breaks, or `ended` says so; then cancels
 /// `ended`, gives what is in flight a grace period, and writes what is left.
-pub async fn serve<S: Send + Sync + 'static>(
-    table: &Table<S>,
-    mut lines: mpsc::Receiver<Line>,
-    peer: &Peer,
-    ended: &CancellationToken,
-) {
+pub async fn serve(table: &impl Routes, mut lines: mpsc::Receiver<Line>, peer: &Peer, ended: &CancellationToken) {
     let outbox = peer.outbox();
     let mut flight = InFlight::default();
     loop {
@@ -64,7 +59,7 @@ pub async fn serve<S: Send + Sync + 'static>(
     }
 }
 
-fn one<S: Send + Sync + 'static>(table: &Table<S>, peer: &Peer, flight: &mut InFlight, line: &Line) {
+fn one(table: &impl Routes, peer: &Peer, flight: &mut InFlight, line: &Line) {
     let outbox = peer.outbox();
     let text = match line {
         Line::Text(bytes) => std::str::from_utf8(bytes).map_err(|_| BadLine::NotUtf8),

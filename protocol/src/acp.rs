@@ -1,12 +1,12 @@
-//! The Agent Client Protocol: its types (generated from the specification, re-exported as [`v1`]),
+//! The Agent Client Protocol: its types (generated from the specification, re-exported as [`v1`] and [`v2`]),
 //! its method names bound to them, and the list of what adjutant serves.
 //!
 //! Majors of the schema crate are frequent, so nobody else names it.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use agent_client_protocol_schema::v1;
 pub use agent_client_protocol_schema::{IntoOption, MaybeUndefined, ProtocolVersion};
+pub use agent_client_protocol_schema::{v1, v2};
 
 /// Cancels a request, in both directions. Handled by the read loop, so it has no row in a table.
 pub const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -26,7 +26,7 @@ macro_rules! bind {
 }
 
 bind! {
-    "initialize" v1::InitializeRequest => v1::InitializeResponse;
+    "initialize" Initialize => v1::InitializeResponse;
     "authenticate" v1::AuthenticateRequest => v1::AuthenticateResponse;
     "logout" v1::LogoutRequest => v1::LogoutResponse;
     "session/new" NewSession => v1::NewSessionResponse;
@@ -49,6 +49,93 @@ bind! {
     "elicitation/create" v1::CreateElicitationRequest => v1::CreateElicitationResponse;
     "fs/read_text_file" v1::ReadTextFileRequest => v1::ReadTextFileResponse;
     "fs/write_text_file" v1::WriteTextFileRequest => v1::WriteTextFileResponse;
+}
+
+bind! {
+    "initialize" Initialize2 => v2::InitializeResponse;
+    "auth/login" v2::LoginAuthRequest => v2::LoginAuthResponse;
+    "auth/logout" v2::LogoutAuthRequest => v2::LogoutAuthResponse;
+    "session/new" v2::NewSessionRequest => v2::NewSessionResponse;
+    "session/resume" v2::ResumeSessionRequest => v2::ResumeSessionResponse;
+    "session/list" v2::ListSessionsRequest => v2::ListSessionsResponse;
+    "session/close" v2::CloseSessionRequest => v2::CloseSessionResponse;
+    "session/delete" v2::DeleteSessionRequest => v2::DeleteSessionResponse;
+    "session/fork" v2::ForkSessionRequest => v2::ForkSessionResponse;
+    "session/set_title" v2::SetSessionTitleRequest => v2::SetSessionTitleResponse;
+    "session/status" v2::SessionStatusRequest => v2::SessionStatusResponse;
+    "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
+    "session/prompt" v2::PromptRequest => v2::PromptResponse;
+    "session/cancel" v2::CancelSessionNotification => ();
+    "tool_call/cancel" v2::CancelToolCallRequest => v2::CancelToolCallResponse;
+    "terminal/cancel" v2::CancelTerminalRequest => v2::CancelTerminalResponse;
+
+    "session/update" v2::UpdateSessionNotification => ();
+    "session/request_permission" v2::RequestPermissionRequest => v2::RequestPermissionResponse;
+    "elicitation/create" v2::CreateElicitationRequest => v2::CreateElicitationResponse;
+}
+
+/// Params of initialize in version 1. An editor that would rather speak a later one says some of it under
+/// other names.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Initialize(pub v1::InitializeRequest);
+
+impl<'de> Deserialize<'de> for Initialize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let text = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        let mut request: v1::InitializeRequest = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        if request.protocol_version > ProtocolVersion::V1 {
+            let params: serde_json::Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+            if request.client_info.is_none() {
+                // Who it is is told to the log only.
+                request.client_info = v1::Implementation::deserialize(&params["info"]).ok();
+            }
+            if params.get("clientCapabilities").is_none() && params["capabilities"].is_object() {
+                let capabilities = v1::ClientCapabilities::deserialize(&shared(&params["capabilities"]));
+                request.client_capabilities = capabilities.unwrap_or_default();
+            }
+        }
+        Ok(Self(request))
+    }
+}
+
+/// What the capabilities of version 2 mean in version 1. Files and terminals have gone, so there are none.
+fn shared(capabilities: &serde_json::Value) -> serde_json::Value {
+    let terminal = capabilities["auth"]["terminal"].is_object();
+    let mut out = serde_json::json!({
+        "auth": { "terminal": terminal },
+        "session": { "configOptions": { "boolean": {} } },
+    });
+    for same in ["elicitation", "_meta"] {
+        if !capabilities[same].is_null() {
+            out[same] = capabilities[same].clone();
+        }
+    }
+    out
+}
+
+/// Params of initialize in version 2. Of an editor that asks for a later version, what is not understood is
+/// left out.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+pub struct Initialize2(pub v2::InitializeRequest);
+
+impl<'de> Deserialize<'de> for Initialize2 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        use serde::de::Error;
+        let mut params = serde_json::Map::deserialize(deserializer)?;
+        if params.get("protocolVersion").and_then(serde_json::Value::as_u64).is_some_and(|version| version > 2) {
+            let unknown = || v2::Implementation::new("unknown", "unknown");
+            let info = params.get("info").and_then(|info| v2::Implementation::deserialize(info).ok());
+            params.insert("info".into(), serde_json::to_value(info.unwrap_or_else(unknown)).map_err(D::Error::custom)?);
+            let fits = |value: &serde_json::Value| v2::ClientCapabilities::deserialize(value).is_ok();
+            if !params.get("capabilities").is_none_or(fits) {
+                params.remove("capabilities");
+            }
+        }
+        serde_json::from_value(serde_json::Value::Object(params)).map(Self).map_err(D::Error::custom)
+    }
 }
 
 /// Params of session/set_model, which was never stable and is gone from the schema: some editors call
@@ -166,7 +253,7 @@ fn new_file(content: &[v1::ToolCallContent]) -> bool {
 pub enum Support {
     /// It works.
     Served,
-    /// Answered with -32601, and why.
+    /// Answered with an error (-32601 where it is not known at all), and why.
     Refused(&'static str),
     /// Answered with -32601 today; a later version brings it.
     NotYet,
@@ -176,43 +263,50 @@ pub enum Support {
     NotCalled(&'static str),
 }
 
-/// Every method of ACP v1 with its direction (true: the editor calls us) and our support. The
-/// table in `protocol/README.md` is written from this list.
-pub const METHODS: &[(&str, bool, Support)] = &[
-    ("initialize", true, Support::Served),
-    ("authenticate", true, Support::Served),
-    ("logout", true, Support::Served),
-    ("session/new", true, Support::Served),
-    ("session/load", true, Support::Served),
-    ("session/resume", true, Support::Served),
-    ("session/list", true, Support::Served),
-    ("session/close", true, Support::Served),
-    ("session/delete", true, Support::Served),
-    ("session/fork", true, Support::Served),
-    ("session/set_title", true, Support::Served),
-    ("session/status", true, Support::Served),
-    ("session/prompt", true, Support::Served),
-    ("session/cancel", true, Support::Served),
-    ("session/set_mode", true, Support::Served),
-    ("session/set_config_option", true, Support::Served),
-    ("session/set_model", true, Support::Served),
-    ("$/cancel_request", true, Support::Served),
-    ("auth/status", true, Support::Refused("whether a key is accepted is known when it is used")),
-    ("session/archive", true, Support::Refused("a session is kept until it is deleted, or pruned by age")),
-    ("session/unarchive", true, Support::Refused("as above")),
-    ("mcp/message", true, Support::Refused("MCP servers are connected to adjutant itself")),
-    ("providers/*", true, Support::Refused("provider addresses come from the user's configuration only")),
-    ("session/update", false, Support::Called),
-    ("session/request_permission", false, Support::Called),
-    ("fs/read_text_file", false, Support::Called),
-    ("fs/write_text_file", false, Support::Called),
+/// Every method of ACP with the versions that have it, its direction (true: the editor calls us) and our support.
+/// The table in `protocol/README.md` is written from this list.
+pub const METHODS: &[(&str, &str, bool, Support)] = &[
+    ("initialize", "1, 2", true, Support::Served),
+    ("authenticate", "1", true, Support::Served),
+    ("logout", "1", true, Support::Served),
+    ("auth/login", "2", true, Support::Served),
+    ("auth/logout", "2", true, Support::Served),
+    ("session/new", "1, 2", true, Support::Served),
+    ("session/load", "1", true, Support::Served),
+    ("session/resume", "1, 2", true, Support::Served),
+    ("session/list", "1, 2", true, Support::Served),
+    ("session/close", "1, 2", true, Support::Served),
+    ("session/delete", "1, 2", true, Support::Served),
+    ("session/fork", "1, 2", true, Support::Served),
+    ("session/set_title", "1, 2", true, Support::Served),
+    ("session/status", "1, 2", true, Support::Served),
+    ("session/prompt", "1, 2", true, Support::Served),
+    ("session/cancel", "1, 2", true, Support::Served),
+    ("session/set_mode", "1", true, Support::Served),
+    ("session/set_config_option", "1, 2", true, Support::Served),
+    ("session/set_model", "1", true, Support::Served),
+    ("tool_call/cancel", "2", true, Support::Refused("no call is offered for it; session/cancel stops the turn")),
+    ("terminal/cancel", "2", true, Support::Refused("no terminal is offered for it; session/cancel stops the turn")),
+    ("$/cancel_request", "1, 2", true, Support::Served),
+    ("auth/status", "1, 2", true, Support::Refused("whether a key is accepted is known when it is used")),
+    ("session/archive", "1, 2", true, Support::Refused("a session is kept until it is deleted, or pruned by age")),
+    ("session/unarchive", "1, 2", true, Support::Refused("as above")),
+    ("mcp/message", "1, 2", true, Support::Refused("MCP servers are connected to adjutant itself")),
+    ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
+    ("session/update", "1, 2", false, Support::Called),
+    ("session/request_permission", "1, 2", false, Support::Called),
+    ("fs/read_text_file", "1", false, Support::Called),
+    ("fs/write_text_file", "1", false, Support::Called),
     (
         "terminal/*",
+        "1",
         false,
         Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
     ),
-    ("elicitation/create", false, Support::Called),
-    ("$/cancel_request", false, Support::Called),
+    ("elicitation/create", "1, 2", false, Support::Called),
+    ("elicitation/complete", "1, 2", false, Support::NotCalled("nothing is asked at an address")),
+    ("auth/status_update", "1, 2", false, Support::NotCalled("as auth/status")),
+    ("$/cancel_request", "1, 2", false, Support::Called),
 ];
 
 #[cfg(test)]
@@ -228,8 +322,8 @@ mod tests {
         let (before, rest) = text.split_once("<!-- acp:begin").unwrap();
         let (mark, rest) = rest.split_once("-->\n").unwrap();
         let (_, after) = rest.split_once("<!-- acp:end -->").unwrap();
-        let mut table = String::from("| method | direction | here |\n|---|---|---|\n");
-        for (name, inbound, support) in METHODS {
+        let mut table = String::from("| method | version | direction | here |\n|---|---|---|---|\n");
+        for (name, versions, inbound, support) in METHODS {
             let direction = if *inbound { "editor → adjutant" } else { "adjutant → editor" };
             let here = match support {
                 Support::Served => "served".to_owned(),
@@ -238,7 +332,7 @@ mod tests {
                 Support::Refused(why) => format!("refused: {why}"),
                 Support::NotCalled(why) => format!("never: {why}"),
             };
-            table += &format!("| `{name}` | {direction} | {here} |\n");
+            table += &format!("| `{name}` | {versions} | {direction} | {here} |\n");
         }
         let wanted = format!("{before}<!-- acp:begin{mark}-->\n{table}<!-- acp:end -->{after}");
         if std::env::var_os("BLESS").is_some() {
@@ -246,6 +340,20 @@ mod tests {
         } else {
             assert_eq!(text, wanted, "run again with BLESS=1");
         }
+    }
+
+    #[test]
+    fn what_a_later_editor_says_is_understood_as_far_as_it_is_shared() {
+        let later = r#"{"protocolVersion":2,"info":{"name":"e","version":"1"},
+            "capabilities":{"auth":{"terminal":{}},"elicitation":{"form":{}},"fs":{"readTextFile":true}}}"#;
+        let Initialize(request) = serde_json::from_str(later).unwrap();
+        assert_eq!(request.client_info.map(|info| info.name).as_deref(), Some("e"));
+        let capabilities = request.client_capabilities;
+        assert!(capabilities.auth.terminal && capabilities.elicitation.is_some_and(|e| e.form.is_some()));
+        assert!(!capabilities.fs.read_text_file && !capabilities.terminal);
+        let Initialize2(request) = serde_json::from_str(r#"{"protocolVersion":9,"capabilities":7}"#).unwrap();
+        assert_eq!(request.info.name, "unknown");
+        assert!(serde_json::from_str::<Initialize2>(r#"{"protocolVersion":2}"#).is_err());
     }
 
     #[test]

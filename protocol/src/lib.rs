@@ -7,6 +7,7 @@
 //! - [`rpc`] — request, notification and response told apart; [`rpc::Peer`], our own calls to the
 //!   other side.
 //! - [`table`] — method name → typed handler, on jsonrpsee's method table.
+//! - [`negotiate`] — which version of the protocol a connection speaks.
 //! - [`acp`] — the Agent Client Protocol's types and method names; what is served and refused.
 //!
 //! This crate knows no session, tool or model. Both ends of a connection use it: the agent, and
@@ -14,5 +15,6 @@
 
 pub mod acp;
 pub mod lines;
+pub mod negotiate;
 pub mod rpc;
 pub mod table;

@@ -33,6 +33,8 @@ pub mod code {
     pub const NOT_FOUND: i32 = -32002;
     /// ACP: ended by `$/cancel_request`.
     pub const CANCELLED: i32 = -32800;
+    /// The version that was asked for is not spoken.
+    pub const UNSUPPORTED_VERSION: i32 = -32022;
 }
 
 /// An error as it goes over the wire. `data` never holds what was received: params can carry
@@ -401,6 +403,11 @@ impl Drop for Waiting<'_> {
             self.peer.outbox.push(&line(crate::acp::CANCEL_REQUEST, None, &params));
         }
     }
+}
+
+/// The line of a notification, for [`Outbox::send`].
+pub fn note<P: Serialize>(method: &str, params: &P) -> Vec<u8> {
+    line(method, None, params)
 }
 
 fn line<P: Serialize>(method: &str, id: Option<u64>, params: &P) -> Vec<u8> {

@@ -79,6 +79,25 @@ pub enum Dispatch {
     Pending(BoxFuture<Vec<u8>>),
 }
 
+/// Whatever gives requests to handlers.
+pub trait Routes {
+    /// Runs the first phase of a request.
+    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch;
+
+    /// Runs a notification's handler; unknown ones are ignored.
+    fn note(&self, method: &str, params: &str);
+}
+
+impl<S: Send + Sync + 'static> Routes for Table<S> {
+    fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
+        Self::dispatch(self, id, method, params, cx)
+    }
+
+    fn note(&self, method: &str, params: &str) {
+        Self::note(self, method, params);
+    }
+}
+
 type Note<S> = Box<dyn Fn(&Arc<S>, &str) + Send + Sync>;
 type Gate<S> = Box<dyn Fn(&S, &str) -> Result<(), Error> + Send + Sync>;
 
@@ -150,6 +169,11 @@ impl<S: Send + Sync + 'static> Table<S> {
         &self.state
     }
 
+    /// Whether requests pass: the handshake has been made.
+    pub fn is_open(&self) -> bool {
+        self.gate.as_ref().is_none_or(|gate| gate(&self.state, "").is_ok())
+    }
+
     /// Runs the first phase of a request.
     pub fn dispatch(&self, id: &Id, method: &str, params: &str, cx: &Cx) -> Dispatch {
         let Some(MethodCallback::Async(callback)) = self.requests.method(method) else {
@@ -157,6 +181,11 @@ impl<S: Send + Sync + 'static> Table<S> {
         };
         if let Some(Err(refused)) = self.gate.as_ref().map(|gate| gate(&self.state, method)) {
             return Dispatch::Done(rpc::failure(id, &refused));
+        }
+        // A list would be taken for the members of an object, in some order.
+        if params.trim_start().starts_with('[') {
+            let error = Error::invalid_params("params is an object with names, not a list");
+            return Dispatch::Done(rpc::failure(id, &error));
         }
         let mut extensions = Extensions::new();
         extensions.insert(cx.clone());

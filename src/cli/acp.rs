@@ -3,17 +3,30 @@
 use std::process::ExitCode;
 
 use protocol::lines::{self, Outbox};
+use protocol::negotiate::Versions;
 use protocol::rpc::Peer;
 use tokio_util::sync::CancellationToken;
 
 use crate::editor::server::Server;
-use crate::editor::table::table;
+use crate::editor::{v1, v2};
 use crate::environment::Environment;
 use crate::serve::serve;
 use crate::session::Sessions;
 
+/// Options of `adjutant acp`.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct Args {
+    /// Speak version 2 of the protocol, a draft, with editors that ask for it
+    #[arg(long)]
+    acp_v2: bool,
+}
+
+/// The variable that does the same: 1 or true.
+const V2: &str = "ADJUTANT_ACP_V2";
+
 /// Serves until the editor closes our input, stops reading our output, or a signal comes.
-pub(super) async fn acp(environment: Environment) -> ExitCode {
+pub(super) async fn acp(args: &Args, environment: Environment) -> ExitCode {
+    let draft = args.acp_v2 || matches!(environment.var(V2), Some("1" | "true"));
     let output = match lines::take_stdout() {
         Ok(output) => output,
         Err(e) => return super::complain(&format!("standard output cannot be used: {e}")),
@@ -22,9 +35,12 @@ pub(super) async fn acp(environment: Environment) -> ExitCode {
     let peer = Peer::new(Outbox::start(output));
     let input = lines::read(std::io::stdin());
     let shared = Sessions::new(environment, ended.clone());
-    let server = Server::new(shared.clone(), peer.clone(), ended.clone());
+    // Each version has a connection of its own, of which one shakes hands.
+    let server = |view| Server::new(shared.clone(), peer.clone(), ended.clone(), view);
+    let second = draft.then(|| v2::table(&server(v2::view)));
+    let versions = Versions::new(v1::table(&server(v1::view)), second);
     let signal = tokio::spawn(super::signalled(ended.clone(), true));
-    serve(&table(&server), input, &peer, &ended).await;
+    serve(&versions, input, &peer, &ended).await;
     shared.finish().await;
     signal.abort();
     match signal.await {

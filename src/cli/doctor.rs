@@ -9,6 +9,7 @@ use super::place::Here;
 use crate::config::ProblemSeverity;
 use crate::config::settings::SandboxMode;
 use crate::environment::Environment;
+use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::Access;
 use crate::process;
@@ -56,6 +57,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
             sandbox(&mut report, &here, environment).await;
             variables(&mut report, &here, environment);
             providers(&mut report, &here, environment).await;
+            servers(&mut report, &here, environment).await;
         }
         Err(e) => report.broken.push(format!("{e:#}")),
     }
@@ -292,4 +294,18 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
     }
     report.keep("providers", Value::Array(list));
     report.keep("localServers", json!(servers));
+}
+
+/// Which MCP servers work.
+async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+    let servers = super::mcp::servers(here, environment);
+    let tried = servers.survey(&here.loaded.settings.mcp).await;
+    servers.end().await;
+    for server in &tried {
+        report.say("MCP server", &format!("{}: {}", server.name, super::mcp::state(server)));
+        if let ReportedState::Failed(why) = &server.state {
+            report.broken.push(format!("the MCP server {}: {}", server.name, crate::text::title(why)));
+        }
+    }
+    report.keep("mcpServers", tried.iter().map(super::mcp::data).collect());
 }

@@ -109,7 +109,8 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
     }
 }
 
-fn policy(agent: &str, here: &Here, environment: &Environment) -> anyhow::Result<Policy> {
+/// What an agent may do here.
+pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> anyhow::Result<Policy> {
     let Some(found) = here.agents.get(agent) else {
         let names: Vec<&str> = here.agents.all().map(|agent| agent.name.as_str()).collect();
         bail!("no agent \"{agent}\"; available: {}", names.join(", "));

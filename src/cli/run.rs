@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
-use protocol::acp::{NewSession, ProtocolVersion, v1};
+use protocol::acp::{Initialize, NewSession, ProtocolVersion, v1};
 use protocol::lines::{self, Line, Outbox};
 use protocol::rpc::{CallError, Peer, code};
 use protocol::table::Table;
@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use self::client::Client;
 use super::{input, sessions, terminal};
-use crate::editor::initialize::ALONE;
-use crate::editor::prompt::{OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, built_in_tools, may_be_tool, of_ours, own};
+use crate::editor as door;
+use crate::editor::meta::{ALONE, OWN, SCHEMA, STRUCTURED, SYSTEM, TOOLS, of_ours, own};
+use crate::editor::prompt::{built_in_tools, may_be_tool};
 use crate::editor::server::Server;
-use crate::editor::table::table;
 use crate::environment::Environment;
 use crate::serve::serve;
 use crate::session::Sessions;
@@ -128,10 +128,10 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     let agent = Peer::new(Outbox::start(agent_out));
     let client = Arc::new(Client::new(&args, &environment));
     let shared = Sessions::new(environment, ended.clone());
-    let server = Server::new(shared.clone(), agent.clone(), ended.clone());
+    let server = Server::new(shared.clone(), agent.clone(), ended.clone(), door::v1::view);
     let serving = tokio::spawn({
         let (server, ended) = (server.clone(), ended.clone());
-        async move { serve(&table(&server), lines::read(agent_in), &agent, &ended).await }
+        async move { serve(&door::v1::table(&server), lines::read(agent_in), &agent, &ended).await }
     });
 
     // Our side.
@@ -225,7 +225,7 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-fn hello(client: &Client) -> v1::InitializeRequest {
+fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
     offers = match client.person() {
         true => offers.elicitation(v1::ElicitationCapabilities::new().form(v1::ElicitationFormCapabilities::new())),
@@ -234,9 +234,9 @@ fn hello(client: &Client) -> v1::InitializeRequest {
     let session = v1::ClientSessionCapabilities::new()
         .notices(v1::NoticeCapabilities::new())
         .compaction(v1::CompactionCapabilities::new());
-    v1::InitializeRequest::new(ProtocolVersion::V1)
-        .client_capabilities(offers.session(session))
-        .client_info(v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION")))
+    let info = v1::Implementation::new("adjutant run", env!("CARGO_PKG_VERSION"));
+    let request = v1::InitializeRequest::new(ProtocolVersion::V1);
+    Initialize(request.client_capabilities(offers.session(session)).client_info(info))
 }
 
 /// Opens the session: a new one, an earlier one, or a copy of that.

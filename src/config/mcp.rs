@@ -1,7 +1,11 @@
 //! MCP servers, as they are meant, and the addresses that none may have.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstRootNode};
 
 use super::file::OAuth;
 
@@ -79,6 +83,46 @@ pub fn is_near(url: &reqwest::Url) -> bool {
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "cookie", "key", "token", "secret", "password"].iter().any(|word| name.contains(word))
+}
+
+/// Puts a server into a settings file, whose other contents and comments stay as they are.
+///
+/// # Errors
+/// Where the file cannot be read or written, or has a server of this name.
+pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), String> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => "{}\n".to_owned(),
+        Err(e) => return Err(e.to_string()),
+    };
+    let root = CstRootNode::parse(&text, &ParseOptions::default()).map_err(|e| format!("it is no JSON: {e}"))?;
+    let all = root.object_value_or_create().ok_or("it is no JSON object")?;
+    let servers = all.object_value_or_create("mcp").ok_or("its \"mcp\" is no object")?;
+    if servers.get(name).is_some() {
+        return Err(format!("it has a server \"{name}\" already"));
+    }
+    servers.append(name, input(entry));
+    let failed = |e: std::io::Error| e.to_string();
+    let dir = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir).map_err(failed)?;
+    std::io::Write::write_all(&mut file, root.to_string().as_bytes()).map_err(failed)?;
+    file.persist(path).map(drop).map_err(|e| failed(e.error))
+}
+
+/// As the library takes values.
+fn input(value: &serde_json::Value) -> CstInputValue {
+    use serde_json::Value;
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(it) => CstInputValue::Bool(*it),
+        Value::Number(it) => CstInputValue::Number(it.to_string()),
+        Value::String(it) => CstInputValue::String(it.clone()),
+        Value::Array(all) => CstInputValue::Array(all.iter().map(input).collect()),
+        Value::Object(all) => {
+            CstInputValue::Object(all.iter().map(|(name, value)| (name.clone(), input(value))).collect())
+        }
+    }
 }
 
 #[cfg(test)]

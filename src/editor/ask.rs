@@ -1,19 +1,15 @@
 //! A question put to the user, the answer brought back.
 //!
-//! What counts as a yes is decided by our own table of options: an option we did not offer, an
+//! What counts as a yes is decided by our own table of answers: one we did not offer, an
 //! error, a garbled answer or none at all is a no.
 
-use protocol::acp::{Explicit, v1};
-use protocol::rpc::{CallError, Peer};
-
+use protocol::rpc::CallError;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::card::{fenced, plainly};
-use super::prompt::{WORDS, of_ours};
-use super::update::ShownState;
+use super::face::{Answer, AnswerKind, Asked, Asking, Picked};
+use super::markdown::{fenced, plainly};
 use crate::event::{CallUpdate, Confirmation, Kind, PermissionReply, PermissionRequest, Progress};
-use crate::id::SessionId;
 use crate::permission::Denial;
 use crate::text::{self, shown};
 
@@ -28,11 +24,11 @@ const NO: &str = "no";
 /// Longest name of an option, in characters: some editors lay them out in a row.
 const NAME: usize = 60;
 
-/// The question as it goes to the editor: one option per kind. What is to be run stands first, then one
-/// sentence why it is asked, then what else there is to know.
-pub fn question(session: &SessionId, ask: &PermissionRequest, seen: &mut ShownState) -> v1::RequestPermissionRequest {
-    use v1::PermissionOptionKind::{AllowAlways, AllowOnce, RejectOnce};
-    let mut options = vec![v1::PermissionOption::new(ONCE, "Allow once", AllowOnce)];
+/// May this call go on? One answer per kind. What is to be run stands first, then one sentence why it is
+/// asked, then what else there is to know.
+pub fn question(ask: &PermissionRequest) -> Asked {
+    let answer = |id, name: String, kind| Answer { id, name, kind };
+    let mut answers = vec![answer(ONCE, "Allow once".into(), AnswerKind::Once)];
     let whose = ask.agent.as_ref().map_or_else(|| "The agent".to_owned(), |agent| format!("The {agent} subagent"));
     let command = ask.show.metadata.as_ref().and_then(|facts| facts.get("command")).and_then(Value::as_str);
     let mut text: Vec<String> = command.map(|command| fenced("sh", &shown(command))).into_iter().collect();
@@ -45,31 +41,28 @@ pub fn question(session: &SessionId, ask: &PermissionRequest, seen: &mut ShownSt
             // What is granted must be seen word for word.
             details = format!("{details}\n\"Always\" would allow: {whole}");
         }
-        options.push(v1::PermissionOption::new(ALWAYS, format!("Always allow {short}"), AllowAlways));
+        answers.push(answer(ALWAYS, format!("Always allow {short}"), AnswerKind::Always));
     }
-    options.push(v1::PermissionOption::new(REJECT, "Reject", RejectOnce));
+    answers.push(answer(REJECT, "Reject".into(), AnswerKind::No));
     if !details.is_empty() {
         text.push(fenced("", &shown(details.trim_start())));
     }
-    let show = seen.cards.question(&ask.show, &text.join("\n\n"));
-    v1::RequestPermissionRequest::new(session.share(), show, options)
+    Asked { show: ask.show.clone(), text: text.join("\n\n"), answers }
 }
 
-/// Asks, and gives the answer to whoever waits for it. When nobody waits any more — a grant, a
-/// cancel — the question is withdrawn with `$/cancel_request`.
-pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: PermissionRequest) {
+/// Waits for the answer, and gives it to whoever waits for it. When nobody waits any more — a grant, a
+/// cancel — the question is withdrawn.
+pub async fn ask(asking: Asking<Option<Picked>>, ask: PermissionRequest) {
     let mut reply = ask.reply;
-    let request = Explicit(request);
-    let Some(answer) = put(peer, &request, &mut reply).await else { return };
-    let offered = |id: &str| request.0.options.iter().any(|option| *option.option_id.0 == *id);
-    let answer = match answer.map(|answer| answer.outcome) {
-        Ok(v1::RequestPermissionOutcome::Selected(chosen)) => match &*chosen.option_id.0 {
+    let Some(answer) = answered(asking, &mut reply).await else { return };
+    let answer = match answer {
+        Ok(Some(Picked { id, words })) => match &*id {
             ONCE => PermissionReply::Once,
-            ALWAYS if offered(ALWAYS) => PermissionReply::Always,
-            REJECT => PermissionReply::No(words(&chosen).map_or(Denial::Rejected, Denial::Corrected)),
+            ALWAYS if ask.always.is_some() => PermissionReply::Always,
+            REJECT => PermissionReply::No(words.map_or(Denial::Rejected, Denial::Corrected)),
             _ => PermissionReply::No(Denial::Rejected),
         },
-        Ok(_) => PermissionReply::No(Denial::Rejected),
+        Ok(None) => PermissionReply::No(Denial::Rejected),
         Err(CallError::Closed) => return,
         Err(e) => {
             tracing::warn!("a question was not answered: {e}");
@@ -80,27 +73,16 @@ pub async fn ask(peer: &Peer, request: v1::RequestPermissionRequest, ask: Permis
     reply.send(answer).ok();
 }
 
-/// Puts a question, which is withdrawn when nobody waits for its answer any more.
-async fn put<T>(
-    peer: &Peer,
-    request: &Explicit<v1::RequestPermissionRequest>,
-    reply: &mut oneshot::Sender<T>,
-) -> Option<Result<v1::RequestPermissionResponse, CallError>> {
+/// Waits for an answer as long as somebody waits for it here.
+async fn answered<T, R>(asking: Asking<T>, reply: &mut oneshot::Sender<R>) -> Option<Result<T, CallError>> {
     tokio::select! {
-        answer = peer.call(request, None) => Some(answer),
+        answer = asking => Some(answer),
         () = reply.closed() => None,
     }
 }
 
-/// What the user says beside a no: the protocol has no place for it, so it comes in our `_meta`.
-pub(super) fn words(chosen: &v1::SelectedPermissionOutcome) -> Option<String> {
-    let words = of_ours(chosen.meta.as_ref(), WORDS)?.as_str()?.trim();
-    (!words.is_empty()).then(|| words.to_owned())
-}
-
-/// A question about the session as it goes to the editor.
-pub fn choice(session: &SessionId, choose: &Confirmation, seen: &mut ShownState) -> v1::RequestPermissionRequest {
-    use v1::PermissionOptionKind::{AllowAlways, RejectOnce};
+/// A question about the session.
+pub fn choice(choose: &Confirmation) -> Asked {
     let show = CallUpdate {
         title: Some(text::escaped(&choose.title)),
         kind: Some(Kind::Other),
@@ -108,28 +90,24 @@ pub fn choice(session: &SessionId, choose: &Confirmation, seen: &mut ShownState)
         input: Some(choose.facts.clone()),
         ..CallUpdate::of(&choose.call)
     };
-    let options = vec![
-        v1::PermissionOption::new(YES, choose.yes, AllowAlways),
-        v1::PermissionOption::new(NO, choose.no, RejectOnce),
+    let answers = vec![
+        Answer { id: YES, name: choose.yes.to_owned(), kind: AnswerKind::Always },
+        Answer { id: NO, name: choose.no.to_owned(), kind: AnswerKind::No },
     ];
-    v1::RequestPermissionRequest::new(session.share(), seen.cards.question(&show, &shown(&choose.text)), options)
+    Asked { show, text: shown(&choose.text).into_owned(), answers }
 }
 
-/// Asks it. Only an answer that was offered is one.
-pub async fn choose(peer: &Peer, request: v1::RequestPermissionRequest, choose: Confirmation) {
+/// Waits for its answer. Only one that was offered is one.
+pub async fn choose(asking: Asking<Option<Picked>>, choose: Confirmation) {
     let mut reply = choose.reply;
-    let answer = match put(peer, &Explicit(request), &mut reply).await {
-        None => return,
-        Some(answer) => answer.map(|answer| answer.outcome),
-    };
-    let answer = match answer {
-        Ok(v1::RequestPermissionOutcome::Selected(chosen)) => match &*chosen.option_id.0 {
+    let answer = match answered(asking, &mut reply).await {
+        Some(Ok(Some(picked))) => match &*picked.id {
             YES => true,
             NO => false,
             _ => return,
         },
-        Ok(_) | Err(CallError::Closed) => return,
-        Err(e) => {
+        None | Some(Ok(None) | Err(CallError::Closed)) => return,
+        Some(Err(e)) => {
             tracing::warn!("a question was not answered: {e}");
             return;
         }

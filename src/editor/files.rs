@@ -1,34 +1,24 @@
-//! The editor's buffers: reads unsaved text, writes through the editor so that the user can review
-//! and undo. Both are called only where the editor declared them.
+//! Files that go through the editor, where it declared that it reads and writes them.
 
-use std::time::Duration;
+use protocol::rpc::{CallError, code};
+use tokio::sync::oneshot;
 
-use protocol::acp::v1;
-use protocol::rpc::{CallError, Peer, code};
+use super::face::Asking;
+use crate::event::NotWritten;
 
-use crate::event::{NotWritten, ReadFile, WriteFile};
-use crate::id::SessionId;
-
-/// How long an editor may take over a file. Some never answer what they do not know.
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// Reads a file through the editor: whole, because editors disagree about lines.
-pub async fn read(peer: &Peer, session: &SessionId, read: ReadFile) {
-    let ReadFile { path, mut reply } = read;
-    let request = v1::ReadTextFileRequest::new(session.share(), path);
+/// Gives a file that the editor reads to whoever waits for it.
+pub async fn read(asking: Asking<String>, mut reply: oneshot::Sender<Result<String, String>>) {
     let answer = tokio::select! {
-        answer = peer.call(&request, Some(LIMIT)) => answer,
+        answer = asking => answer,
         () = reply.closed() => return,
     };
     // Whoever asked may have been cancelled since.
-    reply.send(answer.map(|answer| answer.content).map_err(|e| e.to_string())).ok();
+    reply.send(answer.map_err(|e| e.to_string())).ok();
 }
 
-/// Writes a file through the editor.
-pub async fn write(peer: &Peer, session: &SessionId, write: WriteFile) {
-    let WriteFile { path, text, reply } = write;
-    let request = v1::WriteTextFileRequest::new(session.share(), path, text);
-    let answer = peer.call(&request, Some(LIMIT)).await;
+/// Says whether the editor has written a file. What it does not know may be written past it; what it
+/// refuses may not.
+pub async fn write(asking: Asking<()>, reply: oneshot::Sender<Result<(), NotWritten>>) {
     let refused = |error: CallError| match error {
         CallError::Refused(error) if ![code::NOT_FOUND, code::METHOD_NOT_FOUND].contains(&error.code) => {
             let details = error.data.as_ref().and_then(|data| data["details"].as_str());
@@ -37,5 +27,5 @@ pub async fn write(peer: &Peer, session: &SessionId, write: WriteFile) {
         _ => NotWritten::Unknown,
     };
     // Whoever asked may have been cancelled since.
-    reply.send(answer.map(drop).map_err(refused)).ok();
+    reply.send(asking.await.map_err(refused)).ok();
 }

@@ -1,22 +1,20 @@
-//! Mode, model and effort as session config options.
+//! What can be chosen in a session: mode, model, effort, steering. The rules of it, whichever version asks.
 
 use std::sync::Arc;
 
-use protocol::acp::{Empty, SetModel, v1};
-use protocol::table::{Cx, Reply};
-
 use super::error::Refusal;
-use super::modes;
+use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
-use super::update;
+use crate::agent::Agent;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
-use crate::session::handle::{MailboxError, SavedReceiver};
+use crate::session::handle::SavedReceiver;
 use crate::text;
 use crate::turn::{Choice, frame};
 
-const MODE: &str = "mode";
+/// The setting that version 1 also knows as a mode.
+pub const MODE: &str = "mode";
 const MODEL: &str = "model";
 const EFFORT: &str = "effort";
 /// What becomes of a message that comes while a turn runs: the values, their names, what they mean.
@@ -39,84 +37,63 @@ pub struct Pending<'a> {
     pub steer: Option<bool>,
 }
 
-/// The options of a session as they will be once what is pending has taken effect.
-pub fn options(server: &Server, session: &Handle, pending: Pending<'_>) -> Vec<v1::SessionConfigOption> {
+/// The settings of a session as they will be once what is pending has taken effect.
+pub fn settings(server: &Server, session: &Handle, pending: Pending<'_>) -> Vec<Setting> {
     let mut choice = session.choice();
     if let Some(mode) = pending.mode {
         choice.agent = mode.to_owned();
     }
     choice.model = pending.model.cloned().or(choice.model);
-    let mode = choice.agent.as_str();
     let model = meant(session, &choice);
+    let of = |id, name, category, value| Setting { id, name, description: None, category: Some(category), value };
     let mut out = vec![
-        select(MODE, "Mode", v1::SessionConfigOptionCategory::Mode, mode, mode_values(session)),
-        select(
-            MODEL,
-            "Model",
-            v1::SessionConfigOptionCategory::Model,
-            &model.to_string(),
-            model_values(session, &model),
-        ),
+        of(MODE, "Mode", Category::Mode, SettingValue::List(choice.agent.clone(), modes(session))),
+        of(MODEL, "Model", Category::Model, models(session, &model)),
     ];
     let efforts = session.project().models.find(&model).map(|(model, _)| model.efforts.clone()).unwrap_or_default();
     if !efforts.is_empty() {
         let names = std::iter::once(DEFAULT.to_owned()).chain(efforts);
-        let value = |name: String| v1::SessionConfigSelectOption::new(name.clone(), text::capitalised(&name));
-        let values: Vec<_> = names.map(value).collect();
-        let now = model.effort.as_deref().unwrap_or(DEFAULT);
-        out.push(select(EFFORT, "Effort", v1::SessionConfigOptionCategory::ThoughtLevel, now, values));
+        let value = |name: String| alternative(name.clone(), text::capitalised(&name));
+        let now = model.effort.as_deref().unwrap_or(DEFAULT).to_owned();
+        out.push(of(EFFORT, "Effort", Category::Effort, SettingValue::List(now, names.map(value).collect())));
     }
     out.push(steering(pending.steer.unwrap_or(choice.steers()), server.capabilities().shows.switches));
     out
 }
 
+fn alternative(id: String, name: String) -> Alternative {
+    Alternative { id, name, description: None }
+}
+
 /// A switch where the editor has them, else a choice of two.
-fn steering(on: bool, switches: bool) -> v1::SessionConfigOption {
+fn steering(on: bool, switches: bool) -> Setting {
     let [(yes, _, meaning), (no, ..)] = STEERS;
     if switches {
-        let kind = v1::SessionConfigKind::Boolean(v1::SessionConfigBoolean::new(on));
-        return v1::SessionConfigOption::new(STEER, "Steer with new messages", kind).description(meaning.to_owned());
+        let (name, description) = ("Steer with new messages", Some(meaning));
+        return Setting { id: STEER, name, description, category: None, value: SettingValue::Switch(on) };
     }
-    let one = |(word, name, what): (&str, &str, &str)| {
-        v1::SessionConfigSelectOption::new(word.to_owned(), name).description(what.to_owned())
+    let one = |(id, name, what): (&str, &str, &str)| Alternative {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        description: Some(what.to_owned()),
     };
-    plain(STEER, "New messages", if on { yes } else { no }, STEERS.map(one).to_vec())
+    let value = SettingValue::List(if on { yes } else { no }.to_owned(), STEERS.map(one).to_vec());
+    Setting { id: STEER, name: "New messages", description: None, category: None, value }
 }
 
-fn select(
-    id: &str,
-    name: &str,
-    category: v1::SessionConfigOptionCategory,
-    now: &str,
-    values: impl Into<v1::SessionConfigSelectOptions>,
-) -> v1::SessionConfigOption {
-    plain(id, name, now, values).category(category)
-}
-
-fn plain(
-    id: &str,
-    name: &str,
-    now: &str,
-    values: impl Into<v1::SessionConfigSelectOptions>,
-) -> v1::SessionConfigOption {
-    let kind = v1::SessionConfigKind::Select(v1::SessionConfigSelect::new(now.to_owned(), values));
-    v1::SessionConfigOption::new(id.to_owned(), name, kind)
-}
-
-fn mode_values(session: &Handle) -> Vec<v1::SessionConfigSelectOption> {
-    let one = |agent: &Arc<crate::agent::Agent>| {
-        let option = v1::SessionConfigSelectOption::new(agent.name.clone(), text::capitalised(&agent.name));
-        match &agent.description {
-            Some(text) => option.description(text::shown(text).into_owned()),
-            None => option,
-        }
+/// The agents that can lead: what the editor calls modes.
+fn modes(session: &Handle) -> Vec<Alternative> {
+    let one = |agent: &Arc<Agent>| Alternative {
+        id: agent.name.clone(),
+        name: text::capitalised(&agent.name),
+        description: agent.description.as_ref().map(|words| text::shown(words).into_owned()),
     };
     session.project().agents.modes_with(&session.choice().agent).iter().map(one).collect()
 }
 
 /// The models there are: what was chosen here before, then the others by provider; the current one
 /// is among them even when it cannot be found any more. A few are one list, many are in groups.
-fn model_values(session: &Handle, now: &ModelRef) -> v1::SessionConfigSelectOptions {
+fn models(session: &Handle, now: &ModelRef) -> SettingValue {
     const A_FEW: usize = 12;
     let models = session.project().models.clone();
     let recent = models.recent();
@@ -125,87 +102,94 @@ fn model_values(session: &Handle, now: &ModelRef) -> v1::SessionConfigSelectOpti
     };
     let (mut before, others): (Vec<_>, Vec<_>) = models.all().into_iter().partition(|model| place(model).is_some());
     before.sort_by_key(|model| place(model));
-    let value = |id: String, name: String| v1::SessionConfigSelectOption::new(id, name);
-    let whole = |model: &Arc<Model>| value(model.id.to_string(), format!("{}/{}", model.provider_name, model.name));
+    let whole =
+        |model: &Arc<Model>| alternative(model.id.to_string(), format!("{}/{}", model.provider_name, model.name));
     let now = now.to_string();
     let missing = before.iter().chain(&others).all(|model| model.id.to_string() != now);
-    let missing = missing.then(|| value(now.clone(), now));
+    let missing = missing.then(|| alternative(now.clone(), now.clone()));
     if before.len() + others.len() <= A_FEW {
-        return missing.into_iter().chain(before.iter().chain(&others).map(whole)).collect::<Vec<_>>().into();
+        return SettingValue::List(now, missing.into_iter().chain(before.iter().chain(&others).map(whole)).collect());
     }
     let first: Vec<_> = missing.into_iter().chain(before.iter().map(whole)).collect();
     let mut groups = Vec::new();
     if !first.is_empty() {
-        groups.push(v1::SessionConfigSelectGroup::new("recent".to_owned(), "Recently used", first));
+        groups.push(Group { id: "recent".to_owned(), name: "Recently used".to_owned(), values: first });
     }
     for of_one in others.chunk_by(|a, b| a.id.provider == b.id.provider) {
         let Some(one) = of_one.first() else { continue };
-        let values = of_one.iter().map(|model| value(model.id.to_string(), model.name.clone())).collect();
-        groups.push(v1::SessionConfigSelectGroup::new(one.id.provider.clone(), one.provider_name.clone(), values));
+        let values = of_one.iter().map(|model| alternative(model.id.to_string(), model.name.clone())).collect();
+        groups.push(Group { id: one.id.provider.clone(), name: one.provider_name.clone(), values });
     }
-    groups.into()
+    SettingValue::Groups(now, groups)
 }
 
-/// session/set_config_option.
-pub fn set_config_option(
-    server: &Arc<Server>,
-    cx: Cx,
-    request: v1::SetSessionConfigOptionRequest,
-) -> Reply<v1::SetSessionConfigOptionResponse> {
-    let (server, id) = (server.clone(), request.session_id.0.clone());
-    server.clone().when_open(&id, move || {
-        let session = server.session(&request.session_id.0)?;
-        let option = &*request.config_id.0;
-        if let (STEER, v1::SessionConfigOptionValue::Boolean { value }) = (option, &request.value) {
-            return Ok(steer(&server, &session, *value)?);
-        }
-        let v1::SessionConfigOptionValue::ValueId { value } = &request.value else {
-            return Err(Refusal::Invalid("the value of this option is a text".into()));
-        };
-        let value: &str = &value.0;
-        let (written, mode, model) = match option {
-            MODE => {
-                let written = modes::choose(&session, value)?;
-                cx.after(announce_mode(server.clone(), session.clone(), value.to_owned()));
-                (written, Some(value), None)
-            }
-            MODEL => {
-                let (chosen, written) = choose_model(&session, value)?;
-                (written, None, Some(chosen))
-            }
-            EFFORT => {
-                let (chosen, written) = choose_effort(&session, value)?;
-                (written, None, Some(chosen))
-            }
-            STEER => {
-                let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
-                    return Err(Refusal::Invalid("there is on and off".into()));
-                };
-                return Ok(steer(&server, &session, *word == "on")?);
-            }
-            _ => {
-                return Err(Refusal::Invalid(format!(
-                    "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
-                )));
-            }
-        };
-        let options = options(&server, &session, Pending { mode, model: model.as_ref(), steer: None });
-        let response = v1::SetSessionConfigOptionResponse::new(options);
-        Ok(ChoiceReply { response, kept: Some((session, written)) })
-    })
+/// What was chosen for a setting.
+#[derive(Debug, Clone, Copy)]
+pub enum Chosen<'a> {
+    /// One of its values.
+    Value(&'a str),
+    /// On or off.
+    Switch(bool),
 }
 
-fn steer(
+/// Chooses a value for a setting: the settings as they are from then on.
+///
+/// # Errors
+/// There is no such setting or value.
+pub fn choose(
     server: &Server,
     session: &Handle,
-    on: bool,
-) -> Result<ChoiceReply<v1::SetSessionConfigOptionResponse>, MailboxError> {
+    setting: &str,
+    chosen: Chosen<'_>,
+) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
+    let value = match (setting, chosen) {
+        (STEER, Chosen::Switch(on)) => return steer(server, session, on),
+        (_, Chosen::Value(value)) => value,
+        (_, Chosen::Switch(_)) => return Err(Refusal::Invalid("the value of this option is a text".into())),
+    };
+    let (written, mode, model) = match setting {
+        MODE => (choose_mode(session, value)?, Some(value), None),
+        MODEL => {
+            let (model, written) = choose_model(session, value)?;
+            (written, None, Some(model))
+        }
+        EFFORT => {
+            let (model, written) = choose_effort(session, value)?;
+            (written, None, Some(model))
+        }
+        STEER => {
+            let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
+                return Err(Refusal::Invalid("there is on and off".into()));
+            };
+            return steer(server, session, *word == "on");
+        }
+        _ => {
+            return Err(Refusal::Invalid(format!(
+                "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
+            )));
+        }
+    };
+    let response = settings(server, session, Pending { mode, model: model.as_ref(), steer: None });
+    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
+}
+
+fn steer(server: &Server, session: &Handle, on: bool) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
     let written = session.choose_steer(on)?;
-    let options = options(server, session, Pending { steer: Some(on), ..Pending::default() });
-    Ok(ChoiceReply {
-        response: v1::SetSessionConfigOptionResponse::new(options),
-        kept: Some((session.clone(), written)),
-    })
+    let response = settings(server, session, Pending { steer: Some(on), ..Pending::default() });
+    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
+}
+
+/// Chooses a mode, if there is such a one. It takes effect at the next step, also while a turn runs.
+///
+/// # Errors
+/// [`Refusal::Invalid`], naming the modes there are.
+pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusal> {
+    let modes = session.project().agents.modes();
+    if !session.project().agents.get(mode).is_some_and(|agent| agent.can_lead()) {
+        let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
+        return Err(Refusal::Invalid(format!("there is no such mode; there are: {}", names.join(", "))));
+    }
+    Ok(session.choose_agent(mode)?)
 }
 
 /// Chooses an effort, if the model has such a one.
@@ -221,23 +205,11 @@ fn choose_effort(session: &Handle, effort: &str) -> Result<(ModelRef, SavedRecei
     Ok((chosen, written))
 }
 
-/// session/set_model, for the editors that still call it. They may choose the model that is chosen
-/// already, and must not lose the effort by it.
-pub fn set_model(server: &Arc<Server>, cx: Cx, request: SetModel) -> Reply<Empty> {
-    let (server, id) = (server.clone(), request.session_id.0.clone());
-    server.clone().when_open(&id, move || {
-        let session = server.session(&request.session_id.0)?;
-        if current_model(&session).to_string() == request.model_id {
-            return Ok(ChoiceReply { response: Empty {}, kept: None });
-        }
-        let (model, written) = choose_model(&session, &request.model_id)?;
-        cx.after(announce_model(server, session.clone(), model));
-        Ok(ChoiceReply { response: Empty {}, kept: Some((session, written)) })
-    })
-}
-
 /// Chooses a model, if there is such a one.
-fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
+///
+/// # Errors
+/// [`Refusal::Invalid`], with what is missing.
+pub fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, SavedReceiver), Refusal> {
     let chosen =
         ModelRef::parse(model).ok_or_else(|| Refusal::Invalid("a model is written as provider/model".into()))?;
     session.project().models.find(&chosen).map_err(|missing| Refusal::Invalid(missing.to_string()))?;
@@ -245,14 +217,8 @@ fn choose_model(session: &Handle, model: &str) -> Result<(ModelRef, SavedReceive
     Ok((chosen, written))
 }
 
-/// Tells the editor the options with this model: after the model was set by other means.
-async fn announce_model(server: Arc<Server>, session: Handle, model: ModelRef) {
-    let options = options(&server, &session, Pending { model: Some(&model), ..Pending::default() });
-    let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
-    update::send(&server.peer, &session.id, update).await;
-}
-
-fn current_model(session: &Handle) -> ModelRef {
+/// The model that is asked now.
+pub fn current_model(session: &Handle) -> ModelRef {
     meant(session, &session.choice())
 }
 
@@ -260,17 +226,4 @@ fn current_model(session: &Handle) -> ModelRef {
 fn meant(session: &Handle, choice: &Choice) -> ModelRef {
     let project = session.project();
     frame::resolve_model(choice, project.agents.get(&choice.agent).as_deref(), &project.models)
-}
-
-/// Tells the editor the options as they are from now on: after the mode was set by other means.
-pub async fn announce_options(server: Arc<Server>, session: Handle, mode: Option<String>) {
-    let options = options(&server, &session, Pending { mode: mode.as_deref(), ..Pending::default() });
-    let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
-    update::send(&server.peer, &session.id, update).await;
-}
-
-/// Tells the editor which mode it is from now on: after the option was set.
-async fn announce_mode(server: Arc<Server>, session: Handle, mode: String) {
-    let update = v1::SessionUpdate::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode));
-    update::send(&server.peer, &session.id, update).await;
 }

@@ -1,89 +1,98 @@
-//! session/prompt: blocks to parts, events to updates, outcome to stop reason.
+//! A prompt from its arrival to the end of its turn, whichever version it came in.
 //!
-//! One task sends the updates of a turn and then its response, through one
-//! [`UpdateSender`]: that is why every
-//! update precedes the response.
+//! One task shows the updates of a turn and then its end, through one [`UpdateSender`]: that is why every
+//! update precedes the end.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use protocol::acp::v1;
-use protocol::rpc;
-use protocol::table::{Cx, Reply};
-use serde_json::{Map, Value};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
-use super::options::Pending;
+use super::face::State;
+use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::server::Server;
-use super::update::{self, ShownState};
-use super::{ask, content, files, form, options};
-use crate::event::{Event, Severity, TurnMessage};
-use crate::id::SessionId;
-use crate::message::{Content, FaultKind, PromptOptions, Text};
-use crate::model::offline::CONNECT;
-use crate::model::registry::Registry;
+use super::updates::UpdateSender;
+use crate::event::{Event, TurnMessage};
+use crate::id::MessageId;
+use crate::message::{Content, Fault, FaultKind, PromptOptions, Text};
 use crate::session::Handle;
-use crate::session::handle::{PendingTurn, TurnEnd};
+use crate::session::handle::{PendingTurn, PromptInput, TurnEnd};
 use crate::tool::invalid::InvalidTool;
 use crate::tool::registry::PROPERTIES;
 use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 
-/// session/prompt.
-pub fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -> Reply<v1::PromptResponse> {
-    let Some(wait) = server.wait(&request.session_id.0) else {
-        return match begin(server, request) {
-            Err(refusal) => Reply::now(Err(refusal.into())),
-            Ok(begun) => answer(server.clone(), begun, cx),
-        };
-    };
-    // Sent together with the load of its session.
-    let server = server.clone();
-    Reply::later(async move {
-        let open = tokio::select! {
-            open = wait.over() => open,
-            () = cx.cancelled.cancelled() => false,
-        };
-        if !open {
-            return Ok(v1::PromptResponse::new(v1::StopReason::Cancelled));
-        }
-        let begun = begin(&server, request)?;
-        match answer(server, begun, cx) {
-            Reply::Now(result) => result,
-            Reply::Later(work) => work.await,
-        }
-    })
+/// What was said, to a session.
+pub struct Said {
+    /// The session.
+    pub session: String,
+    /// The parts of it.
+    pub parts: Vec<Content>,
+    /// What it says about itself.
+    pub options: Option<PromptOptions>,
+    /// The JSON Schema that the result must fit.
+    pub schema: Option<Value>,
 }
 
-/// A turn that has begun; none for a prompt that says nothing.
-type StartedPrompt = (Handle, Option<PendingTurn>);
+/// A turn that was asked for.
+pub struct Turn {
+    turn: PendingTurn,
+    session: Handle,
+    updates: UpdateSender,
+    /// More may come up.
+    open: bool,
+    /// The user was told that it runs.
+    begun: bool,
+    /// The user has withdrawn it, and the session was told.
+    withdrawn: bool,
+    /// It ended before anybody asked.
+    over: Option<Result<TurnEnd, RecvError>>,
+}
 
-fn begin(server: &Server, request: v1::PromptRequest) -> Result<StartedPrompt, Refusal> {
-    let session = server.session(&request.session_id.0)?;
-    let schema = of_ours(request.meta.as_ref(), SCHEMA).cloned();
-    let options = options(request.meta.as_ref())?;
-    let mut parts = content::parts(request.prompt)?;
+/// How a turn ended.
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// The result in the shape that was asked for.
+    pub structured: Option<Value>,
+    /// To be dropped when the editor has been told.
+    pub told: oneshot::Sender<()>,
+}
+
+/// Queues a prompt, before this returns. None for a prompt that says nothing.
+///
+/// # Errors
+/// There is no such session, or it takes no more.
+pub fn queue(server: &Arc<Server>, said: Said) -> Result<(Handle, Option<Turn>), Refusal> {
+    let session = server.session(&said.session)?;
+    let mut parts = said.parts;
     if !parts.iter().any(says_something) {
         return Ok((session, None));
     }
-    if let Some(options) = options {
+    if let Some(options) = said.options {
         parts.push(Content::PromptOptions(options));
     }
-    if let Some(schema) = schema {
+    if let Some(schema) = said.schema {
         let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
-    let turn = session.prompt(super::sessions::work(&session, parts))?;
+    let turn = session.prompt(work(&session, parts))?;
+    let updates = UpdateSender::new(server, &session);
+    let turn = Turn { turn, session: session.clone(), updates, open: true, begun: false, withdrawn: false, over: None };
     Ok((session, Some(turn)))
 }
 
 /// What a prompt says about itself: further words for the system prompt, and tools that it does without.
-fn options(meta: Option<&v1::Meta>) -> Result<Option<PromptOptions>, Refusal> {
+///
+/// # Errors
+/// [`Refusal::Invalid`] for what is of no such shape.
+pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     let wrong = |key: &str, why: String| Refusal::Invalid(format!("_meta.{OWN}.{key} {why}"));
     let system = match of_ours(meta, SYSTEM) {
         None | Some(Value::Null) => None,
@@ -114,217 +123,128 @@ pub fn may_be_tool(key: &str) -> bool {
     built_in || key.contains(['*', '?', '_'])
 }
 
-fn answer(server: Arc<Server>, begun: StartedPrompt, cx: Cx) -> Reply<v1::PromptResponse> {
-    match begun {
-        (session, Some(turn)) => Reply::later(async move { show(&server, &session, turn, &cx).await }),
-        // Some editors send this after a turn without visible output. An answer without output
-        // would make them send it again.
-        (session, None) => Reply::later(async move {
-            let words = v1::ContentChunk::new("The prompt was empty.".into());
-            update::send(&server.peer, &session.id, v1::SessionUpdate::AgentMessageChunk(words)).await;
-            Ok(v1::PromptResponse::new(v1::StopReason::EndTurn))
-        }),
-    }
+/// Why a turn ends whose session has died.
+fn lost() -> Fault {
+    let message = "The session ended unexpectedly.".to_owned();
+    let advice = Some("Load it again to go on; the log says more.".to_owned());
+    Fault { kind: FaultKind::Internal, message, advice }
 }
 
 fn says_something(content: &Content) -> bool {
     !matches!(content, Content::Text(Text { text, .. }) if text.trim().is_empty())
 }
 
-/// Shows a turn until it has ended, then says how.
-async fn show(
-    server: &Server,
-    session: &Handle,
-    mut turn: PendingTurn,
-    cx: &Cx,
-) -> Result<v1::PromptResponse, rpc::Error> {
-    let mut updates = UpdateSender::new(server, session);
-    updates.greet().await;
-    let mut batch = Vec::new();
-    let mut open = true;
-    let mut heard = false;
-    let outcome = loop {
+/// What a prompt asks for: an order to the session, or a turn of the model.
+fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
+    let order = match parts.first() {
+        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
+        _ => None,
+    };
+    order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
+}
+
+/// Queues a prompt whose session is being opened, when it is open. None where it was cancelled before.
+///
+/// # Errors
+/// As [`queue`].
+pub async fn queue_when_open(
+    server: &Arc<Server>,
+    said: impl FnOnce() -> Result<Said, Refusal>,
+    wait: super::server::OpenWaiter,
+    cancelled: &CancellationToken,
+) -> Result<Option<(Handle, Option<Turn>)>, Refusal> {
+    let open = tokio::select! {
+        open = wait.over() => open,
+        () = cancelled.cancelled() => false,
+    };
+    if open { queue(server, said()?).map(Some) } else { Ok(None) }
+}
+
+impl Turn {
+    /// Shows what comes up until the prompt is part of the conversation: the id of its message. None where it was
+    /// cancelled before.
+    pub async fn inserted(&mut self, cancelled: &CancellationToken) -> Option<MessageId> {
+        let mut batch = Vec::new();
+        while self.over.is_none() {
+            self.next(cancelled, &mut batch).await;
+            if self.over.is_some() {
+                self.drain(&mut batch);
+            }
+            let id = batch.iter().find_map(|up| match up {
+                TurnMessage::Event(Event::Prompted { message }) => Some(message.clone()),
+                _ => None,
+            });
+            self.show(&mut batch).await;
+            if id.is_some() {
+                return id;
+            }
+        }
+        None
+    }
+
+    /// Shows the turn until it has ended, then says how.
+    ///
+    /// # Errors
+    /// The session ended before the turn did.
+    pub async fn ended(mut self, cancelled: &CancellationToken) -> Result<Ended, Refusal> {
+        self.begin().await;
+        let mut batch = Vec::new();
+        let outcome = loop {
+            if let Some(outcome) = self.over.take() {
+                break outcome;
+            }
+            self.next(cancelled, &mut batch).await;
+            self.show(&mut batch).await;
+        };
+        self.drain(&mut batch);
+        self.show(&mut batch).await;
+        self.updates.withdraw();
+        match outcome {
+            Ok(TurnEnd { outcome, structured, told }) => {
+                self.updates.state(State::Idle(Some(outcome.clone()))).await;
+                Ok(Ended { outcome, structured, told })
+            }
+            // The session's task has died: its state on disk is whole, and can be loaded again.
+            Err(_) => {
+                self.updates.state(State::Idle(Some(Outcome::Failed(lost())))).await;
+                Err(lost().into())
+            }
+        }
+    }
+
+    async fn begin(&mut self) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.updates.begin().await;
+            self.updates.greet().await;
+        }
+    }
+
+    /// Waits for what happens next: something comes up, is answered, or the turn is over.
+    async fn next(&mut self, cancelled: &CancellationToken, batch: &mut Vec<TurnMessage>) {
         tokio::select! {
             biased;
-            outcome = &mut turn.outcome => break outcome,
+            outcome = &mut self.turn.outcome => self.over = Some(outcome),
             // The token stays cancelled; once is enough.
-            () = cx.cancelled.cancelled(), if !heard => {
-                heard = true;
-                session.cancel_one(turn.number);
+            () = cancelled.cancelled(), if !self.withdrawn => {
+                self.withdrawn = true;
+                self.session.cancel_one(self.turn.number);
             }
-            n = turn.events.recv_many(&mut batch, crate::event::WAITING), if open => {
-                open = n > 0;
-                updates.show(&mut batch).await;
-            }
-            Some(()) = updates.calls.next(), if !updates.calls.is_empty() => {}
-        }
-    };
-    while let Ok(up) = turn.events.try_recv() {
-        batch.push(up);
-    }
-    updates.show(&mut batch).await;
-    match outcome {
-        Ok(TurnEnd { outcome, structured, told }) => {
-            cx.after(async move { drop(told) });
-            let response = response(outcome)?;
-            Ok(match structured {
-                Some(result) => response.meta(own(STRUCTURED, result)),
-                None => response,
-            })
-        }
-        // The session's task has died: its state on disk is whole, and can be loaded again.
-        Err(_) => {
-            let message = "The session ended unexpectedly.".to_owned();
-            let advice = Some("Load it again to go on; the log says more.".to_owned());
-            Err(Refusal::Failed { message, advice }.into())
-        }
-    }
-}
-
-/// What is ours in a request or a response: `_meta.adjutant`.
-pub const OWN: &str = "adjutant";
-/// In a prompt: the JSON Schema that its result must fit.
-pub const SCHEMA: &str = "schema";
-/// In the answer to it: the result.
-pub const STRUCTURED: &str = "structured";
-/// In a prompt: words for the end of the system prompt.
-pub const SYSTEM: &str = "system";
-/// In a prompt: tools by name, each true or false.
-pub const TOOLS: &str = "tools";
-/// In the answer to a question, beside a no: what the user says instead.
-pub const WORDS: &str = "words";
-
-/// A `_meta` with something of ours.
-pub fn own(key: &str, value: Value) -> v1::Meta {
-    let ours = Map::from_iter([(key.to_owned(), value)]);
-    Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
-}
-
-/// What of ours is in a `_meta`.
-pub fn of_ours<'a>(meta: Option<&'a v1::Meta>, key: &str) -> Option<&'a Value> {
-    meta?.get(OWN)?.get(key)
-}
-
-fn response(outcome: Outcome) -> Result<v1::PromptResponse, rpc::Error> {
-    let reason = match outcome {
-        // Words that came meanwhile have a turn, and an answer, of their own.
-        Outcome::Ended | Outcome::Steered => v1::StopReason::EndTurn,
-        Outcome::Cancelled => v1::StopReason::Cancelled,
-        Outcome::Refused => v1::StopReason::Refusal,
-        Outcome::MaxTokens => v1::StopReason::MaxTokens,
-        Outcome::StepLimit => v1::StopReason::MaxTurnRequests,
-        Outcome::Failed(fault) if fault.kind == FaultKind::Interrupted => v1::StopReason::Cancelled,
-        Outcome::Failed(fault) => return Err(Refusal::from(fault).into()),
-    };
-    Ok(v1::PromptResponse::new(reason))
-}
-
-type PendingCalls<'a> = FuturesUnordered<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>;
-
-/// Where a session's messages become lines for the editor.
-pub struct UpdateSender<'a> {
-    server: &'a Server,
-    session: &'a Handle,
-    seen: ShownState,
-    /// Questions and files the editor is working on, beside the flow of updates.
-    calls: PendingCalls<'a>,
-}
-
-impl<'a> UpdateSender<'a> {
-    /// One that has shown nothing yet.
-    pub fn new(server: &'a Server, session: &'a Handle) -> Self {
-        let seen = ShownState::new(server.capabilities().shows);
-        Self { server, session, seen, calls: FuturesUnordered::new() }
-    }
-
-    /// What is said at the beginning of a session's first turn: the commands once more, for editors
-    /// that missed them, and what is not as the user may expect.
-    async fn greet(&mut self) {
-        let Some(notices) = self.session.greeting() else {
-            return;
-        };
-        let project = self.session.project();
-        self.event(Event::Commands(project.commands.list())).await;
-        if project.models.all().iter().all(|model| model.id.provider == Registry::OFFLINE) {
-            let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
-            let (title, details) = (title.to_owned(), Some(details.to_owned()));
-            self.event(Event::Notice { severity: Severity::Info, title, details }).await;
-        }
-        for notice in notices {
-            self.event(notice.clone()).await;
+            n = self.turn.events.recv_many(batch, crate::event::WAITING), if self.open => self.open = n > 0,
+            () = self.updates.answered(), if self.updates.is_waiting() => {}
         }
     }
 
-    /// Shows what has come up, in order. Words of one part that wait together go out together.
     async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
-        self.kept(batch).await;
-        let mut ups = batch.drain(..).peekable();
-        while let Some(up) = ups.next() {
-            match up {
-                TurnMessage::Event(mut event) => {
-                    while let Some(TurnMessage::Event(next)) = ups.peek()
-                        && event.absorb(next)
-                    {
-                        ups.next();
-                    }
-                    self.event(event).await;
-                }
-                TurnMessage::AskPermission(question) => {
-                    let session = question.session.as_ref().unwrap_or(&self.session.id);
-                    let request = ask::question(session, &question, &mut self.seen);
-                    self.calls.push(Box::pin(ask::ask(&self.server.peer, request, *question)));
-                }
-                TurnMessage::Confirm(question) => {
-                    let request = ask::choice(&self.session.id, &question, &mut self.seen);
-                    self.calls.push(Box::pin(ask::choose(&self.server.peer, request, *question)));
-                }
-                TurnMessage::AskQuestions(inquiry) => {
-                    let way = form::way(&self.session.id, &inquiry, self.server.capabilities().forms, &mut self.seen);
-                    self.calls.push(Box::pin(form::inquire(&self.server.peer, way, *inquiry)));
-                }
-                TurnMessage::Read(file) => self.calls.push(Box::pin(files::read(&self.server.peer, self.id(), file))),
-                TurnMessage::Write(file) => self.calls.push(Box::pin(files::write(&self.server.peer, self.id(), file))),
-            }
+        if !batch.is_empty() {
+            self.begin().await;
+            self.updates.show(batch).await;
         }
     }
 
-    /// Waits until what is told of now survives the end of the process. It was written before it came up;
-    /// of words that grow, the store has nearly all.
-    async fn kept(&mut self, batch: &[TurnMessage]) {
-        let mut sessions: Vec<SessionId> = Vec::new();
-        for up in batch {
-            let (session, event) = match up {
-                TurnMessage::Event(Event::Within { session, event }) => (session, &**event),
-                TurnMessage::Event(event) => (self.id(), event),
-                _ => continue,
-            };
-            if event.is_kept() && !sessions.contains(session) {
-                sessions.push(session.clone());
-            }
+    /// What has come up and was not heard.
+    fn drain(&mut self, batch: &mut Vec<TurnMessage>) {
+        while let Ok(up) = self.turn.events.try_recv() {
+            batch.push(up);
         }
-        for session in sessions {
-            self.server.shared.store.handed_over(&session).await;
-        }
-    }
-
-    /// Shows one event.
-    pub async fn event(&mut self, event: Event) {
-        let switched = matches!(event, Event::Mode(_) | Event::Options);
-        let (session, event) = match event {
-            Event::Within { session, event } => (session, *event),
-            event => (self.session.id.clone(), event),
-        };
-        for update in update::updates(&event, &mut self.seen) {
-            update::send(&self.server.peer, &session, update).await;
-        }
-        if switched {
-            let options = options::options(self.server, self.session, Pending::default());
-            let update = v1::SessionUpdate::ConfigOptionUpdate(v1::ConfigOptionUpdate::new(options));
-            update::send(&self.server.peer, &self.session.id, update).await;
-        }
-    }
-
-    fn id(&self) -> &'a SessionId {
-        &self.session.id
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use protocol::rpc::{self, Peer};
 use protocol::table::Reply;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
-use super::update::DisplayCapabilities;
+use super::face::{DisplayCapabilities, NewView, View};
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::session::handle::{MailboxError, SavedReceiver};
@@ -28,7 +28,10 @@ pub struct Server {
     pub ended: CancellationToken,
     /// What runs beside the requests: news of sessions between turns.
     pub tasks: TaskTracker,
-    capabilities: OnceLock<Capabilities>,
+    /// Makes what the editor is shown of a session, in its version of the protocol.
+    view: NewView,
+    // A std mutex: a leaf around a value.
+    capabilities: Mutex<Option<Capabilities>>,
     // A std mutex: a leaf around a map, never held across an await.
     sessions: Mutex<HashMap<SessionId, Handle>>,
     // The same: sessions that are being opened or closed.
@@ -98,17 +101,21 @@ pub struct Capabilities {
     pub alone: bool,
     /// Runs logins in a terminal in the way of before the protocol knew of it.
     pub runs_logins: bool,
+    /// The commands do not come with the answer that opens a session, and the editor may miss what follows
+    /// it at once: Zed registers a session some time after it has read the response.
+    pub misses_commands: bool,
 }
 
 impl Server {
-    /// A connection that has not shaken hands yet.
-    pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken) -> Arc<Self> {
+    /// A connection that has not shaken hands yet, over which the version is spoken that `view` belongs to.
+    pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken, view: NewView) -> Arc<Self> {
         Arc::new(Self {
             shared,
             peer,
             ended,
             tasks: TaskTracker::new(),
-            capabilities: OnceLock::new(),
+            view,
+            capabilities: Mutex::default(),
             sessions: Mutex::default(),
             opening: Mutex::default(),
             refused: Mutex::default(),
@@ -117,14 +124,26 @@ impl Server {
 
     /// Remembers the editor's capabilities. A second handshake does not change them.
     pub fn shake_hands(&self, capabilities: Capabilities) {
-        if self.capabilities.set(capabilities).is_err() {
+        let mut known = locked(&self.capabilities);
+        if known.is_some() {
             tracing::info!("a second handshake; the first one's capabilities stay");
         }
+        known.get_or_insert(capabilities);
+    }
+
+    /// Remembers the editor's capabilities as it has said them last.
+    pub fn shake_hands_again(&self, capabilities: Capabilities) {
+        *locked(&self.capabilities) = Some(capabilities);
     }
 
     /// The editor's capabilities; nothing before the handshake.
     pub fn capabilities(&self) -> Capabilities {
-        self.capabilities.get().cloned().unwrap_or_default()
+        locked(&self.capabilities).clone().unwrap_or_default()
+    }
+
+    /// A view of a session that has been shown nothing yet.
+    pub fn view(&self) -> Box<dyn View> {
+        (self.view)(&self.peer, self.capabilities().shows)
     }
 
     /// Lets nothing but the handshake pass before it.
@@ -132,7 +151,7 @@ impl Server {
     /// # Errors
     /// -32600.
     pub fn gate(&self, method: &str) -> Result<(), rpc::Error> {
-        if method == "initialize" || self.capabilities.get().is_some() {
+        if method == "initialize" || locked(&self.capabilities).is_some() {
             return Ok(());
         }
         Err(Refusal::TooEarly.into())

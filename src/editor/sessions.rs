@@ -1,4 +1,4 @@
-//! session/new, load, resume, status, list, close, delete.
+//! Opening, listing, naming, closing and deleting sessions: the rules of it, whichever version asks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,25 +6,23 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use protocol::acp::{LoadSession, NewSession, v1};
-use protocol::table::{Cx, Reply};
-use serde_json::{Value, json};
+use protocol::table::Cx;
+use serde_json::Value;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
-use super::options::Pending;
-use super::prompt::{UpdateSender, own};
+use super::face::State;
+use super::meta::BEFORE;
 use super::server::{Capabilities, Server};
-use super::{modes, options};
+use super::updates::UpdateSender;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
-use crate::message::Content;
-use crate::session::handle::{PromptInput, SavedReceiver};
+use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
-use crate::store::{DiffStats, ListCursor, Record};
+use crate::store::{ListCursor, Record};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -34,107 +32,127 @@ const PAGE: usize = 100;
 /// has read the response, and drops what came before.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// session/new.
-pub fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
-    let NewSession(request) = request;
-    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
-    let server = server.clone();
-    Reply::later(async move {
-        let opened = server.shared.create(place?).await.map_err(Refusal::from)?;
-        let session = opened.handle;
-        let (modes, options) = choices(&server, &session);
-        let response = v1::NewSessionResponse::new(session.id.share()).modes(modes).config_options(options);
-        server.adopt(session.clone());
-        cx.after(introduce(server, session));
-        Ok(response)
-    })
+/// Where a session is to work, as the editor says.
+pub struct Place {
+    /// Its directory.
+    pub cwd: PathBuf,
+    /// Further ones.
+    pub extra: Vec<PathBuf>,
+    /// MCP servers; none for one of a kind that was not offered.
+    pub servers: Vec<Option<McpEntry>>,
 }
 
-/// What the user can choose in a session.
-fn choices(server: &Server, session: &Handle) -> (v1::SessionModeState, Vec<v1::SessionConfigOption>) {
-    (modes::modes(session), options::options(server, session, Pending::default()))
+/// An MCP server of the editor's that is a program.
+pub fn program(name: String, command: Vec<String>, environment: Vec<(String, String)>) -> McpEntry {
+    given(name, Transport::Local { command, cwd: None, environment: environment.into_iter().collect() })
 }
 
-/// session/load: the whole history, then the response.
-pub fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
-    let LoadSession(request) = request;
-    let place =
-        known_place(server, &request.session_id.0, request.cwd, request.additional_directories, &request.mcp_servers);
-    let claim = server.claim(&request.session_id.0);
-    let server = server.clone();
-    Reply::later(async move {
-        let _claim = claim?;
-        let OpenedSession { handle: session, mut replay } =
-            reopen(&server, &request.session_id.0, place?, "load").await?;
-        let mut updates = UpdateSender::new(&server, &session);
-        while let Some(event) = replay.next().await {
-            if cx.cancelled.is_cancelled() {
-                drop(replay);
-                session.close().await;
-                return Err(Refusal::Cancelled.into());
-            }
-            updates.event(event).await;
+/// An MCP server of the editor's at an address; `sse`: over the older HTTP with events.
+pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bool) -> McpEntry {
+    let headers = headers.into_iter().collect();
+    given(name, Transport::Remote { url, headers, oauth: Some(OAuth::default()), sse })
+}
+
+fn given(name: String, transport: Transport) -> McpEntry {
+    let (timeout, source) = (Duration::from_secs(30), "the editor".into());
+    McpEntry { name, enabled: true, timeout, call_timeout: None, transport, source }
+}
+
+/// Whether an editor that opens a session is shown what was said in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    Shown,
+    /// It has it already.
+    Known,
+}
+
+impl History {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Shown => "load",
+            Self::Known => "resume",
         }
+    }
+}
+
+/// A new session.
+pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
+    let place = checked(server, place);
+    let server = server.clone();
+    async move {
+        let session = server.shared.create(place?).await?.handle;
+        server.adopt(session.clone());
+        Ok(session)
+    }
+}
+
+/// A session that was opened again, and what is to be shown of it after the answer.
+pub struct Reopened {
+    /// The session.
+    pub session: Handle,
+    /// What the editor has not been shown.
+    pub left: Vec<Event>,
+}
+
+/// Opens a session that is kept. Where its history is shown, that is over when this is.
+pub fn reopen(
+    server: &Arc<Server>,
+    cx: &Cx,
+    id: &str,
+    place: Place,
+    history: History,
+) -> impl Future<Output = Result<Reopened, Refusal>> + Send + 'static {
+    let place = known_place(server, id, place);
+    let claim = server.claim(id);
+    let (server, id, cancelled) = (server.clone(), id.to_owned(), cx.cancelled.clone());
+    async move {
+        let _claim = claim?;
+        let live = server.session(&id).ok().map(|live| live.cwd);
+        let dismiss = || server.dismiss(&id);
+        let opened = server.shared.reopen(&SessionId::new(&*id), place?, live, dismiss, history.word()).await?;
+        let OpenedSession { handle: session, mut replay } = opened;
+        let mut updates = UpdateSender::new(&server, &session);
+        let left = match history {
+            History::Known => replay.associations(),
+            History::Shown => {
+                while let Some(event) = replay.next().await {
+                    if cancelled.is_cancelled() {
+                        drop(replay);
+                        session.close().await;
+                        return Err(Refusal::Cancelled);
+                    }
+                    updates.event(event).await;
+                }
+                Vec::new()
+            }
+        };
         // From here on the session has its history.
         drop(replay);
-        let (modes, options) = choices(&server, &session);
-        let response = v1::LoadSessionResponse::new().modes(modes).config_options(options);
+        updates.state(State::Idle(None)).await;
         drop(updates);
         server.adopt(session.clone());
-        cx.after(introduce(server, session));
-        Ok(response)
-    })
+        Ok(Reopened { session, left })
+    }
 }
 
-/// session/resume: as load, without the history.
-pub fn resume(server: &Arc<Server>, cx: Cx, request: v1::ResumeSessionRequest) -> Reply<v1::ResumeSessionResponse> {
-    let place =
-        known_place(server, &request.session_id.0, request.cwd, request.additional_directories, &request.mcp_servers);
-    let claim = server.claim(&request.session_id.0);
-    let server = server.clone();
-    Reply::later(async move {
-        let _claim = claim?;
-        let OpenedSession { handle: session, replay } =
-            reopen(&server, &request.session_id.0, place?, "resume").await?;
-        let children = replay.associations();
-        drop(replay);
-        let response = v1::ResumeSessionResponse::new().modes(modes::modes(&session)).config_options(options::options(
-            &server,
-            &session,
-            Pending::default(),
-        ));
-        server.adopt(session.clone());
-        cx.after(async move {
-            let mut updates = UpdateSender::new(&server, &session);
-            for child in children {
-                updates.event(child).await;
-            }
-            drop(updates);
-            introduce(server, session).await;
-        });
-        Ok(response)
-    })
-}
-
-/// Opens a session that is kept.
-async fn reopen(server: &Server, id: &str, place: OpenOptions, way: &'static str) -> Result<OpenedSession, Refusal> {
-    let live = server.session(id).ok().map(|live| live.cwd);
-    let dismiss = || server.dismiss(id);
-    Ok(server.shared.reopen(&SessionId::new(id), place, live, dismiss, way).await?)
-}
-
-/// What follows the response to an opened session, for as long as it is open: the commands, twice; the
-/// models again when a local server was found; titles; notices, where the editor knows them.
-async fn introduce(server: Arc<Server>, session: Handle) {
+/// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
+/// twice, for editors that may miss them; the models again when a local server was found; titles; notices, where
+/// the editor knows them.
+pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
     let commands = Event::Commands(session.project().commands.list());
+    let Capabilities { shows, misses_commands, .. } = server.capabilities();
     let mut updates = UpdateSender::new(&server, &session);
-    updates.event(commands.clone()).await;
+    for event in left {
+        updates.event(event).await;
+    }
+    if misses_commands {
+        updates.event(commands.clone()).await;
+    }
     let mut models = session.project().models.clone();
     let mut asides = session.asides();
-    let notices = server.capabilities().shows.notices;
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
-    let mut waits = true;
+    let mut waits = misses_commands;
     loop {
         tokio::select! {
             biased;
@@ -142,7 +160,7 @@ async fn introduce(server: Arc<Server>, session: Handle) {
             () = session.closed() => break,
             aside = asides.recv() => match aside {
                 // Words between two turns would look like an answer to nothing.
-                Ok(Event::Notice { .. }) if !notices => {}
+                Ok(Event::Notice { .. }) if !shows.notices => {}
                 Ok(event) => updates.event(event).await,
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => break,
@@ -156,48 +174,44 @@ async fn introduce(server: Arc<Server>, session: Handle) {
     }
 }
 
-/// In the `_meta` of a fork: the message, or a part of it, that the new session's history ends before.
-const BEFORE: &str = "before";
-
-/// session/fork: a new session with the history of another.
-pub fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
-    let place = place(server, request.cwd, request.additional_directories, &request.mcp_servers);
-    let before = super::prompt::of_ours(request.meta.as_ref(), BEFORE).cloned();
-    let server = server.clone();
-    Reply::later(async move {
-        let id = SessionId::new(request.session_id.0.clone());
+/// A new session with the history of another, up to a message if one is named.
+pub fn fork(
+    server: &Arc<Server>,
+    id: &str,
+    place: Place,
+    before: Option<Value>,
+) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
+    let place = checked(server, place);
+    let (server, id) = (server.clone(), SessionId::new(id));
+    async move {
         let before = match &before {
             None => None,
             Some(Value::String(message)) => Some(message.as_str()),
-            Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id")).into()),
+            Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id"))),
         };
-        let session = server.shared.fork(&id, place?, before).await.map_err(Refusal::from)?.handle;
-        let (modes, options) = choices(&server, &session);
-        let response = v1::ForkSessionResponse::new(session.id.share()).modes(modes).config_options(options);
+        let session = server.shared.fork(&id, place?, before).await?.handle;
         server.adopt(session.clone());
-        cx.after(introduce(server, session));
-        Ok(response)
-    })
+        Ok(session)
+    }
 }
 
-/// session/set_title: what the user calls it stays.
+/// Gives a session the title its user wants, before this returns: of two titles the later one stays. The title as
+/// it is kept.
 pub fn set_title(
     server: &Arc<Server>,
-    _: Cx,
-    request: v1::SetSessionTitleRequest,
-) -> Reply<v1::SetSessionTitleResponse> {
-    let id = SessionId::new(request.session_id.0.clone());
-    let title = title::tidy(&request.title);
-    // Before this returns: of two titles the later one stays.
+    id: &str,
+    title: &str,
+) -> impl Future<Output = Result<String, Refusal>> + Send + 'static {
+    let (id, title) = (SessionId::new(id), title::tidy(title));
     let renamed = rename(server, &id, &title);
     let server = server.clone();
-    Reply::later(async move {
+    async move {
         match renamed? {
             Some((live, written)) => server.kept(&live, written).await?,
-            None => drop(server.shared.store.rename(&id, &title).await.map_err(Refusal::from)?),
+            None => drop(server.shared.store.rename(&id, &title).await?),
         }
-        Ok(v1::SetSessionTitleResponse::new(title))
-    })
+        Ok(title)
+    }
 }
 
 /// Gives a session its title if it is open here.
@@ -213,50 +227,47 @@ fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle
     Ok(Some((live, written)))
 }
 
-/// session/status: whether a session is in use here, or only kept. Subagents at work count as in use.
-pub fn status(server: &Arc<Server>, _: Cx, request: v1::SessionStatusRequest) -> Reply<v1::SessionStatusResponse> {
-    let id = SessionId::new(request.session_id.0.clone());
+/// Whether a session is in use here, or only kept. Subagents at work count as in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Open,
+    Saved,
+}
+
+/// What use a session is in.
+///
+/// # Errors
+/// There is none.
+pub async fn status(server: Arc<Server>, id: SessionId) -> Result<Use, Refusal> {
     if server.shared.holds(&id) {
-        return Reply::now(Ok(v1::SessionStatusResponse::new(v1::SessionStatus::Open)));
+        return Ok(Use::Open);
     }
-    let server = server.clone();
-    Reply::later(async move {
-        if id.is_well_formed() && server.shared.store.has(&id).await.map_err(Refusal::from)? {
-            return Ok(v1::SessionStatusResponse::new(v1::SessionStatus::Saved));
-        }
-        Err(Refusal::NoSession(id.as_str().chars().take(100).collect()).into())
-    })
+    if id.is_well_formed() && server.shared.store.has(&id).await? {
+        return Ok(Use::Saved);
+    }
+    Err(Refusal::NoSession(id.as_str().chars().take(100).collect()))
 }
 
-/// session/list: newest first, any number of pages.
-pub fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
-    let server = server.clone();
-    let asked = (|| {
-        let after = request.cursor.as_deref().map(cursor).transpose()?;
-        if let Some(cwd) = request.cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
-            return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
-        }
-        Ok((request.cwd.as_deref().map(normal), after))
-    })();
-    Reply::later(async move {
-        let (cwd, after) = asked?;
-        let page = server.shared.store.list(cwd.as_deref(), after, PAGE).await.map_err(Refusal::from)?;
-        let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
-        let sessions = page.sessions.iter().map(info).collect();
-        Ok(v1::ListSessionsResponse::new(sessions).next_cursor(next))
-    })
+/// A page of the sessions there are.
+pub struct SessionPage {
+    /// Newest first.
+    pub sessions: Vec<Record>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<String>,
 }
 
-fn info(record: &Record) -> v1::SessionInfo {
-    let changed = record.changed.map(|changed| {
-        let DiffStats { files, additions, deletions } = changed;
-        own("changed", json!({ "files": files, "additions": additions, "deletions": deletions }))
-    });
-    v1::SessionInfo::new(record.id.share(), record.cwd.clone())
-        .additional_directories(record.extra.clone())
-        .title(record.title.clone())
-        .updated_at(record.updated.iso())
-        .meta(changed)
+/// The sessions of a directory, or all, newest first.
+///
+/// # Errors
+/// The directory is not absolute, or the cursor not one of ours.
+pub async fn list(server: Arc<Server>, cwd: Option<PathBuf>, after: Option<String>) -> Result<SessionPage, Refusal> {
+    let after = after.as_deref().map(cursor).transpose()?;
+    if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
+        return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
+    }
+    let page = server.shared.store.list(cwd.as_deref().map(normal).as_deref(), after, PAGE).await?;
+    let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
+    Ok(SessionPage { sessions: page.sessions, next })
 }
 
 fn cursor(text: &str) -> Result<ListCursor, Refusal> {
@@ -269,42 +280,46 @@ fn cursor(text: &str) -> Result<ListCursor, Refusal> {
     read().ok_or_else(|| Refusal::Invalid("the cursor is not one of ours; leave it out to start over".into()))
 }
 
-/// session/close. Unknown sessions are closed already.
-pub fn close(server: &Arc<Server>, _: Cx, request: v1::CloseSessionRequest) -> Reply<v1::CloseSessionResponse> {
-    let claim = server.claim(&request.session_id.0);
-    let live = claim.is_ok().then(|| server.dismiss(&request.session_id.0)).flatten();
-    Reply::later(async move {
+/// Closes a session. Unknown ones are closed already.
+pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+    let claim = server.claim(id);
+    let live = claim.is_ok().then(|| server.dismiss(id)).flatten();
+    async move {
         let _claim = claim?;
         if let Some(live) = live {
             live.close().await;
         }
-        Ok(v1::CloseSessionResponse::default())
-    })
+        Ok(())
+    }
 }
 
-/// session/delete: the session and its children. Unknown sessions are gone already.
-pub fn delete(server: &Arc<Server>, _: Cx, request: v1::DeleteSessionRequest) -> Reply<v1::DeleteSessionResponse> {
-    let id = SessionId::new(request.session_id.0.clone());
+/// Deletes a session and its children. Unknown ones are gone already.
+pub fn delete(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+    let id = SessionId::new(id);
     let claim = server.claim(id.as_str());
     let live = claim.is_ok().then(|| server.dismiss(id.as_str())).flatten();
     let server = server.clone();
-    Reply::later(async move {
+    async move {
         let _claim = claim?;
-        server.shared.delete(&id, live, |child| server.dismiss(child.as_str())).await.map_err(Refusal::from)?;
-        Ok(v1::DeleteSessionResponse::default())
-    })
+        server.shared.delete(&id, live, |child| server.dismiss(child.as_str())).await?;
+        Ok(())
+    }
+}
+
+/// Stops the session's turn and forgets its waiting prompts; stops a subagent. Idle and unknown sessions: nothing.
+pub fn cancel(server: &Server, id: &str) {
+    server.cancel_waiting(id);
+    match server.session(id) {
+        Ok(session) => session.cancel(),
+        Err(_) if server.shared.stop_subagent(&SessionId::new(id)) => {}
+        Err(_) => tracing::info!("a cancel for no session"),
+    }
 }
 
 /// Checks where a session is to go on. One whose directory is gone cannot, but it is not lost.
-fn known_place(
-    server: &Server,
-    id: &str,
-    cwd: PathBuf,
-    extra: Vec<PathBuf>,
-    mcp: &[v1::McpServer],
-) -> Result<OpenOptions, Refusal> {
-    let gone = cwd.is_absolute() && !cwd.exists();
-    place(server, cwd, extra, mcp).map_err(|refusal| match refusal {
+fn known_place(server: &Server, id: &str, place: Place) -> Result<OpenOptions, Refusal> {
+    let gone = place.cwd.is_absolute() && !place.cwd.exists();
+    checked(server, place).map_err(|refusal| match refusal {
         Refusal::Invalid(why) if gone => {
             let id = crate::text::title(id);
             Refusal::Invalid(format!(
@@ -316,14 +331,16 @@ fn known_place(
 }
 
 /// Checks where a session is to work.
-fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServer]) -> Result<OpenOptions, Refusal> {
+fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
+    let Place { cwd, extra, servers } = place;
     directory("cwd", &cwd)?;
     for dir in &extra {
         directory("additionalDirectories", dir)?;
     }
     let mut notices = Vec::new();
-    let servers: Vec<_> = mcp.iter().filter_map(given).collect();
-    if servers.len() < mcp.len() {
+    let given = servers.len();
+    let servers: Vec<_> = servers.into_iter().flatten().collect();
+    if servers.len() < given {
         notices.push(Event::Notice {
             severity: Severity::Warning,
             title: "An MCP server of the editor is of a kind that is not supported, and is not used.".into(),
@@ -334,40 +351,6 @@ fn place(server: &Server, cwd: PathBuf, extra: Vec<PathBuf>, mcp: &[v1::McpServe
     Ok(OpenOptions { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
 }
 
-/// A server as the settings would have it; none where it is of a kind that was not offered.
-fn given(server: &v1::McpServer) -> Option<McpEntry> {
-    let remote = |url: &str, headers: &[v1::HttpHeader], sse| Transport::Remote {
-        url: url.to_owned(),
-        headers: headers.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
-        oauth: Some(OAuth::default()),
-        sse,
-    };
-    let (name, transport) = match server {
-        v1::McpServer::Stdio(server) => {
-            let transport = Transport::Local {
-                command: std::iter::once(server.command.display().to_string()).chain(server.args.clone()).collect(),
-                cwd: None,
-                environment: server.env.iter().map(|one| (one.name.clone(), one.value.clone())).collect(),
-            };
-            (&server.name, transport)
-        }
-        v1::McpServer::Http(server) => (&server.name, remote(&server.url, &server.headers, false)),
-        v1::McpServer::Sse(server) => (&server.name, remote(&server.url, &server.headers, true)),
-        _ => return None,
-    };
-    let (timeout, source) = (Duration::from_secs(30), "the editor".into());
-    Some(McpEntry { name: name.clone(), enabled: true, timeout, call_timeout: None, transport, source })
-}
-
 fn directory(field: &str, path: &Path) -> Result<(), Refusal> {
     access::directory(path).map_err(|bad| Refusal::Invalid(format!("{field} {bad}")))
-}
-
-/// What a prompt asks for: an order to the session, or a turn of the model.
-pub fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
-    let order = match parts.first() {
-        Some(Content::Text(typed)) => session.project().commands.order(&typed.text),
-        _ => None,
-    };
-    order.map_or(PromptInput::Message(parts), PromptInput::Builtin)
 }

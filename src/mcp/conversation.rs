@@ -118,8 +118,9 @@ pub(super) async fn attend(
             }
             Err(_) => return Some(End::because(late(link, "list its tools"))),
         };
-        let tools = tools.into_iter().map(|tool| tool::of(link, tool)).collect();
-        let ready = ReadyServer { peer: peer.clone(), tools, instructions: instructions.clone(), cut, changes: so_far };
+        let offered = tools.into_iter().map(|tool| tool::of(link, tool)).collect();
+        let ready =
+            ReadyServer { peer: peer.clone(), offered, instructions: instructions.clone(), cut, changes: so_far };
         link.set(ServerState::Ready(Arc::new(ready)));
         tokio::select! {
             _ = changes.changed() => {}

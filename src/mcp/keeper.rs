@@ -24,7 +24,7 @@ const COMPLAINT: usize = 2 << 10;
 /// How a server is reached.
 pub(super) enum Reach {
     Program(Program),
-    Address(Address),
+    Address(Box<Address>),
 }
 
 /// Keeps a server until it is stopped.
@@ -33,6 +33,7 @@ pub(super) async fn keep(link: Arc<Link>, roots: Arc<[PathBuf]>, reach: Reach, s
     loop {
         let us = McpClient { link: link.clone(), roots: roots.clone() };
         let mut wrote = String::new();
+        let logins = link.login.as_ref().and_then(|(kept, _)| kept.stamp());
         let end = match &reach {
             Reach::Program(program) => run(program.clone(), us, &stop, &mut wrote).await,
             Reach::Address(address) => address.talk(us, &stop).await,
@@ -48,7 +49,14 @@ pub(super) async fn keep(link: Arc<Link>, roots: Arc<[PathBuf]>, reach: Reach, s
             Some(_) => Trouble::Broke,
         };
         let since = Instant::now();
-        link.set(ServerState::Failed(Arc::new(Breakdown { trouble, why: end.why, wrote, last: last.clone(), since })));
+        link.set(ServerState::Failed(Arc::new(Breakdown {
+            trouble,
+            why: end.why,
+            wrote,
+            last: last.clone(),
+            since,
+            logins,
+        })));
         tokio::select! {
             () = link.woken() => {}
             () = stop.cancelled() => return,

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleClient};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::kept::KeptLogin;
 use crate::lock::locked;
 use crate::tool::AnyTool;
 
@@ -28,6 +29,8 @@ pub(super) struct Link {
     pub limit: Duration,
     /// How long a call may take without a word.
     pub call_limit: Duration,
+    /// Where a login is kept, if it may have one, and the command that makes one.
+    pub login: Option<(KeptLogin, String)>,
     state: watch::Sender<ServerState>,
     /// Somebody wants it back.
     wake: Notify,
@@ -50,12 +53,19 @@ pub(super) enum ServerState {
 /// A server that works.
 pub(super) struct ReadyServer {
     pub peer: Peer<RoleClient>,
-    pub tools: Vec<Arc<dyn AnyTool>>,
+    pub offered: Vec<OfferedTool>,
     pub instructions: Option<String>,
     /// It has more tools than are offered.
     pub cut: bool,
     /// How many changes of its lists are in this one.
     pub changes: u64,
+}
+
+/// A tool of a server.
+pub(super) struct OfferedTool {
+    /// What the server calls it.
+    pub own: String,
+    pub tool: Arc<dyn AnyTool>,
 }
 
 /// A server that does not.
@@ -69,6 +79,8 @@ pub(super) struct Breakdown {
     pub last: Option<Arc<ReadyServer>>,
     /// Since when.
     pub since: Instant,
+    /// When the logins were last changed before it was tried.
+    pub logins: Option<SystemTime>,
 }
 
 /// What is the matter with a server.
@@ -85,11 +97,17 @@ pub(super) enum Trouble {
 }
 
 impl Link {
-    pub(super) fn new(name: &str, limit: Duration, call_limit: Duration) -> Arc<Self> {
+    pub(super) fn new(
+        name: &str,
+        limit: Duration,
+        call_limit: Duration,
+        login: Option<(KeptLogin, String)>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
             limit,
             call_limit,
+            login,
             state: watch::Sender::new(ServerState::Starting(None)),
             wake: Notify::new(),
             changes: watch::Sender::new(0),
@@ -135,6 +153,11 @@ impl Link {
 
     pub(super) async fn woken(&self) {
         self.wake.notified().await;
+    }
+
+    /// Whether somebody may have logged in since it broke down.
+    pub(super) fn has_new_login(&self, breakdown: &Breakdown) -> bool {
+        self.login.as_ref().is_some_and(|(kept, _)| kept.stamp() != breakdown.logins && kept.is_there().is_some())
     }
 
     /// The server as it works; one that has broken off is started again first.

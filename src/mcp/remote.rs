@@ -1,20 +1,23 @@
 //! A server at an address: streamable HTTP, and the older HTTP with server-sent events where the first is
 //! refused. All of it goes through the client that asks the models, so proxies and certificates are theirs.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::HeaderMap;
-use rmcp::ServiceError;
-use rmcp::service::ClientInitializeError;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use rmcp::service::{ClientInitializeError, RunningService};
+use rmcp::transport::auth::{AuthClient, AuthError};
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
 use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
+use rmcp::{RoleClient, ServiceError};
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
 use super::conversation::{End, GreetError, attend, greet, late};
+use super::kept::KeptLogin;
+use super::link::Link;
+use super::login;
 use super::sse::{self, SseError, SseTransport};
 use crate::config::mcp as address;
 use crate::model::http::{self, Client};
@@ -27,6 +30,10 @@ pub(super) struct Address {
     /// Only the older way is spoken there.
     pub sse: bool,
     pub client: Arc<Client>,
+    /// Where a login is kept, if one may be used.
+    pub kept: Option<KeptLogin>,
+    /// The command that logs in.
+    pub command: String,
 }
 
 impl Address {
@@ -40,7 +47,7 @@ impl Address {
             match self.connect(us).await {
                 Ok(running) => Ok(running),
                 Err(GreetError::Late) => Err(End::because(late(&link, "answer"))),
-                Err(GreetError::Refused(e)) => Err(refusal(&e)),
+                Err(GreetError::Refused(e)) => Err(self.told(refusal(&e))),
             }
         };
         let running = tokio::select! {
@@ -53,33 +60,62 @@ impl Address {
         }
     }
 
-    async fn connect(
-        &self,
-        us: McpClient,
-    ) -> Result<rmcp::service::RunningService<rmcp::RoleClient, McpClient>, GreetError> {
-        let (client, headers) = self.prepared().await?;
+    /// What there is to do where a login is missing.
+    fn told(&self, end: End) -> End {
+        if !end.login {
+            return end;
+        }
+        match &self.kept {
+            Some(_) => End { why: format!("{}: run `{}`", end.why, self.command), login: true },
+            None if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) => {
+                End::because("it refuses the Authorization header of the settings (401)")
+            }
+            None => End::because("it wants a login, and its \"oauth\" is false"),
+        }
+    }
+
+    async fn connect(&self, us: McpClient) -> Result<RunningService<RoleClient, McpClient>, GreetError> {
+        let (client, mut headers) = self.prepared().await?;
+        let manager = match &self.kept {
+            Some(kept) => login::manager(kept, &us.link.name, &self.url, &self.client).await,
+            None => None,
+        };
         let again = McpClient { link: us.link.clone(), roots: us.roots.clone() };
-        let mut words = None;
+        let mut first = None;
+        let token = match &manager {
+            Some(manager) => manager.get_access_token().await.ok(),
+            None => None,
+        };
         if !self.sse {
             let mut config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str());
-            config.custom_headers =
-                headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect::<HashMap<_, _>>();
+            config.custom_headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
             config.retry_config = Arc::new(resumed());
-            let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
-            match greet(us, transport).await {
-                Err(GreetError::Refused(e)) if is_older(&e) => words = Some(e),
+            let greeted = match manager {
+                Some(manager) => {
+                    let client = AuthClient::new(client.clone(), manager);
+                    greet(us, StreamableHttpClientTransport::with_client(client, config)).await
+                }
+                None => greet(us, StreamableHttpClientTransport::with_client(client.clone(), config)).await,
+            };
+            match greeted {
+                Err(GreetError::Refused(e)) if is_older(&e) => first = Some(e),
                 greeted => return greeted,
             }
         }
+        if let Some(token) = token
+            && let Ok(mut bearer) = HeaderValue::from_str(&format!("Bearer {token}"))
+        {
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
         let opened = tokio::time::timeout(again.link.limit, SseTransport::open(client, &self.url, headers)).await;
-        match (opened, words) {
+        match (opened, first) {
             (Ok(Ok(transport)), _) => greet(again, transport).await,
             // What was said first is what matters to somebody who does not know that there is an older way.
             (Ok(Err(_)) | Err(_), Some(first)) => Err(GreetError::Refused(first)),
-            (Ok(Err(e)), None) => Err(GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(
-                e,
-                "opening the stream",
-            )))),
+            (Ok(Err(e)), None) => {
+                Err(GreetError::Refused(Box::new(ClientInitializeError::transport::<SseTransport>(e, "opening"))))
+            }
             (Err(_), None) => Err(GreetError::Late),
         }
     }
@@ -146,7 +182,7 @@ fn refusal(e: &ClientInitializeError) -> End {
                 return streamable_words(e);
             }
             match cause::<SseError>(error) {
-                Some(SseError::Login) => login(),
+                Some(SseError::Login) => wants_login(),
                 Some(e) => End::because(e.to_string()),
                 None => End::because("the connection to it broke"),
             }
@@ -157,24 +193,44 @@ fn refusal(e: &ClientInitializeError) -> End {
 }
 
 /// Why a request to a server failed, for a person.
-pub(super) fn service_words(e: &ServiceError) -> String {
+pub(super) fn service_words(e: &ServiceError, link: &Link) -> String {
     let ServiceError::TransportSend(error) = e else { return text::title(&e.to_string()) };
+    let command = link.login.as_ref().map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
     if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
-        return streamable_words(e).why;
+        if let StreamableHttpError::InsufficientScope(narrow) = e {
+            let scope = narrow.get_required_scope().unwrap_or_default();
+            if let Some((kept, _)) = &link.login
+                && let Err(e) = kept.want(scope)
+            {
+                tracing::warn!("the scope {scope} cannot be noted: {e}");
+            }
+            let scope = text::title(scope);
+            return format!("the login does not reach far enough for this (it wants {scope:?}){command}");
+        }
+        let end = streamable_words(e);
+        return if end.login { format!("{}{command}", end.why) } else { end.why };
     }
     cause::<SseError>(error).map_or_else(|| "the connection to it broke".to_owned(), ToString::to_string)
 }
 
-fn login() -> End {
+fn wants_login() -> End {
     End { why: "it wants a login".into(), login: true }
 }
 
 fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> End {
     match e {
         StreamableHttpError::Client(e) => End::because(sse::reached(e)),
-        StreamableHttpError::AuthRequired(_) => login(),
+        StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {
+            wants_login()
+        }
+        StreamableHttpError::Auth(e) => {
+            End::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
+        }
+        StreamableHttpError::InsufficientScope(_) => {
+            End { why: "the login does not reach far enough".into(), login: true }
+        }
         StreamableHttpError::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
-            Some(said) if said.starts_with("401") => login(),
+            Some(said) if said.starts_with("401") => wants_login(),
             Some(said) if said.starts_with('3') => End::because(sse::MOVED),
             Some(said) => End::because(format!("it answered {}", text::title(said.trim_end_matches([':', ' '])))),
             None => End::because(format!("it does not speak MCP: {}", text::title(said))),

@@ -11,8 +11,9 @@ use rmcp::model::{
 use rmcp::service::PeerRequestOptions;
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-use super::link::Link;
+use super::link::{Link, OfferedTool};
 use crate::event::{CallUpdate, Kind};
 use crate::message::File;
 use crate::permission::{Action, Need};
@@ -44,7 +45,7 @@ struct McpTool {
 }
 
 /// The tool of a server that calls it this.
-pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> Arc<dyn AnyTool> {
+pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> OfferedTool {
     let server = link.name.as_str();
     let mut schema = Value::Object(tool.input_schema.as_ref().clone());
     if let Some(schema) = schema.as_object_mut() {
@@ -53,7 +54,8 @@ pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> Arc<dyn AnyTool> 
         schema.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     }
     let said = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-    Arc::new(McpTool {
+    let own = tool.name.to_string();
+    let tool = Arc::new(McpTool {
         name: name(server, &tool.name),
         server: server.to_owned(),
         own: tool.name.to_string(),
@@ -61,7 +63,13 @@ pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> Arc<dyn AnyTool> 
         schema: Arc::new(schema),
         calm: tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true)),
         link: link.clone(),
-    })
+    });
+    OfferedTool { own, tool }
+}
+
+/// A call by the server's own name for a tool.
+pub(super) fn params(own: &str, arguments: Map<String, Value>) -> CallToolRequestParams {
+    CallToolRequestParams::new(own.to_owned()).with_arguments(arguments)
 }
 
 /// `server_tool` in letters that providers take. One that is too long ends in a number made of it.
@@ -123,20 +131,31 @@ impl AnyTool for McpTool {
                 need.floor = Some((Action::Ask, why));
             }
             let link = self.link.clone();
-            let params = CallToolRequestParams::new(self.own.clone()).with_arguments(arguments);
+            let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { call(&link, params, &context).await })
+                Box::pin(async move {
+                    let tell = |said: String| -> BoxFuture<'_, ()> {
+                        Box::pin(context.progress(CallUpdate { output: Some(said), ..CallUpdate::default() }))
+                    };
+                    call(&link, params, &context.cancelled, &tell).await
+                })
             };
             Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
         })
     }
 }
 
-async fn call(link: &Link, params: CallToolRequestParams, context: &ToolContext) -> Result<ToolOutput, Failure> {
+/// Calls a tool; how far it is goes to `tell`.
+pub(super) async fn call<'a>(
+    link: &Link,
+    params: CallToolRequestParams,
+    cancelled: &CancellationToken,
+    tell: &(dyn Fn(String) -> BoxFuture<'a, ()> + Send + Sync + 'a),
+) -> Result<ToolOutput, Failure> {
     let server = &link.name;
     let ready = tokio::select! {
         biased;
-        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+        () = cancelled.cancelled() => return Err(Failure::Cancelled),
         ready = link.ready() => ready,
     };
     let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
@@ -158,13 +177,13 @@ async fn call(link: &Link, params: CallToolRequestParams, context: &ToolContext)
     let answer = loop {
         tokio::select! {
             biased;
-            () = context.cancelled.cancelled() => break None,
+            () = cancelled.cancelled() => break None,
             answer = &mut answer => break Some(answer),
             Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
                 next = Instant::now() + PACE;
                 let said = progress.borrow_and_update().as_ref().map(words);
                 if let Some(said) = said {
-                    context.progress(CallUpdate { output: Some(said), ..CallUpdate::default() }).await;
+                    tell(said).await;
                 }
             }
         }
@@ -208,7 +227,7 @@ async fn failed(link: &Link, e: ServiceError) -> Failure {
             let why = link.broke().await;
             format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
         }
-        e => format!("The MCP server {server} failed: {}", super::remote::service_words(&e)),
+        e => format!("The MCP server {server} failed: {}", super::remote::service_words(&e, link)),
     })
 }
 

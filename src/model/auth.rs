@@ -57,9 +57,14 @@ impl Auth {
     }
 
     fn their_path(environment: &Environment) -> Option<PathBuf> {
+        Some(Self::their_data(environment)?.join("auth.json"))
+    }
+
+    /// Where OpenCode keeps what it keeps.
+    pub fn their_data(environment: &Environment) -> Option<PathBuf> {
         let data = environment.var("XDG_DATA_HOME").map(PathBuf::from);
         let data = data.or_else(|| Some(environment.home.as_ref()?.join(".local/share")))?;
-        Some(data.join("opencode/auth.json"))
+        Some(data.join("opencode"))
     }
 
     /// Where ours is.
@@ -165,7 +170,12 @@ impl Auth {
         if path.exists() { Self::change(&path, Map::clear) } else { Ok(()) }
     }
 
-    fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
+    /// Changes a file of secrets in one step, whoever else does so at the same moment. It is made for its owner
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`Auth::keep`].
+    pub fn change(path: &Path, change: impl FnOnce(&mut Map<String, Value>)) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         private_dir(dir)?;
         let lock = dir.join("auth.lock");

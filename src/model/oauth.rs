@@ -108,7 +108,7 @@ impl Service {
                     .append_pair("code_challenge_method", challenge.method());
                 show(Step::Open(url.into()));
                 let path = format!("/{}", state.secret());
-                let code = self.come_back(&listener, &path, None).await?;
+                let code = code(&come_back(&self.provider, &listener, &path, None).await?);
                 self.buy(client, exchange, &code, &verifier).await
             }
             ServiceKind::Standard(login) => {
@@ -125,7 +125,7 @@ impl Service {
                     .set_pkce_challenge(challenge)
                     .url();
                 show(Step::Open(url.into()));
-                let code = self.come_back(&listener, "/callback", Some(&expected)).await?;
+                let code = code(&come_back(&self.provider, &listener, "/callback", Some(&expected)).await?);
                 let send = sender(client, &self.provider);
                 let answer = oauth
                     .exchange_code(AuthorizationCode::new(code))
@@ -170,22 +170,6 @@ impl Service {
         let answer = asked.request_async(&send, tokio::time::sleep, Some(PATIENCE)).await;
         let answer = answer.map_err(|e| refused(&self.provider, e))?;
         Ok(Credential::Tokens(tokens(&answer, login, None, environment)))
-    }
-
-    /// Waits for the browser to come back with a code.
-    async fn come_back(&self, listener: &TcpListener, path: &str, state: Option<&str>) -> Result<String, Error> {
-        let visits = async {
-            loop {
-                let (socket, _) = listener.accept().await.map_err(local)?;
-                // A browser also asks for icons; and connections may be opened and never used.
-                let visit = tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
-                if let Ok(Some(came)) = visit {
-                    return came.map_err(|why| Error::Auth(format!("{} did not let us in: {why}.", self.provider)));
-                }
-            }
-        };
-        let late = |_| Error::Auth("Nobody came back from the browser in ten minutes.".into());
-        tokio::time::timeout(PATIENCE, visits).await.map_err(late)?
     }
 
     /// Exchanges a code for a key that stays.
@@ -236,8 +220,40 @@ fn local(e: std::io::Error) -> Error {
     Error::Network(format!("No loopback port can be opened: {e}."))
 }
 
-/// One visit of the browser: the code or the refusal, if this is the one that was waited for.
-async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Result<String, String>> {
+/// Waits for the browser to come back from `who`, and gives the address it came back to, which has a code.
+///
+/// # Errors
+/// Where it was refused, or nobody came.
+pub async fn come_back(
+    who: &str,
+    listener: &TcpListener,
+    path: &str,
+    state: Option<&str>,
+) -> Result<reqwest::Url, Error> {
+    let visits = async {
+        loop {
+            let (socket, _) = listener.accept().await.map_err(local)?;
+            // A browser also asks for icons; and connections may be opened and never used.
+            let visit = tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
+            if let Ok(Some(came)) = visit {
+                return came.map_err(|why| Error::Auth(format!("{who} did not let us in: {why}.")));
+            }
+        }
+    };
+    let late = |_| Error::Auth("Nobody came back from the browser in ten minutes.".into());
+    tokio::time::timeout(PATIENCE, visits).await.map_err(late)?
+}
+
+fn code(came: &reqwest::Url) -> String {
+    of(came, "code").unwrap_or_default()
+}
+
+fn of(url: &reqwest::Url, name: &str) -> Option<String> {
+    url.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
+}
+
+/// One visit of the browser: where it came with a code, or the refusal, if this is the one that was waited for.
+async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Result<reqwest::Url, String>> {
     let mut socket = BufReader::new(socket);
     let mut line = String::new();
     socket.read_line(&mut line).await.ok()?;
@@ -252,12 +268,11 @@ async fn visit(socket: TcpStream, path: &str, state: Option<&str>) -> Option<Res
     }
     let wanted = line.split(' ').nth(1)?;
     let url = reqwest::Url::parse("http://localhost").ok()?.join(wanted).ok()?;
-    let of = |name: &str| url.query_pairs().find(|(known, _)| known == name).map(|(_, value)| value.into_owned());
-    let came = match (of("code"), of("error_description").or_else(|| of("error"))) {
+    let came = match (of(&url, "code"), of(&url, "error_description").or_else(|| of(&url, "error"))) {
         _ if url.path() != path => None,
         // Somebody else's browser, or an old one.
-        _ if state.is_some() && of("state").as_deref() != state => None,
-        (Some(code), _) => Some(Ok(code)),
+        _ if state.is_some() && of(&url, "state").as_deref() != state => None,
+        (Some(_), _) => Some(Ok(url)),
         (None, Some(why)) => Some(Err(why)),
         (None, None) => None,
     };
@@ -379,7 +394,10 @@ type Sent = Pin<Box<dyn Future<Output = Result<HttpResponse, Error>> + Send>>;
 
 impl Client {
     /// Sends a request of a login. `who` is the provider, for people.
-    async fn send(&self, who: &str, request: HttpRequest) -> Result<HttpResponse, Error> {
+    ///
+    /// # Errors
+    /// Where nothing comes.
+    pub async fn send(&self, who: &str, request: HttpRequest) -> Result<HttpResponse, Error> {
         const MOST: usize = 1 << 20;
         let (parts, body) = request.into_parts();
         let url = parts.uri.to_string();

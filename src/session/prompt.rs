@@ -43,6 +43,8 @@ impl PromptRun {
     }
 
     async fn builtin(mut self, command: &BuiltinCommand) -> PromptResult {
+        // It is no message of the history, and has an id all the same.
+        self.scope.outlet.event(Event::Prompted { message: self.scope.message_id() }).await;
         let cx = BuiltinContext { history: &mut self.history, record: &mut self.record, scope: &self.scope };
         let outcome = builtin::carry_out(command, cx).await;
         PromptResult { history: self.history, record: self.record, outcome }
@@ -74,6 +76,7 @@ impl PromptRun {
         record.title = title.clone().or(record.title);
         scope.record.session(&record).await;
         scope.record.whole(&message).await;
+        scope.outlet.event(Event::Prompted { message: message.id.clone() }).await;
         if title.is_some() {
             scope.outlet.event(Event::Info { title, updated: record.updated }).await;
         }

@@ -15,7 +15,7 @@ use crate::cli::form;
 use crate::cli::terminal::screen::Screen;
 use crate::cli::terminal::styled::{BAD, FAINT, GOOD, Palette, STRONG, Styled};
 use crate::editor::ask::YES;
-use crate::editor::prompt::{WORDS, own};
+use crate::editor::meta::{WORDS, own};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::message::CallFacts;

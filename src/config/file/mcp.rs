@@ -24,7 +24,6 @@ pub(crate) struct McpConfig {
     /// Headers of every request. What is secret in them is not sent to a public host without https.
     pub headers: Option<Ordered<String>>,
     /// How to log in; false to never try.
-    #[schemars(extend("x-status" = "later: nobody logs in to an MCP server yet"))]
     pub oauth: Option<OAuthChoice>,
     /// Switch it off without removing it. Default: true.
     pub enabled: Option<bool>,

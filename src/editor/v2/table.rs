@@ -1,21 +1,20 @@
-//! The routing table: one line per ACP method, in the protocol's order, no logic.
+//! The routing table of version 2: one line per method, in the protocol's order, no logic.
 
 use std::sync::Arc;
 
 use protocol::table::Table;
 
-use super::server::Server;
-use super::{cancel, initialize, modes, options, prompt, sessions};
+use super::{initialize, options, prompt, sessions};
+use crate::editor::server::Server;
 
-/// What an editor can ask of us.
+/// What an editor can ask of us in version 2.
 pub fn table(server: &Arc<Server>) -> Table<Server> {
     Table::new(server.clone())
         .gate(Server::gate)
         .request(initialize::initialize)
-        .request(initialize::authenticate)
+        .request(initialize::login)
         .request(initialize::logout)
         .request(sessions::new)
-        .request(sessions::load)
         .request(sessions::resume)
         .request(sessions::list)
         .request(sessions::close)
@@ -23,9 +22,9 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(sessions::fork)
         .request(sessions::set_title)
         .request(sessions::status)
-        .request(modes::set_mode)
+        .request(sessions::cancel_call)
+        .request(sessions::cancel_terminal)
         .request(options::set_config_option)
-        .request(options::set_model)
         .request(prompt::prompt)
-        .notification(cancel::cancel)
+        .notification(sessions::cancel)
 }

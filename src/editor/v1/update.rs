@@ -2,64 +2,70 @@
 //!
 //! The calls are in `card.rs`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use protocol::acp::{self, v1};
+use protocol::acp::v1;
 use protocol::rpc::{self, Peer};
 
 use super::card::ShownCalls;
+use super::content::block;
+use super::line::line;
+use super::{ask, files, form, options};
+use crate::editor::card::{ATTACHED, PIECE};
+use crate::editor::face::{Asked, Asking, DisplayCapabilities, Filled, Form, Lines, Picked, Setting, View};
 use crate::event::{
     Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
 use crate::id::SessionId;
-use crate::message::{File, Priority, Todo, TodoStatus, attached};
+use crate::message::{Priority, Todo, TodoStatus, attached};
 use crate::text;
 
-/// What the editor can show beyond the basics.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DisplayCapabilities {
-    /// Terminals of ours, fed through `_meta` (Zed's convention).
-    pub terminals: bool,
-    /// Notices.
-    pub notices: bool,
-    /// Compactions.
-    pub compaction: bool,
-    /// Subagents, as sessions.
-    pub subagents: bool,
-    /// Options that are on or off.
-    pub switches: bool,
-}
-
 /// What has been shown.
-#[derive(Debug, Default)]
-pub struct ShownState {
+struct ShownState {
+    peer: Peer,
     shows: DisplayCapabilities,
     /// The calls that are not over yet.
-    pub(super) cards: ShownCalls,
+    cards: ShownCalls,
     /// Numbers the messages that belong to no part.
     asides: u32,
 }
 
-/// A line to the editor stays below 1 MiB, which the weakest reader takes. So much of it may be a piece of
-/// text (which may be six times as long as JSON once escaped), and an attachment.
-const PIECE: usize = 128 << 10;
-const ATTACHED: usize = 500 << 10;
+/// What is shown of a session that has been shown nothing yet.
+pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn View> {
+    let cards = ShownCalls::new(shows.terminals);
+    Box::new(ShownState { peer: peer.clone(), shows, cards, asides: 0 })
+}
 
-impl ShownState {
-    /// Nothing shown yet.
-    pub fn new(shows: DisplayCapabilities) -> Self {
-        Self { shows, cards: ShownCalls::new(shows.terminals), asides: 0 }
+impl View for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+        out.extend(updates(event, self).into_iter().map(|update| line(session, update)));
+    }
+
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+        let update = v1::ConfigOptionUpdate::new(options::encode(settings));
+        out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
+    }
+
+    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+        ask::ask(&self.peer, session, asked, &mut self.cards)
+    }
+
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
+        form::fill(&self.peer, session, form)
+    }
+
+    fn read(&mut self, session: &SessionId, path: PathBuf) -> Asking<String> {
+        files::read(&self.peer, session, path)
+    }
+
+    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> Asking<()> {
+        files::write(&self.peer, session, path, text)
     }
 }
 
-/// Sends an update. Waits only while the editor does not read.
-pub async fn send(peer: &Peer, session: &SessionId, update: v1::SessionUpdate) {
-    let note = v1::SessionNotification::new(session.share(), update);
-    peer.notify(<v1::SessionNotification as acp::Method>::NAME, &acp::Explicit(note)).await;
-}
-
 /// The updates that show an event.
-pub fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     use v1::SessionUpdate as U;
     match event {
         Event::User { message, piece: UserPiece::Text(text) } => match attached(text) {
@@ -88,7 +94,9 @@ pub fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
         }
         Event::Plan(todos) => vec![U::Plan(v1::Plan::new(todos.iter().filter_map(entry).collect()))],
         Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode.clone()))],
-        // What the options are now is the session's to say; see `prompt.rs`.
+        // Version 1 has no word for it.
+        Event::Prompted { .. } => vec![],
+        // What the options are now is the session's to say; see `updates.rs`.
         Event::Options => vec![],
         Event::Commands(commands) => {
             let one = |command: &crate::event::CommandInfo| {
@@ -125,7 +133,7 @@ pub fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             let message = message.sender_session_id(v1::SessionId::new(sender.share()));
             vec![U::SessionMessage(message.content(chunked(text)))]
         }
-        // Sent to the session it happened in; see `prompt.rs`.
+        // Sent to the session it happened in; see `updates.rs`.
         Event::Within { .. } => vec![],
     }
 }
@@ -251,17 +259,4 @@ fn entry(todo: &Todo) -> Option<v1::PlanEntry> {
         TodoStatus::Cancelled => return None,
     };
     Some(v1::PlanEntry::new(todo.content.as_str(), priority, status))
-}
-
-pub(super) fn block(file: &File) -> v1::ContentBlock {
-    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
-    match (&file.data, &file.uri) {
-        (Some(data), _) if data.len() > ATTACHED => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (Some(data), uri) if file.mime.starts_with("image/") => {
-            v1::ContentBlock::Image(v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
-        }
-        (Some(_), _) => v1::ContentBlock::from(format!("[{} is attached]", name())),
-        (None, Some(uri)) => v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str())),
-        (None, None) => v1::ContentBlock::from(format!("[{}]", name())),
-    }
 }

@@ -1,8 +1,9 @@
-//! What the user put into a prompt, as parts of a message.
+//! What the user put into a prompt, as parts of a message; files as content.
 
 use protocol::acp::v1;
 
-use super::error::Refusal;
+use crate::editor::card::ATTACHED;
+use crate::editor::error::Refusal;
 use crate::message::{Content, File, Text, attach};
 
 /// Turns content blocks into parts. What links lead to is read when the prompt's turn comes
@@ -10,7 +11,7 @@ use crate::message::{Content, File, Text, attach};
 ///
 /// # Errors
 /// [`Refusal::Invalid`] for kinds of content that were not offered.
-pub fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refusal> {
+pub(super) fn parts(blocks: Vec<v1::ContentBlock>) -> Result<Vec<Content>, Refusal> {
     blocks.into_iter().map(part).collect()
 }
 
@@ -45,4 +46,18 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
         }
         _ => return Err(Refusal::Invalid("this kind of content is not known here".into())),
     })
+}
+
+/// A file as the editor shows it: an image as it is, what is elsewhere as a link.
+pub(super) fn block(file: &File) -> v1::ContentBlock {
+    let name = || file.name.clone().or_else(|| file.uri.clone()).unwrap_or_else(|| file.mime.clone());
+    match (&file.data, &file.uri) {
+        (Some(data), _) if data.len() > ATTACHED => v1::ContentBlock::from(format!("[{} is attached]", name())),
+        (Some(data), uri) if file.mime.starts_with("image/") => {
+            v1::ContentBlock::Image(v1::ImageContent::new(data.as_str(), file.mime.as_str()).uri(uri.clone()))
+        }
+        (Some(_), _) => v1::ContentBlock::from(format!("[{} is attached]", name())),
+        (None, Some(uri)) => v1::ContentBlock::ResourceLink(v1::ResourceLink::new(name(), uri.as_str())),
+        (None, None) => v1::ContentBlock::from(format!("[{}]", name())),
+    }
 }

@@ -1,0 +1,238 @@
+//! Logging in at MCP servers, with an authorization server of the tests' own on the loopback.
+
+use std::net::TcpListener;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use crate::mcp;
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::providers::{Server, adjutant, browse, complains, log_in, query, says};
+use crate::talk::Talk;
+
+/// Names, and what to do.
+pub const ALL: [(&str, fn()); 6] = [
+    ("a login, and its renewal", a_login),
+    ("logins that come to nothing", no_login),
+    ("a login of OpenCode's", of_theirs),
+    ("a login is for one address", one_address),
+    ("a login that does not reach far enough", too_narrow),
+    ("a login in the middle of a session", meanwhile),
+];
+
+/// An authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
+/// `access-2` …; the first runs out at once. `narrow` is said to those alone who asked for the scope `write`.
+fn guarded() -> Server {
+    let tokens = Mutex::new(0);
+    let wide = Mutex::new(false);
+    let server = mcp::Server::default();
+    Server::start(move |heard| {
+        let base = format!("http://{}", heard.header("host").unwrap());
+        let json = |body: Value| (200, "content-type: application/json\r\n".to_owned(), body.to_string());
+        let form = |name: &str| heard.body.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        match heard.path().split('?').next().unwrap() {
+            "/.well-known/oauth-protected-resource/mcp" => json(json!({ "resource": format!("{base}/mcp"),
+                "authorization_servers": [base], "scopes_supported": ["read"] })),
+            "/.well-known/oauth-authorization-server" => json(json!({ "issuer": base,
+                "authorization_endpoint": format!("{base}/authorize"), "token_endpoint": format!("{base}/token"),
+                "registration_endpoint": format!("{base}/register"), "code_challenge_methods_supported": ["S256"],
+                "response_types_supported": ["code"] })),
+            "/register" => {
+                let asked: Value = serde_json::from_str(&heard.body).unwrap();
+                json(json!({ "client_id": "c1", "client_name": asked["client_name"],
+                    "redirect_uris": asked["redirect_uris"] }))
+            }
+            "/token" => {
+                let granted = match form("grant_type") {
+                    Some("authorization_code") => form("code") == Some("c0de") && form("code_verifier").is_some(),
+                    _ => form("refresh_token") == Some("refresh-1"),
+                };
+                if !granted || form("client_id") != Some("c1") {
+                    let body = json!({ "error": "invalid_grant" }).to_string();
+                    return (400, "content-type: application/json\r\n".into(), body);
+                }
+                if form("code").is_some() && *tokens.lock().unwrap() > 0 {
+                    *wide.lock().unwrap() = true;
+                }
+                let mut number = tokens.lock().unwrap();
+                *number += 1;
+                json(json!({ "access_token": format!("access-{number}"), "token_type": "bearer",
+                    "expires_in": if *number == 1 { 1 } else { 3600 }, "refresh_token": format!("refresh-{number}") }))
+            }
+            "/mcp" => {
+                let known = *tokens.lock().unwrap();
+                let token = heard.header("authorization").and_then(|it| it.strip_prefix("Bearer access-"));
+                if token
+                    .and_then(|number| number.parse().ok())
+                    .is_none_or(|number: u32| number == 0 || number > known.max(7))
+                {
+                    let metadata = format!("{base}/.well-known/oauth-protected-resource/mcp");
+                    let challenge = format!("www-authenticate: Bearer resource_metadata=\"{metadata}\"\r\n");
+                    return (401, challenge, String::new());
+                }
+                if heard.body.contains("narrow") && !*wide.lock().unwrap() {
+                    let challenge = "www-authenticate: Bearer error=\"insufficient_scope\", scope=\"write\"\r\n";
+                    return (403, challenge.into(), String::new());
+                }
+                if !heard.head[0].starts_with("POST") {
+                    return (405, String::new(), String::new());
+                }
+                struct Nobody;
+                impl mcp::Other for Nobody {
+                    fn tell(&mut self, _: &Value) {}
+                    fn ask(&mut self, _: &str, _: Value) -> Value {
+                        Value::Null
+                    }
+                }
+                let message = serde_json::from_str(&heard.body).unwrap();
+                match server.answer(&message, &heard.head.join("\n"), &mut Nobody) {
+                    Some(answer) => json(answer),
+                    None => (202, String::new(), String::new()),
+                }
+            }
+            _ => (404, String::new(), String::new()),
+        }
+    })
+}
+
+fn behind(server: &Server, oauth: &Value) -> Project {
+    let project = Project::new();
+    let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()), "oauth": oauth });
+    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "guard": entry } }).to_string());
+    project
+}
+
+/// What a browser does for somebody who agrees.
+fn agree(address: &str) {
+    let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+    assert!(browse(&format!("{back}?code=c0de&state={state}")).contains("You are logged in."), "{address}");
+}
+
+const KEPT: &str = "~/.local/share/adjutant/mcp-auth.json";
+
+fn a_login() {
+    let server = guarded();
+    let project = behind(&server, &json!({}));
+    let said = says(&project, &["mcp"]);
+    assert!(said.starts_with("guard: it wants a login: run `adjutant mcp login guard`\n"), "{said}");
+    let done = log_in(&project, &["mcp", "login", "guard"], |address| {
+        assert_eq!((query(address, "client_id"), query(address, "scope")), ("c1".into(), "read".into()));
+        assert_eq!(query(address, "code_challenge_method"), "S256");
+        assert_eq!(query(address, "resource"), format!("{}/mcp", server.base()));
+        // What belongs to another login is not taken.
+        let back = query(address, "redirect_uri");
+        assert!(browse(&format!("{back}?code=other&state=forged")).starts_with("HTTP/1.1 404"));
+        agree(address);
+    });
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(project.path(KEPT)).unwrap().permissions().mode() & 0o777, 0o600);
+
+    // The first token has run out: it is exchanged, once, and the new one is kept.
+    assert!(says(&project, &["mcp"]).starts_with("guard: connected, 15 tools, in "));
+    let call = ["mcp", "call", "guard", "say", r#"{"text":"header authorization"}"#, "--allow"];
+    assert_eq!(says(&project, &call), "authorization: Bearer access-2\n");
+    let renewed = server.heard().iter().filter(|heard| heard.body.contains("grant_type=refresh_token")).count();
+    assert_eq!(renewed, 1);
+    let kept = std::fs::read_to_string(project.path(KEPT)).unwrap();
+    assert!(kept.contains("access-2") && kept.contains("refresh-2"), "{kept}");
+
+    // One that can no longer be renewed is told.
+    let mut stale: Value = serde_json::from_str(&kept).unwrap();
+    stale["guard"]["tokens"]["expiresAt"] = json!(1);
+    project.write(KEPT, &stale.to_string());
+    assert!(says(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert_eq!(says(&project, &["mcp", "logout", "guard"]), "guard: forgotten.\n");
+    assert!(complains(&project, &["mcp", "logout", "guard"]).contains("no login is kept for \"guard\""));
+}
+
+fn no_login() {
+    let server = guarded();
+    let project = behind(&server, &json!({}));
+    let failed = |answer: &str| {
+        let done = log_in(&project, &["mcp", "login", "guard"], |address| {
+            let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+            browse(&format!("{back}?{answer}&state={state}"));
+        });
+        assert!(!done.status.success() && !project.path(KEPT).exists());
+        String::from_utf8(done.stderr).unwrap()
+    };
+    assert!(failed("error=access_denied").contains("The MCP server guard did not let us in: access_denied"));
+    assert!(failed("code=wrong").contains("nobody is logged in at guard"));
+    let said = failed("code=c0de&iss=https://evil.example");
+    assert!(said.contains("the answer came from another server (https://evil.example)"), "{said}");
+    let said = complains(&project, &["mcp", "login", "gard"]);
+    assert!(said.contains("the settings have no MCP server \"gard\". Did you mean guard?"), "{said}");
+
+    // A port that somebody else listens on is no place for a code to come to.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let project = behind(&server, &json!({ "callbackPort": port }));
+    let said = complains(&project, &["mcp", "login", "guard"]);
+    assert!(said.contains(&format!("the port {port}, where the browser is to come back to, is in use")), "{said}");
+    let project = behind(&server, &json!(false));
+    assert!(complains(&project, &["mcp", "login", "guard"]).contains("the \"oauth\" of guard is false"));
+    let output = adjutant(&project, &["mcp"], "");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("it wants a login, and its \"oauth\" is false"));
+    let said = complains(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);
+    assert!(said.contains("begins with http: at a public host"), "{said}");
+}
+
+fn kept(server: &str, token: &str) -> String {
+    json!({ "guard": { "tokens": { "accessToken": token, "refreshToken": "r", "expiresAt": 4_102_444_800u64 },
+        "clientInfo": { "clientId": "c1" }, "serverUrl": server } })
+    .to_string()
+}
+
+fn of_theirs() {
+    let server = guarded();
+    let project = behind(&server, &json!({}));
+    let theirs = kept(&format!("{}/mcp", server.base()), "access-7");
+    project.write("~/.local/share/opencode/mcp-auth.json", &theirs);
+    assert!(says(&project, &["mcp"]).starts_with("guard: connected"));
+    assert!(says(&project, &["mcp", "logout", "guard"]).contains("`opencode mcp logout guard`"));
+    assert_eq!(std::fs::read_to_string(project.path("~/.local/share/opencode/mcp-auth.json")).unwrap(), theirs);
+}
+
+fn one_address() {
+    let server = guarded();
+    let project = behind(&server, &json!({}));
+    project.write(KEPT, &kept("https://another.example/mcp", "access-7"));
+    assert!(says(&project, &["mcp"]).contains("run `adjutant mcp login guard`"));
+    assert!(server.heard().iter().all(|heard| heard.header("authorization").is_none()));
+}
+
+fn too_narrow() {
+    let server = guarded();
+    let project = behind(&server, &json!({}));
+    assert!(log_in(&project, &["mcp", "login", "guard"], agree).status.success());
+    let call = ["mcp", "call", "guard", "say", r#"{"text":"narrow"}"#, "--allow"];
+    let said = complains(&project, &call);
+    assert!(said.contains("(it wants \"write\"): run `adjutant mcp login guard`"), "{said}");
+    let done = log_in(&project, &["mcp", "login", "guard"], |address| {
+        assert!(query(address, "scope").contains("write"), "{address}");
+        agree(address);
+    });
+    assert!(done.status.success());
+    assert_eq!(says(&project, &call), "narrow\n");
+}
+
+/// A session that began without a login has the server's tools once there is one.
+fn meanwhile() {
+    let server = guarded();
+    let script = "has not: \"name\":\"guard_say\"\nsees: it wants a login\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
+    let model = Model::start(model::script(script).unwrap());
+    let project = behind(&server, &json!({}));
+    let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
+    project.provider(&model.base(), &json!({ "mcp": { "guard": entry } }));
+    let mut talk = Talk::new(project);
+    let session = talk.open();
+    talk.prompt(2, &session, "Before.");
+    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+    assert!(log_in(&talk.project, &["mcp", "login", "guard"], agree).status.success());
+    talk.prompt(3, &session, "After.");
+    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}

@@ -1,0 +1,151 @@
+//! What holds in every conversation in version 2 of the protocol, beside what holds in both; `laws.rs` asks
+//! here once an editor has shaken hands in it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
+
+use agent_client_protocol_schema::v2;
+use jsonschema::Validator;
+use serde_json::Value;
+
+use crate::laws::validator;
+
+/// What the agent may send: requests and notifications by method, results by the method they answer.
+pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
+    HashMap::from([
+        ("session/update", validator::<v2::UpdateSessionNotification>()),
+        ("session/request_permission", validator::<v2::RequestPermissionRequest>()),
+        ("elicitation/create", validator::<v2::CreateElicitationRequest>()),
+        ("$/cancel_request", validator::<v2::CancelRequestNotification>()),
+        ("error", validator::<v2::Error>()),
+        ("-> initialize", validator::<v2::InitializeResponse>()),
+        ("-> auth/login", validator::<v2::LoginAuthResponse>()),
+        ("-> auth/logout", validator::<v2::LogoutAuthResponse>()),
+        ("-> session/new", validator::<v2::NewSessionResponse>()),
+        ("-> session/resume", validator::<v2::ResumeSessionResponse>()),
+        ("-> session/list", validator::<v2::ListSessionsResponse>()),
+        ("-> session/close", validator::<v2::CloseSessionResponse>()),
+        ("-> session/delete", validator::<v2::DeleteSessionResponse>()),
+        ("-> session/set_config_option", validator::<v2::SetSessionConfigOptionResponse>()),
+        ("-> session/fork", validator::<v2::ForkSessionResponse>()),
+        ("-> session/set_title", validator::<v2::SetSessionTitleResponse>()),
+        ("-> session/status", validator::<v2::SessionStatusResponse>()),
+        ("-> session/prompt", validator::<v2::PromptResponse>()),
+    ])
+});
+
+/// Updates of a turn: they come while the session works, or while it is replayed.
+const OF_A_TURN: &[&str] = &[
+    "user_message",
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call_update",
+    "terminal_update",
+    "terminal_output_chunk",
+    "plan_update",
+];
+
+/// The watcher of one connection in version 2.
+#[derive(Default)]
+pub struct Second {
+    /// What each session does: `running`, `requires_action`, `idle`.
+    states: BTreeMap<String, String>,
+    /// Prompts that are in the conversation and whose turn has not ended, per session.
+    turns: BTreeMap<String, usize>,
+    /// Status of every call, per session.
+    calls: BTreeMap<(String, String), String>,
+    terminals: BTreeSet<(String, String)>,
+}
+
+impl Second {
+    /// Whether a turn has not ended yet.
+    pub fn works(&self) -> bool {
+        self.turns.values().any(|turns| *turns > 0)
+    }
+
+    /// A prompt is in the conversation.
+    pub fn inserted(&mut self, session: &str) {
+        *self.turns.entry(session.into()).or_default() += 1;
+    }
+
+    /// The agent sends an update. `replays`: the editor waits for the session to be opened again.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn update(&mut self, session: &str, update: &Value, replays: bool) -> Result<(), String> {
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        if kind == "state_update" {
+            return self.state(session, update, replays);
+        }
+        let works = self.states.get(session).is_some_and(|state| state != "idle");
+        if OF_A_TURN.contains(&kind) && !works && !replays {
+            return Err("a turn speaks although the session is idle".into());
+        }
+        let key = |member: &str| (session.to_owned(), update[member].as_str().unwrap_or_default().to_owned());
+        match kind {
+            "tool_call_update" => {
+                for member in ["rawInput", "rawOutput"] {
+                    if update.get(member).is_some_and(|value| !value.is_object()) {
+                        return Err(format!("{member} is no object"));
+                    }
+                }
+                let status = update["status"].as_str();
+                let before = self.calls.get(&key("toolCallId")).map(String::as_str);
+                let over = matches!(before, Some("completed" | "failed" | "cancelled"));
+                if over && !replays && matches!(status, Some("pending" | "in_progress")) {
+                    return Err("a call that had ended goes on".into());
+                }
+                if before.is_none() || status.is_some() {
+                    self.calls.insert(key("toolCallId"), status.unwrap_or("pending").into());
+                }
+                Ok(())
+            }
+            "terminal_update" => {
+                self.terminals.insert(key("terminalId"));
+                Ok(())
+            }
+            "terminal_output_chunk" if !self.terminals.contains(&key("terminalId")) => {
+                Err("output of a terminal that was never begun".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn state(&mut self, session: &str, update: &Value, replays: bool) -> Result<(), String> {
+        let state = update["state"].as_str().unwrap_or_default();
+        let before = self.states.insert(session.into(), state.into());
+        if state != "idle" {
+            return Ok(());
+        }
+        if update["stopReason"].is_null() {
+            return if replays { Ok(()) } else { Err("a turn ends without a reason".into()) };
+        }
+        if before.as_deref().is_none_or(|before| before == "idle") {
+            return Err("a turn ends that had not begun".into());
+        }
+        if let Some(turns) = self.turns.get_mut(session) {
+            *turns = turns.saturating_sub(1);
+        }
+        let open = |status: &String| matches!(status.as_str(), "pending" | "in_progress");
+        let open: Vec<_> = self.calls.iter().filter(|((of, _), status)| of == session && open(status)).collect();
+        if open.is_empty() { Ok(()) } else { Err(format!("calls are left open at the end of the turn: {open:?}")) }
+    }
+
+    /// The agent asks for a permission.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn permission(&self, session: &str, params: &Value) -> Result<(), String> {
+        if params["title"].as_str().is_none_or(str::is_empty)
+            || params["description"].as_str().is_none_or(str::is_empty)
+        {
+            return Err("a permission request wants a title and a description".into());
+        }
+        let call = params["subject"]["toolCall"]["toolCallId"].as_str().unwrap_or_default().to_owned();
+        if !self.calls.contains_key(&(session.to_owned(), call)) {
+            return Err("permission is asked for a call that was never announced".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! `adjutant mcp`: the MCP servers of this directory, logging in at them, and trying their tools.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Map, Value, json};
+
+use super::place::Here;
+use super::terminal;
+use crate::config::settings::{McpEntry, OAuth, Transport};
+use crate::environment::Environment;
+use crate::mcp::McpServers;
+use crate::mcp::kept::KeptLogin;
+use crate::mcp::login;
+use crate::mcp::survey::{ReportedState, ServerReport};
+use crate::model::http::Client;
+use crate::permission::{Action, Need, evaluate};
+use crate::text;
+
+/// Options of `adjutant mcp`.
+pub(super) type Args = super::CommandOrList<Verb, Listing>;
+
+impl Args {
+    /// Whether it does what only the user may: logs in or out, calls a tool, changes settings.
+    pub(super) fn acts(&self) -> bool {
+        !matches!(self.verb, None | Some(Verb::List(_) | Verb::Tools { .. } | Verb::Add(Addition { write: false, .. })))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Listing {
+    /// Print JSON: an object per server
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Try every server, and say which work (default)
+    List(Listing),
+    /// Log in at a server at an address, with a browser
+    Login {
+        /// Server, as the settings call it
+        name: String,
+        /// Address, for a server that only the editor knows
+        #[arg(long)]
+        url: Option<String>,
+    },
+    /// Forget the login that adjutant keeps for a server
+    Logout {
+        /// Server, as the settings call it
+        name: String,
+    },
+    /// List the tools of a server
+    Tools {
+        /// Server, as the settings call it
+        name: String,
+        /// Print JSON: an object per tool, with its schema
+        #[arg(long)]
+        json: bool,
+    },
+    /// Call a tool of a server, and print what it answers
+    ///
+    /// Asks first, unless the rules of the agent `build` allow the tool.
+    Call {
+        /// Server, as the settings call it
+        name: String,
+        /// Tool, as `adjutant mcp tools` lists it
+        tool: String,
+        /// Arguments, a JSON object
+        #[arg(default_value = "{}")]
+        arguments: String,
+        /// Do not ask
+        #[arg(long)]
+        allow: bool,
+    },
+    /// Print the settings of a new server
+    Add(Addition),
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Addition {
+    /// What to call it
+    name: String,
+    /// Its address
+    #[arg(long, conflicts_with = "command", required_unless_present = "command")]
+    url: Option<String>,
+    /// A header of every request, as `Name: value`; several times for several
+    #[arg(long, requires = "url")]
+    header: Vec<String>,
+    /// A variable of its environment, as `NAME=value`; several times for several
+    #[arg(long, conflicts_with = "url")]
+    env: Vec<String>,
+    /// Put them into adjutant's own settings file
+    #[arg(long)]
+    write: bool,
+    /// The program that is the server, and its arguments, after `--`
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result<u8> {
+    match args.verb.unwrap_or(Verb::List(args.listing)) {
+        Verb::List(Listing { json }) => list(json, environment).await,
+        Verb::Login { name, url } => log_in(&name, url, environment).await,
+        Verb::Logout { name } => log_out(&name, environment),
+        Verb::Tools { name, json } => tools(&name, json, environment).await,
+        Verb::Call { name, tool, arguments, allow } => call(&name, &tool, &arguments, allow, environment).await,
+        Verb::Add(addition) => add(&addition, environment),
+    }
+}
+
+/// The servers of a directory, none of them started.
+pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
+    let client = Arc::new(Client::new(environment));
+    McpServers::new(&here.cwd, &[], environment, &here.loaded.settings, client, Vec::new())
+}
+
+async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
+    let here = Here::read(Path::new("."), environment)?;
+    let servers = servers(&here, environment);
+    let reports = servers.survey(&here.loaded.settings.mcp).await;
+    servers.end().await;
+    let failed = reports.iter().any(|report| matches!(report.state, ReportedState::Failed(_)));
+    if json {
+        let all: Vec<Value> = reports.iter().map(data).collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(u8::from(failed));
+    }
+    for report in &reports {
+        super::say(&format!("{}: {}", report.name, state(report)));
+        super::say(&format!("  {}  ({})", report.place, report.source));
+    }
+    if reports.is_empty() {
+        super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
+    }
+    if let Some(notice) = here.loaded.trust.notice() {
+        super::say(&notice);
+    }
+    Ok(u8::from(failed))
+}
+
+/// How a server is, in a few words.
+pub(super) fn state(report: &ServerReport) -> String {
+    match &report.state {
+        ReportedState::Connected => {
+            let count = text::count(report.tools.len(), "tool");
+            format!("connected, {count}, in {} ms", report.took.as_millis())
+        }
+        ReportedState::Disabled => "disabled".to_owned(),
+        ReportedState::NeedsLogin(why) => text::title(why),
+        ReportedState::Failed(why) => format!("failed: {}", text::title(why)),
+    }
+}
+
+/// The same for scripts.
+pub(super) fn data(report: &ServerReport) -> Value {
+    let (state, why) = match &report.state {
+        ReportedState::Connected => ("connected", None),
+        ReportedState::Disabled => ("disabled", None),
+        ReportedState::NeedsLogin(why) => ("needs-login", Some(why)),
+        ReportedState::Failed(why) => ("failed", Some(why)),
+    };
+    let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
+    json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
+        "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools})
+}
+
+/// A server of the settings.
+fn find<'a>(name: &str, here: &'a Here) -> anyhow::Result<&'a McpEntry> {
+    let all = &here.loaded.settings.mcp;
+    all.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let near = crate::config::nearest(name, all.iter().map(|entry| entry.name.as_str()));
+        let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+        let trust = here.loaded.trust.notice().map(|notice| format!(" {notice}")).unwrap_or_default();
+        anyhow!("the settings have no MCP server \"{name}\".{near}{trust}")
+    })
+}
+
+async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> anyhow::Result<u8> {
+    let (url, oauth) = match url {
+        Some(url) => (url, OAuth::default()),
+        None => {
+            let here = Here::read(Path::new("."), environment)?;
+            match &find(name, &here)?.transport {
+                Transport::Local { .. } => bail!("{name} is a program on this machine; nobody logs in there"),
+                Transport::Remote { oauth: None, .. } => bail!("the \"oauth\" of {name} is false"),
+                Transport::Remote { url, oauth: Some(oauth), .. } => (url.clone(), oauth.clone()),
+            }
+        }
+    };
+    let kept = KeptLogin::new(name, &url, environment);
+    let client = Arc::new(Client::new(environment));
+    let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
+    let done = login::log_in(name, &url, &oauth, &kept, &client, show).await;
+    done.map_err(|why| anyhow!("nobody is logged in at {name}: {why}"))?;
+    super::say(&format!("{name}: logged in; kept in {}, for you alone.", kept.path().display()));
+    Ok(0)
+}
+
+fn log_out(name: &str, environment: &Environment) -> anyhow::Result<u8> {
+    let kept = KeptLogin::new(name, "", environment);
+    let (ours, theirs) = kept.kept_for_name();
+    if ours {
+        kept.forget().with_context(|| format!("{} cannot be written", kept.path().display()))?;
+        super::say(&format!("{name}: forgotten."));
+    }
+    if theirs {
+        super::say(&format!(
+            "OpenCode keeps a login for {name} too, which is used and not touched: `opencode mcp logout {name}`."
+        ));
+    } else if !ours {
+        bail!("no login is kept for \"{name}\"");
+    }
+    Ok(0)
+}
+
+async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Result<u8> {
+    let here = Here::read(Path::new("."), environment)?;
+    let entry = find(name, &here)?.clone();
+    let servers = servers(&here, environment);
+    let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
+    servers.end().await;
+    let Some(report) = reports.first() else { return Ok(1) };
+    if !matches!(report.state, ReportedState::Connected) {
+        bail!("{name}: {}", state(report));
+    }
+    if json {
+        let one = |tool: &crate::mcp::survey::ToolReport| json!({"name": tool.own, "tool": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        let all: Vec<Value> = report.tools.iter().map(one).collect();
+        terminal::json(&serde_json::to_string_pretty(&all)?);
+        return Ok(0);
+    }
+    for tool in &report.tools {
+        let first = tool.description.lines().next().unwrap_or_default();
+        super::say(&format!("{}: {}", tool.own, text::title(first)));
+    }
+    Ok(0)
+}
+
+async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment: &Environment) -> anyhow::Result<u8> {
+    let arguments: Map<String, Value> =
+        serde_json::from_str(arguments).context("the arguments are no JSON object, such as '{\"word\": \"milk\"}'")?;
+    let here = Here::read(Path::new("."), environment)?;
+    let entry = find(name, &here)?.clone();
+    let servers = servers(&here, environment);
+    let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
+    let Some(report) = reports.first() else { return Ok(1) };
+    if !matches!(report.state, ReportedState::Connected) {
+        bail!("{name}: {}", state(report));
+    }
+    let Some(found) = report.tools.iter().find(|known| known.own == tool || known.name == tool) else {
+        let near = crate::config::nearest(tool, report.tools.iter().map(|known| known.own.as_str()));
+        let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+        bail!("{name} has no tool \"{tool}\".{near}");
+    };
+    let policy = super::permissions::policy("build", &here, environment)?;
+    let need = Need::new(&found.name, "*");
+    let may = match evaluate(&policy.rules, &policy.grants, &need).action {
+        Action::Deny => false,
+        Action::Allow => true,
+        Action::Ask if allow => true,
+        Action::Ask if std::io::stdin().is_terminal() => asked(name, &found.own, &arguments)?,
+        Action::Ask => false,
+    };
+    if !may {
+        terminal::aside(&format!("adjutant: {} is not allowed; --allow answers a question with yes", found.name));
+        servers.end().await;
+        return Ok(5);
+    }
+    let done = servers.call(name, &found.own, arguments).await;
+    servers.end().await;
+    match done {
+        Ok(output) => {
+            super::say(&output.text);
+            for file in &output.attachments {
+                super::say(&format!("[{}, {} bytes in base64]", file.mime, file.data.as_ref().map_or(0, String::len)));
+            }
+            Ok(0)
+        }
+        Err(why) => bail!("{why}"),
+    }
+}
+
+fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {
+    let shown = text::title(&Value::Object(arguments.clone()).to_string());
+    terminal::ask(&format!("Call {tool} of {name} with {shown}? [y/N] "))?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
+    let Addition { name, url, header, env, write, command } = addition;
+    let pairs = |all: &[String], between: char, what: &str| -> anyhow::Result<Map<String, Value>> {
+        let pair = |one: &String| {
+            let (name, value) =
+                one.split_once(between).ok_or_else(|| anyhow!("{what} is written name{between}value"))?;
+            Ok((name.trim().to_owned(), Value::from(value.trim())))
+        };
+        all.iter().map(pair).collect()
+    };
+    let mut entry = Map::new();
+    match url {
+        Some(url) => {
+            let headers = pairs(header, ':', "a header")?;
+            let given: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
+            if let Some(why) = crate::config::mcp::refused(url, &given) {
+                bail!("{why}");
+            }
+            entry.insert("type".into(), "remote".into());
+            entry.insert("url".into(), url.as_str().into());
+            if !headers.is_empty() {
+                entry.insert("headers".into(), headers.into());
+            }
+        }
+        None => {
+            entry.insert("type".into(), "local".into());
+            entry.insert("command".into(), command.clone().into());
+            let variables = pairs(env, '=', "a variable")?;
+            if !variables.is_empty() {
+                entry.insert("environment".into(), variables.into());
+            }
+        }
+    }
+    let whole = json!({"mcp": {name: entry}});
+    if !write {
+        super::say(&serde_json::to_string_pretty(&whole)?);
+        return Ok(0);
+    }
+    let path = environment.dirs.config.join("adjutant.json");
+    crate::config::mcp::add(&path, name, &Value::Object(entry)).map_err(|why| anyhow!("{}: {why}", path.display()))?;
+    super::say(&format!("{name}: written into {}.", path.display()));
+    Ok(0)
+}

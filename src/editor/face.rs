@@ -1,0 +1,207 @@
+//! What a version of the protocol has to be able to say, and the nouns in which it is told: the core of
+//! the door speaks to a [`View`] and knows of no version.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use protocol::rpc::{self, CallError, Peer};
+
+use crate::event::{CallUpdate, Event, QuestionOption};
+use crate::id::{CallId, SessionId};
+use crate::turn::Outcome;
+
+/// Lines for the editor, in order.
+pub type Lines = Vec<Vec<u8>>;
+
+/// An answer of the editor's on its way. Dropped before it came, the question is withdrawn.
+pub type Asking<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
+
+/// Makes the view of a session that begins now.
+pub type NewView = fn(&Peer, DisplayCapabilities) -> Box<dyn View>;
+
+/// What the editor is shown of a session, in one version of the protocol. It remembers what it has shown.
+pub trait View: Send {
+    /// The lines that show an event.
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines);
+
+    /// The lines that show what can be chosen.
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines);
+
+    /// The lines that show what a session does. Versions without a word for it say it with the answer to a
+    /// prompt.
+    fn state(&mut self, _: &SessionId, _: &State, _: &mut Lines) {}
+
+    /// Puts a question.
+    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>>;
+
+    /// Shows a form.
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>>;
+
+    /// Reads a file through the editor.
+    fn read(&mut self, _: &SessionId, _: PathBuf) -> Asking<String> {
+        no_such_call("reading files")
+    }
+
+    /// Writes a file through the editor.
+    fn write(&mut self, _: &SessionId, _: PathBuf, _: String) -> Asking<()> {
+        no_such_call("writing files")
+    }
+}
+
+fn no_such_call<T: Send + 'static>(what: &str) -> Asking<T> {
+    let error = rpc::Error::method_not_found(what);
+    Box::pin(async move { Err(CallError::Refused(error)) })
+}
+
+/// What the editor can show beyond the basics.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DisplayCapabilities {
+    /// Terminals of ours.
+    pub terminals: bool,
+    /// Notices.
+    pub notices: bool,
+    /// Compactions.
+    pub compaction: bool,
+    /// Subagents, as sessions.
+    pub subagents: bool,
+    /// Options that are on or off.
+    pub switches: bool,
+}
+
+/// What a session does, for the user.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// It works.
+    Running,
+    /// All its work waits for the user.
+    Waiting,
+    /// Nothing runs; how the last turn ended, where one has just ended.
+    Idle(Option<Outcome>),
+}
+
+/// A question with a few answers, complete in itself.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The call it is about, as it is to be shown.
+    pub show: CallUpdate,
+    /// All that the answer depends on, as Markdown.
+    pub text: String,
+    /// One per kind, in the order to be shown.
+    pub answers: Vec<Answer>,
+}
+
+/// An answer to choose.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// What comes back.
+    pub id: &'static str,
+    /// What the user sees.
+    pub name: String,
+    /// What follows from it.
+    pub kind: AnswerKind,
+}
+
+/// What follows from an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// Yes, this once.
+    Once,
+    /// Yes, and it is kept.
+    Always,
+    /// No.
+    No,
+}
+
+/// What the user chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picked {
+    /// The answer's id, as it came back.
+    pub id: String,
+    /// What they said beside it.
+    pub words: Option<String>,
+}
+
+/// Questions on one page.
+#[derive(Debug, Clone)]
+pub struct Form {
+    /// The call that waits for the answers.
+    pub call: CallId,
+    /// What it is about.
+    pub message: String,
+    /// In order.
+    pub fields: Vec<Field>,
+}
+
+/// A place for an answer.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// What the answer comes back under.
+    pub key: String,
+    /// A few words.
+    pub title: String,
+    /// The whole question, where the title is not all.
+    pub words: Option<String>,
+    /// What may be put in.
+    pub kind: FieldKind,
+}
+
+/// What may be put into a field.
+#[derive(Debug, Clone)]
+pub enum FieldKind {
+    /// Words.
+    Text,
+    /// One of these.
+    One(Vec<QuestionOption>),
+    /// Some of these.
+    Many(Vec<QuestionOption>),
+}
+
+/// What was put in, by key: words, or several of them.
+pub type Filled = BTreeMap<String, Vec<String>>;
+
+/// Something that can be chosen in a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    pub id: &'static str,
+    pub name: &'static str,
+    pub description: Option<&'static str>,
+    /// What it is about, where that has a name of its own.
+    pub category: Option<Category>,
+    pub value: SettingValue,
+}
+
+/// What a setting is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Category {
+    Mode,
+    Model,
+    Effort,
+}
+
+/// What a setting is now, and could be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingValue {
+    /// On or off.
+    Switch(bool),
+    /// One of a list.
+    List(String, Vec<Alternative>),
+    /// One of several lists.
+    Groups(String, Vec<Group>),
+}
+
+/// One of the values a setting could have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alternative {
+    pub id: String,
+    pub name: String,
+    pub description: Option<String>,
+}
+
+/// Values that belong together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub id: String,
+    pub name: String,
+    pub values: Vec<Alternative>,
+}

@@ -1,0 +1,42 @@
+//! What is ours in a request or a response: `_meta.adjutant`, the same in every version of the protocol.
+
+use serde_json::{Map, Value};
+
+/// The key of it.
+pub const OWN: &str = "adjutant";
+/// In a prompt: the JSON Schema that its result must fit.
+pub const SCHEMA: &str = "schema";
+/// In the answer to it: the result.
+pub const STRUCTURED: &str = "structured";
+/// In a prompt: words for the end of the system prompt.
+pub const SYSTEM: &str = "system";
+/// In a prompt: tools by name, each true or false.
+pub const TOOLS: &str = "tools";
+/// In the answer to a question, beside a no: what the user says instead.
+pub const WORDS: &str = "words";
+/// In the capabilities of a client of ours: nobody is there to answer questions.
+pub const ALONE: &str = "alone";
+/// In a fork: the message, or a part of it, that the new session's history ends before.
+pub const BEFORE: &str = "before";
+/// In a list of sessions: how much a session changed in the files.
+pub const CHANGED: &str = "changed";
+
+/// A `_meta`, in any version.
+pub type Meta = Map<String, Value>;
+
+/// A `_meta` with something of ours.
+pub fn own(key: &str, value: Value) -> Meta {
+    let ours = Map::from_iter([(key.to_owned(), value)]);
+    Map::from_iter([(OWN.to_owned(), Value::Object(ours))])
+}
+
+/// What of ours is in a `_meta`.
+pub fn of_ours<'a>(meta: Option<&'a Meta>, key: &str) -> Option<&'a Value> {
+    meta?.get(OWN)?.get(key)
+}
+
+/// What the user says beside a no: the protocol has no place for it.
+pub fn words(meta: Option<&Meta>) -> Option<String> {
+    let words = of_ours(meta, WORDS)?.as_str()?.trim();
+    (!words.is_empty()).then(|| words.to_owned())
+}

@@ -1,0 +1,240 @@
+//! Where a session's messages become lines for the editor, in whichever version it speaks.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+
+use super::face::{Lines, State, View};
+use super::options::{self, Pending};
+use super::server::Server;
+use super::{ask, files, form};
+use crate::event::{Event, Progress, Severity, TurnMessage};
+use crate::id::{CallId, SessionId};
+use crate::model::offline::CONNECT;
+use crate::model::registry::Registry;
+use crate::session::Handle;
+
+/// What is done beside the flow of updates: questions and files the editor is working on.
+type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where a session's messages become lines for the editor.
+pub struct UpdateSender {
+    server: Arc<Server>,
+    session: Handle,
+    view: Box<dyn View>,
+    calls: FuturesUnordered<Beside>,
+    waits: Waits,
+    lines: Lines,
+}
+
+/// Whether all that a turn does waits for the user. What the calls say decides, not the answers: so it is
+/// told at the same place whenever these come.
+#[derive(Debug, Default)]
+struct Waits {
+    /// A turn runs, and its end has not been told.
+    runs: bool,
+    /// It was told last that everything waits.
+    told: bool,
+    /// The calls that were asked about; whether a subagent made them, so that the call which set it to work
+    /// waits as well.
+    asked: Vec<(CallId, bool)>,
+    /// The calls at work.
+    working: Vec<CallId>,
+}
+
+impl Waits {
+    /// Whether everything waits: each call at work is one whose subagent has asked.
+    fn all(&self) -> bool {
+        let within = self.asked.iter().filter(|(_, within)| *within).count();
+        !self.asked.is_empty() && self.working.len() <= within
+    }
+
+    fn ask(&mut self, call: &CallId, within: bool) {
+        self.working.retain(|working| working != call);
+        self.asked.push((call.clone(), within));
+    }
+
+    /// Takes note of what a call does. Says whether that is worth telling: what was cancelled ends with the turn.
+    fn heard(&mut self, event: &Event) -> bool {
+        let Event::Call(update) = event else { return false };
+        let (Some(id), Some(progress)) = (&update.call, update.progress) else { return false };
+        self.asked.retain(|(asked, _)| asked != id || progress == Progress::Pending);
+        self.working.retain(|working| working != id);
+        if progress == Progress::Running {
+            self.working.push(id.clone());
+        }
+        progress != Progress::Cancelled
+    }
+}
+
+impl UpdateSender {
+    /// One that has shown nothing yet.
+    pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
+        let (calls, waits, view) = (FuturesUnordered::new(), Waits::default(), server.view());
+        Self { server: server.clone(), session: session.clone(), view, calls, waits, lines: Lines::new() }
+    }
+
+    /// Whether something is being done beside the flow of updates.
+    pub fn is_waiting(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Waits until something of that has come to an end.
+    pub async fn answered(&mut self) {
+        self.calls.next().await;
+    }
+
+    /// Withdraws the questions that nobody waits for any more, in the order in which they were given up.
+    pub fn withdraw(&mut self) {
+        while let Some(Some(())) = self.calls.next().now_or_never() {}
+    }
+
+    /// Tells that a turn has begun.
+    pub async fn begin(&mut self) {
+        self.waits = Waits { runs: true, ..Waits::default() };
+        self.state(State::Running).await;
+    }
+
+    /// Tells what the session does.
+    pub async fn state(&mut self, state: State) {
+        if matches!(state, State::Idle(_)) {
+            self.waits.runs = false;
+        }
+        self.view.state(&self.session.id, &state, &mut self.lines);
+        self.flush().await;
+    }
+
+    /// Says whether the turn works or waits, where that has changed.
+    fn work(&mut self) {
+        let waits = self.waits.all();
+        if self.waits.runs && waits != self.waits.told {
+            self.waits.told = waits;
+            let state = if waits { State::Waiting } else { State::Running };
+            self.view.state(&self.session.id, &state, &mut self.lines);
+        }
+    }
+
+    /// What is said at the beginning of a session's first turn: the commands once more, for editors
+    /// that missed them, and what is not as the user may expect.
+    pub async fn greet(&mut self) {
+        let Some(notices) = self.session.greeting().map(<[Event]>::to_vec) else {
+            return;
+        };
+        let project = self.session.project();
+        if self.server.capabilities().misses_commands {
+            self.event(Event::Commands(project.commands.list())).await;
+        }
+        if project.models.all().iter().all(|model| model.id.provider == Registry::OFFLINE) {
+            let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
+            let (title, details) = (title.to_owned(), Some(details.to_owned()));
+            self.event(Event::Notice { severity: Severity::Info, title, details }).await;
+        }
+        for notice in notices {
+            self.event(notice).await;
+        }
+    }
+
+    /// Shows what has come up, in order. Words of one part that wait together go out together.
+    pub async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
+        self.kept(batch).await;
+        let mut ups = batch.drain(..).peekable();
+        while let Some(up) = ups.next() {
+            match up {
+                TurnMessage::Event(mut event) => {
+                    while let Some(TurnMessage::Event(next)) = ups.peek()
+                        && event.absorb(next)
+                    {
+                        ups.next();
+                    }
+                    self.event(event).await;
+                }
+                up => {
+                    self.ask(up);
+                    self.work();
+                    self.flush().await;
+                }
+            }
+        }
+    }
+
+    /// Begins what the editor does for a turn, beside the flow of updates.
+    fn ask(&mut self, up: TurnMessage) {
+        let (own, view) = (&self.session.id, self.view.as_mut());
+        let work: Beside = match up {
+            TurnMessage::Event(_) => return,
+            TurnMessage::AskPermission(question) => {
+                self.waits.ask(&question.call, question.agent.is_some());
+                let session = question.session.as_ref().unwrap_or(own);
+                let asking = view.ask(session, ask::question(&question));
+                Box::pin(ask::ask(asking, *question))
+            }
+            TurnMessage::Confirm(question) => {
+                self.waits.ask(&question.call, false);
+                let asking = view.ask(own, ask::choice(&question));
+                Box::pin(ask::choose(asking, *question))
+            }
+            TurnMessage::AskQuestions(inquiry) => {
+                self.waits.ask(&inquiry.call, false);
+                let way = form::way(own, &inquiry, self.server.capabilities().forms, view);
+                Box::pin(form::inquire(way, *inquiry))
+            }
+            TurnMessage::Read(file) => Box::pin(files::read(view.read(own, file.path), file.reply)),
+            TurnMessage::Write(file) => Box::pin(files::write(view.write(own, file.path, file.text), file.reply)),
+        };
+        self.calls.push(work);
+    }
+
+    /// Waits until what is told of now survives the end of the process. It was written before it came up;
+    /// of words that grow, the store has nearly all.
+    async fn kept(&mut self, batch: &[TurnMessage]) {
+        let mut sessions: Vec<SessionId> = Vec::new();
+        for up in batch {
+            let (session, event) = match up {
+                TurnMessage::Event(Event::Within { session, event }) => (session, &**event),
+                TurnMessage::Event(event) => (&self.session.id, event),
+                _ => continue,
+            };
+            if event.is_kept() && !sessions.contains(session) {
+                sessions.push(session.clone());
+            }
+        }
+        for session in sessions {
+            self.server.shared.store.handed_over(&session).await;
+        }
+    }
+
+    /// Shows one event.
+    pub async fn event(&mut self, event: Event) {
+        let switched = matches!(event, Event::Mode(_) | Event::Options);
+        match &event {
+            Event::Within { session, event } => self.view.event(session, event, &mut self.lines),
+            event => {
+                if self.waits.heard(event) {
+                    self.work();
+                }
+                self.view.event(&self.session.id, event, &mut self.lines);
+            }
+        }
+        if switched {
+            let settings = options::settings(&self.server, &self.session, Pending::default());
+            self.view.settings(&self.session.id, settings, &mut self.lines);
+        }
+        self.flush().await;
+    }
+
+    /// Shows what can be chosen, as it will be.
+    pub async fn settings(&mut self, pending: Pending<'_>) {
+        let settings = options::settings(&self.server, &self.session, pending);
+        self.view.settings(&self.session.id, settings, &mut self.lines);
+        self.flush().await;
+    }
+
+    /// Waits only while the editor does not read.
+    async fn flush(&mut self) {
+        for line in self.lines.drain(..) {
+            self.server.peer.outbox().send(line).await;
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The routing table: one line per ACP method, in the protocol's order, no logic.
+
+use std::sync::Arc;
+
+use protocol::table::Table;
+
+use super::{initialize, options, prompt, sessions};
+use crate::editor::server::Server;
+
+/// What an editor can ask of us.
+pub fn table(server: &Arc<Server>) -> Table<Server> {
+    Table::new(server.clone())
+        .gate(Server::gate)
+        .request(initialize::initialize)
+        .request(initialize::authenticate)
+        .request(initialize::logout)
+        .request(sessions::new)
+        .request(sessions::load)
+        .request(sessions::resume)
+        .request(sessions::list)
+        .request(sessions::close)
+        .request(sessions::delete)
+        .request(sessions::fork)
+        .request(sessions::set_title)
+        .request(sessions::status)
+        .request(options::set_mode)
+        .request(options::set_config_option)
+        .request(options::set_model)
+        .request(prompt::prompt)
+        .notification(sessions::cancel)
+}

@@ -1,0 +1,17 @@
+//! Version 2 of the protocol, a draft: decode, call what the door does, encode. No rule stands here.
+
+mod ask;
+mod card;
+mod content;
+mod diff;
+mod form;
+mod initialize;
+mod line;
+mod options;
+mod prompt;
+mod sessions;
+mod table;
+mod update;
+
+pub use table::table;
+pub use update::view;

@@ -1,0 +1,103 @@
+//! Changes of files as operations, with a patch to read.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use protocol::acp::v2;
+use similar::TextDiff;
+
+use crate::message::Change;
+
+/// How long may be spent on making a patch short.
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// Changes that belong together. What has nothing in it any more is taken for deleted.
+pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
+    let mut patch = String::new();
+    changes.iter().for_each(|change| section(&mut patch, change));
+    v2::Diff::patch(patch, changes.iter().map(|change| operation(change)).collect())
+}
+
+fn operation(change: &Change) -> v2::DiffChange {
+    let path = change.path.as_str();
+    let operation = match &change.old {
+        None => v2::DiffChange::add(path),
+        Some(old) if change.new.is_empty() && !old.is_empty() => v2::DiffChange::delete(path),
+        Some(_) => v2::DiffChange::modify(path),
+    };
+    operation.file_type(v2::DiffFileType::Text)
+}
+
+/// One file, as `git diff` shows it, but that its path is absolute.
+fn section(patch: &mut String, change: &Change) {
+    let path = quoted(&change.path);
+    let old = change.old.as_deref().unwrap_or_default();
+    let (was, is, mode) = match &change.old {
+        None => ("/dev/null", path.as_str(), "new file mode 100644\n"),
+        Some(old) if change.new.is_empty() && !old.is_empty() => {
+            (path.as_str(), "/dev/null", "deleted file mode 100644\n")
+        }
+        Some(_) => (path.as_str(), path.as_str(), ""),
+    };
+    let diff = TextDiff::configure().timeout(LIMIT).diff_lines(old, &change.new);
+    let hunks = diff.unified_diff().to_string();
+    // Writing to a string cannot fail.
+    write!(patch, "diff --git {path} {path}\n{mode}").ok();
+    if !hunks.is_empty() {
+        write!(patch, "--- {was}\n+++ {is}\n{hunks}").ok();
+    }
+}
+
+/// A path as git writes it: in quotes where it holds something that could be misread.
+fn quoted(path: &str) -> String {
+    if path.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'"' && b != b'\\') {
+        return path.to_owned();
+    }
+    let mut out = String::from("\"");
+    for b in path.bytes() {
+        match b {
+            b'"' | b'\\' => out.extend(['\\', char::from(b)]),
+            b'\n' => out.push_str("\\n"),
+            b'\t' => out.push_str("\\t"),
+            0x20..0x7f => out.push(char::from(b)),
+            _ => drop(write!(out, "\\{b:03o}")),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(path: &str, old: Option<&str>, new: &str) -> Change {
+        Change { path: path.into(), old: old.map(Into::into), new: new.into() }
+    }
+
+    #[test]
+    fn a_patch_reads_like_git_s_and_names_whole_paths() {
+        let all = [
+            change("/w/a", Some("x\ny\n"), "x\nz\n"),
+            change("/w/new", None, "n\n"),
+            change("/w/\"ö", Some("gone\n"), ""),
+            change("/w/empty", None, ""),
+        ];
+        let diff = diff(&all.iter().collect::<Vec<_>>());
+        let json = serde_json::to_value(&diff).unwrap();
+        let told: Vec<String> =
+            json["changes"].as_array().unwrap().iter().map(|c| format!("{} {}", c["operation"], c["path"])).collect();
+        assert_eq!(
+            told,
+            ["\"modify\" \"/w/a\"", "\"add\" \"/w/new\"", "\"delete\" \"/w/\\\"ö\"", "\"add\" \"/w/empty\""]
+        );
+        assert_eq!(
+            json["patch"]["text"],
+            "diff --git /w/a /w/a\n--- /w/a\n+++ /w/a\n@@ -1,2 +1,2 @@\n x\n-y\n+z\n\
+             diff --git /w/new /w/new\nnew file mode 100644\n--- /dev/null\n+++ /w/new\n@@ -0,0 +1 @@\n+n\n\
+             diff --git \"/w/\\\"\\303\\266\" \"/w/\\\"\\303\\266\"\ndeleted file mode 100644\n\
+             --- \"/w/\\\"\\303\\266\"\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n\
+             diff --git /w/empty /w/empty\nnew file mode 100644\n"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Forms (elicitations), and what was filled in.
+
+use protocol::acp::v2;
+use protocol::rpc::Peer;
+
+use crate::editor::face::{Asking, Field, FieldKind, Filled, Form};
+use crate::event::QuestionOption;
+use crate::id::SessionId;
+
+/// Shows a form.
+pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
+    let mut schema = v2::ElicitationSchema::new();
+    for Field { key, title, words, kind } in form.fields {
+        let (title, words) = (Some(title), words);
+        let property: v2::ElicitationPropertySchema = match kind {
+            FieldKind::Text => v2::StringPropertySchema::new().title(title).description(words).into(),
+            FieldKind::Many(options) => {
+                v2::MultiSelectPropertySchema::titled(all(options)).title(title).description(words).into()
+            }
+            FieldKind::One(options) => {
+                v2::StringPropertySchema::new().title(title).description(words).one_of(all(options)).into()
+            }
+        };
+        schema = schema.property(key, property, false);
+    }
+    let call = v2::ToolCallId::from(form.call.share());
+    let scope = v2::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+    let request = v2::CreateElicitationRequest::new(v2::ElicitationFormMode::new(scope, schema), form.message);
+    let peer = peer.clone();
+    Box::pin(async move { Ok(filled(peer.call(&request, None).await?.action)) })
+}
+
+fn all(options: Vec<QuestionOption>) -> Vec<v2::EnumOption> {
+    let one = |option: QuestionOption| {
+        let description = Some(option.description).filter(|words| !words.is_empty());
+        v2::EnumOption::new(option.label.clone(), option.label).description(description)
+    };
+    options.into_iter().map(one).collect()
+}
+
+fn filled(action: v2::ElicitationAction) -> Option<Filled> {
+    let v2::ElicitationAction::Accept(accepted) = action else { return None };
+    let words = |value| match value {
+        v2::ElicitationContentValue::String(words) => vec![words],
+        v2::ElicitationContentValue::StringArray(many) => many,
+        v2::ElicitationContentValue::Integer(number) => vec![number.to_string()],
+        v2::ElicitationContentValue::Number(number) => vec![number.to_string()],
+        v2::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+        _ => Vec::new(),
+    };
+    Some(accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(action: Value) -> Option<Filled> {
+        filled(serde_json::from_value(action).unwrap())
+    }
+
+    #[test]
+    fn whatever_was_put_in_is_words() {
+        let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
+        let filled = said(json!({ "action": "accept", "content": content })).unwrap();
+        let words: Vec<String> = filled.values().map(|words| words.join("+")).collect();
+        assert_eq!(words, ["x", "x+y", "7", "yes", "1.5"]);
+        assert_eq!(said(json!({ "action": "accept" })), Some(Filled::new()));
+        for action in ["decline", "cancel", "postpone"] {
+            assert_eq!(said(json!({ "action": action })), None, "{action}");
+        }
+    }
+}

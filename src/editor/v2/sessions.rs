@@ -1,0 +1,201 @@
+//! session/new, resume, fork, set_title, status, list, close, delete, cancel.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use protocol::acp::v2;
+use protocol::table::{Cx, Reply};
+use serde_json::json;
+
+use super::options::choices;
+use super::update;
+use crate::config::settings::McpEntry;
+use crate::editor::error::Refusal;
+use crate::editor::meta::{self, BEFORE, CHANGED};
+use crate::editor::server::Server;
+use crate::editor::sessions::{self, History, Place, Reopened, Use, introduce};
+use crate::id::SessionId;
+use crate::session::Handle;
+use crate::store::{DiffStats, Record};
+
+/// session/new.
+pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let session = place.map(|place| sessions::create(server, place));
+    let server = server.clone();
+    Reply::later(async move {
+        let session = session?.await?;
+        let response = v2::NewSessionResponse::new(session.id.share())
+            .config_options(choices(&server, &session))
+            .available_commands(commands(&session));
+        cx.after(introduce(server, session, Vec::new()));
+        Ok(response)
+    })
+}
+
+fn commands(session: &Handle) -> Vec<v2::AvailableCommand> {
+    update::commands(&session.project().commands.list())
+}
+
+/// session/resume: with what was said in it, or without.
+pub(super) fn resume(
+    server: &Arc<Server>,
+    cx: Cx,
+    request: v2::ResumeSessionRequest,
+) -> Reply<v2::ResumeSessionResponse> {
+    let history = match request.replay_from {
+        None => Ok(History::Known),
+        Some(v2::ReplayFrom::Start(_)) => Ok(History::Shown),
+        Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
+    };
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let opened = history.and_then(|history| Ok((history, place?)));
+    let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
+    let server = server.clone();
+    Reply::later(async move {
+        let Reopened { session, left } = opened?.await?;
+        let response = v2::ResumeSessionResponse::new()
+            .config_options(choices(&server, &session))
+            .available_commands(commands(&session));
+        cx.after(introduce(server, session, left));
+        Ok(response)
+    })
+}
+
+/// session/fork: a new session with the history of another.
+pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
+    let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
+    let server = server.clone();
+    Reply::later(async move {
+        let session = session?.await?;
+        let response = v2::ForkSessionResponse::new(session.id.share())
+            .config_options(choices(&server, &session))
+            .available_commands(commands(&session));
+        cx.after(introduce(server, session, Vec::new()));
+        Ok(response)
+    })
+}
+
+/// session/set_title: what the user calls it stays.
+pub(super) fn set_title(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::SetSessionTitleRequest,
+) -> Reply<v2::SetSessionTitleResponse> {
+    let title = sessions::set_title(server, &request.session_id.0, &request.title);
+    Reply::later(async move { Ok(v2::SetSessionTitleResponse::new(title.await?)) })
+}
+
+/// session/status.
+pub(super) fn status(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::SessionStatusRequest,
+) -> Reply<v2::SessionStatusResponse> {
+    let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
+    Reply::later(async move {
+        Ok(v2::SessionStatusResponse::new(match status.await? {
+            Use::Open => v2::SessionStatus::Open,
+            Use::Saved => v2::SessionStatus::Saved,
+        }))
+    })
+}
+
+/// session/list: newest first, any number of pages.
+pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
+    let cursor = request.cursor.map(|cursor| cursor.0.to_string());
+    let page = sessions::list(server.clone(), request.cwd.map(v2::AbsolutePath::into_inner), cursor);
+    Reply::later(async move {
+        let page = page.await?;
+        let sessions = page.sessions.iter().map(info).collect();
+        Ok(v2::ListSessionsResponse::new(sessions).next_cursor(page.next.map(v2::SessionListCursor::new)))
+    })
+}
+
+fn info(record: &Record) -> v2::SessionInfo {
+    let changed = record.changed.map(|changed| {
+        let DiffStats { files, additions, deletions } = changed;
+        meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
+    });
+    v2::SessionInfo::new(record.id.share(), record.cwd.clone())
+        .additional_directories(record.extra.clone())
+        .title(record.title.clone())
+        .updated_at(record.updated.iso())
+        .meta(changed)
+}
+
+/// session/close.
+pub(super) fn close(server: &Arc<Server>, _: Cx, request: v2::CloseSessionRequest) -> Reply<v2::CloseSessionResponse> {
+    let closed = sessions::close(server, &request.session_id.0);
+    Reply::later(async move { Ok(closed.await.map(|()| v2::CloseSessionResponse::default())?) })
+}
+
+/// session/delete.
+pub(super) fn delete(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::DeleteSessionRequest,
+) -> Reply<v2::DeleteSessionResponse> {
+    let deleted = sessions::delete(server, &request.session_id.0);
+    Reply::later(async move { Ok(deleted.await.map(|()| v2::DeleteSessionResponse::default())?) })
+}
+
+/// session/cancel.
+pub(super) fn cancel(server: &Arc<Server>, note: v2::CancelSessionNotification) {
+    sessions::cancel(server, &note.session_id.0);
+}
+
+/// tool_call/cancel: no call is offered for it.
+pub(super) fn cancel_call(_: &Arc<Server>, _: Cx, _: v2::CancelToolCallRequest) -> Reply<v2::CancelToolCallResponse> {
+    Reply::now(Err(not_alone("call")))
+}
+
+/// terminal/cancel: no terminal is offered for it.
+pub(super) fn cancel_terminal(
+    _: &Arc<Server>,
+    _: Cx,
+    _: v2::CancelTerminalRequest,
+) -> Reply<v2::CancelTerminalResponse> {
+    Reply::now(Err(not_alone("terminal")))
+}
+
+fn not_alone(what: &str) -> protocol::rpc::Error {
+    Refusal::Invalid(format!("this {what} cannot be cancelled by itself; session/cancel stops the turn")).into()
+}
+
+fn place(cwd: v2::AbsolutePath, extra: Vec<v2::AbsolutePath>, servers: Vec<v2::McpServer>) -> Result<Place, Refusal> {
+    let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
+    let names: Vec<&str> = servers.iter().filter_map(name).collect();
+    if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
+        return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
+    }
+    let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
+    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()? })
+}
+
+fn name(server: &v2::McpServer) -> Option<&str> {
+    match server {
+        v2::McpServer::Stdio(server) => Some(&server.name),
+        v2::McpServer::Http(server) => Some(&server.name),
+        _ => None,
+    }
+}
+
+/// A server as the settings would have it. What was not offered at the handshake is refused.
+fn given(n: usize, server: v2::McpServer) -> Result<McpEntry, Refusal> {
+    match server {
+        v2::McpServer::Stdio(server) => {
+            let program = server.command.into_inner().display().to_string();
+            let environment = server.env.into_iter().map(|one| (one.name, one.value)).collect();
+            let command = std::iter::once(program).chain(server.args).collect();
+            Ok(sessions::program(server.name, command, environment))
+        }
+        v2::McpServer::Http(server) => {
+            let headers = server.headers.into_iter().map(|one| (one.name, one.value)).collect();
+            Ok(sessions::remote(server.name, server.url, headers, false))
+        }
+        _ => Err(Refusal::Invalid(format!("mcpServers[{n}] is of a kind that was not offered; stdio and http are"))),
+    }
+}

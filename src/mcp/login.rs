@@ -1,0 +1,231 @@
+//! Logging in at an MCP server, as its specification wants it: the library finds the authorization server,
+//! registers a client and exchanges codes and tokens; ours are the browser's way back, the requests, and what is
+//! kept.
+
+use std::sync::Arc;
+
+use oauth2::HttpRequest;
+use rmcp::model::ProtocolVersion;
+use rmcp::transport::auth::{
+    AuthError, AuthorizationManager, AuthorizationMetadataSource, AuthorizationRequest, AuthorizationSession,
+    OAuthClientConfig, OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest,
+};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::kept::KeptLogin;
+use crate::config::mcp::is_near;
+use crate::config::settings::{OAuth, Secret};
+use crate::model::http::Client;
+use crate::model::oauth;
+use crate::text;
+
+/// Where a browser comes back to where a client was registered by hand and nothing else is said: as OpenCode has it.
+const PORT: u16 = 19876;
+const PATH: &str = "/mcp/oauth/callback";
+
+/// Requests of a login, sent by the client that asks the models. Nothing of it goes to a public host unencrypted.
+struct LoginRequests {
+    who: Arc<str>,
+    client: Arc<Client>,
+}
+
+impl OAuthHttpClient for LoginRequests {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(async move {
+            let request: HttpRequest = request.request;
+            let url = request.uri().to_string();
+            let safe = reqwest::Url::parse(&url).is_ok_and(|url| url.scheme() == "https" || is_near(&url));
+            if !safe {
+                return Err(format!("{url} is at a public host and not encrypted").into());
+            }
+            Ok(self.client.send(&self.who, request).await?)
+        })
+    }
+}
+
+/// What knows the tokens of a server; none where nobody is logged in.
+pub(super) async fn manager(
+    kept: &KeptLogin,
+    name: &str,
+    url: &str,
+    client: &Arc<Client>,
+) -> Option<AuthorizationManager> {
+    kept.is_there()?;
+    let mut manager = begin(kept, name, url, client).await.ok()?;
+    // Where it fails, a token that still holds is used all the same.
+    if let Ok(true) = manager.initialize_from_store().await
+        && let (Some(secret), Some(id)) = (kept.client_secret(), stored_id(kept).await)
+    {
+        let config = OAuthClientConfig::new(id, "http://127.0.0.1").with_client_secret(secret.expose());
+        manager.configure_client(config).ok();
+    }
+    Some(manager)
+}
+
+async fn stored_id(kept: &KeptLogin) -> Option<String> {
+    use rmcp::transport::auth::CredentialStore;
+    kept.load().await.ok().flatten().map(|kept| kept.client_id)
+}
+
+async fn begin(
+    kept: &KeptLogin,
+    name: &str,
+    url: &str,
+    client: &Arc<Client>,
+) -> Result<AuthorizationManager, AuthError> {
+    let requests = LoginRequests { who: format!("The MCP server {name}").into(), client: client.clone() };
+    let mut manager = AuthorizationManager::new_with_oauth_http_client(url, Arc::new(requests)).await?;
+    manager.set_credential_store(kept.clone());
+    Ok(manager)
+}
+
+/// Where the browser comes back to.
+struct Callback {
+    listener: TcpListener,
+    /// As the authorization server is told it.
+    uri: String,
+    path: String,
+}
+
+impl Callback {
+    /// Listens. A port that somebody else has is an error at once: the code would come to them.
+    async fn open(oauth: &OAuth) -> Result<Self, String> {
+        let given = match &oauth.redirect_uri {
+            None => None,
+            Some(uri) => match reqwest::Url::parse(uri) {
+                Ok(url) if url.host_str().is_some() => Some(url),
+                _ => return Err(format!("redirectUri is no address: {}", text::title(uri))),
+            },
+        };
+        let port = oauth.callback_port.or_else(|| given.as_ref().and_then(reqwest::Url::port));
+        // A client that is registered now may come back to any port; one that was registered by hand may not.
+        let fixed = port.or_else(|| oauth.client_id.is_some().then_some(PORT));
+        let listener = TcpListener::bind(("127.0.0.1", fixed.unwrap_or(0))).await.map_err(|e| {
+            let port = fixed.unwrap_or(0);
+            match e.kind() {
+                std::io::ErrorKind::AddrInUse => format!(
+                    "the port {port}, where the browser is to come back to, is in use by another program: end that, \
+                     or choose another with \"callbackPort\""
+                ),
+                _ => format!("the port {port} cannot be listened on: {e}"),
+            }
+        })?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        let path = given.as_ref().map_or(PATH, |url| url.path()).to_owned();
+        let uri = oauth.redirect_uri.clone().unwrap_or_else(|| format!("http://127.0.0.1:{port}{PATH}"));
+        Ok(Self { listener, uri, path })
+    }
+}
+
+/// Logs in with a browser on this machine; `show` is given the address to open. What comes of it is kept.
+///
+/// # Errors
+/// Why not, for a person.
+pub async fn log_in(
+    name: &str,
+    url: &str,
+    oauth: &OAuth,
+    kept: &KeptLogin,
+    client: &Arc<Client>,
+    show: impl Fn(&str),
+) -> Result<(), String> {
+    let parsed = reqwest::Url::parse(url).map_err(|e| format!("its address is none: {e}"))?;
+    if parsed.scheme() != "https" && !is_near(&parsed) {
+        return Err(
+            "its address begins with http: at a public host, where everybody on the way could read the token; \
+                    use https"
+                .into(),
+        );
+    }
+    let failed = |e: AuthError| words(&e);
+    let callback = Callback::open(oauth).await?;
+    let mut manager = begin(kept, name, url, client).await.map_err(failed)?;
+    let challenge = challenge(name, url, client).await;
+    let found = manager.resolve_metadata_from_challenge(challenge.as_deref()).await.map_err(failed)?;
+    let guessed = found.source == AuthorizationMetadataSource::LegacyEndpointFallback;
+    manager.set_metadata(found.metadata);
+    let mut scopes: Vec<String> =
+        oauth.scope.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let wanted = kept.wanted();
+    if !wanted.is_empty() {
+        scopes.extend(granted(kept).await);
+        scopes.extend(wanted);
+        let mut seen = std::collections::BTreeSet::new();
+        scopes.retain(|scope| seen.insert(scope.clone()));
+    }
+    let mut secret = oauth.client_secret.clone();
+    let id = match &oauth.client_id {
+        Some(id) => id.clone(),
+        None => {
+            let asked = match scopes.is_empty() {
+                true => manager.select_initial_scopes(&[]).await,
+                false => scopes.clone(),
+            };
+            let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
+            let registered = manager.register_client("adjutant", &callback.uri, &asked).await;
+            let registered = registered.map_err(|e| match guessed {
+                true => "it says nothing of how to log in (no protected-resource or authorization-server metadata)"
+                    .to_owned(),
+                false => format!(
+                    "no client could be registered there ({}); register one by hand and put its id into \
+                     \"oauth\": {{\"clientId\": …}}",
+                    words(&e)
+                ),
+            })?;
+            secret = registered.client_secret;
+            registered.client_id
+        }
+    };
+    let kept = kept.clone().with_secret(secret.as_deref().map(Secret::new));
+    manager.set_credential_store(kept);
+    let mut request = AuthorizationRequest::new(&callback.uri)
+        .with_initial_scope_selection()
+        .with_scopes(scopes)
+        .with_preregistered_client(id);
+    if let Some(secret) = secret {
+        request = request.with_client_secret(secret);
+    }
+    let session = AuthorizationSession::new(manager, request).await.map_err(|(_, e)| words(&e))?;
+    let address = session.get_authorization_url().to_owned();
+    let state = reqwest::Url::parse(&address)
+        .ok()
+        .and_then(|url| url.query_pairs().find(|(name, _)| name == "state").map(|(_, value)| value.into_owned()));
+    show(&address);
+    let who = format!("The MCP server {name}");
+    let came = oauth::come_back(&who, &callback.listener, &callback.path, state.as_deref());
+    let came = came.await.map_err(|e| e.to_string().trim_end_matches('.').to_owned())?;
+    session.handle_callback_url(came.as_str()).await.map(drop).map_err(failed)
+}
+
+/// What the server says to somebody who is not logged in: where to log in, and for what.
+async fn challenge(name: &str, url: &str, client: &Arc<Client>) -> Option<String> {
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": ProtocolVersion::LATEST_WITH_INITIALIZE, "capabilities": {},
+        "clientInfo": {"name": "adjutant", "version": env!("CARGO_PKG_VERSION")}}});
+    let request = oauth2::http::Request::post(url)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(hello.to_string().into_bytes());
+    let answer = client.send(&format!("The MCP server {name}"), request.ok()?).await.ok()?;
+    let said = answer.headers().get("www-authenticate").filter(|_| answer.status() == 401)?;
+    said.to_str().ok().map(str::to_owned)
+}
+
+async fn granted(kept: &KeptLogin) -> Vec<String> {
+    use rmcp::transport::auth::CredentialStore;
+    kept.load().await.ok().flatten().map(|kept| kept.granted_scopes).unwrap_or_default()
+}
+
+/// What went wrong, for a person.
+fn words(e: &AuthError) -> String {
+    let words = match e {
+        AuthError::AuthorizationServerMismatch { expected_issuer, received_issuer } => format!(
+            "the answer came from another server ({received_issuer}) than the one that was asked ({expected_issuer}): \
+             nothing was kept"
+        ),
+        AuthError::DiscoveryRequestFailed { url, source } => format!("{url} cannot be read: {source}"),
+        e => e.to_string(),
+    };
+    text::title(words.trim_end_matches('.'))
+}

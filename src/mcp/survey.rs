@@ -1,0 +1,107 @@
+//! The servers of a directory as somebody at a terminal sees them: which there are, which work, and what they
+//! have.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::link::{ServerState, Trouble};
+use super::{McpServers, tool};
+use crate::config::settings::{McpEntry, Transport};
+use crate::tool::ToolOutput;
+
+/// What became of a server that was tried.
+pub struct ServerReport {
+    pub name: String,
+    /// Where it was written.
+    pub source: String,
+    /// How it is reached, for people.
+    pub place: String,
+    pub state: ReportedState,
+    /// How long that took.
+    pub took: Duration,
+    pub tools: Vec<ToolReport>,
+}
+
+/// How a server is.
+pub enum ReportedState {
+    Connected,
+    Disabled,
+    /// What to do.
+    NeedsLogin(String),
+    /// Why.
+    Failed(String),
+}
+
+/// A tool of a server.
+pub struct ToolReport {
+    /// As the model knows it.
+    pub name: String,
+    /// As the server calls it.
+    pub own: String,
+    pub description: String,
+    pub schema: Value,
+}
+
+impl McpServers {
+    /// Tries all of these at once, and tells of each in its order.
+    pub async fn survey(&self, configured: &[McpEntry]) -> Vec<ServerReport> {
+        let began = Instant::now();
+        self.reconcile(configured);
+        let tried = configured.iter().map(|entry| async {
+            let link = self.list().iter().find(|server| server.settings == *entry).map(|server| server.link.clone());
+            let place = match &entry.transport {
+                Transport::Local { command, .. } => command.join(" "),
+                Transport::Remote { url, .. } => url.clone(),
+            };
+            let (name, source) = (entry.name.clone(), entry.source.clone());
+            let mut report = ServerReport {
+                name,
+                source,
+                place,
+                state: ReportedState::Disabled,
+                took: Duration::ZERO,
+                tools: vec![],
+            };
+            let Some(link) = link else { return report };
+            let mut state = link.watch();
+            let settled = state.wait_for(|state| !matches!(state, ServerState::Starting(_))).await;
+            report.took = began.elapsed();
+            report.state = match settled.as_deref() {
+                Ok(ServerState::Ready(ready)) => {
+                    report.tools = ready
+                        .offered
+                        .iter()
+                        .map(|offered| ToolReport {
+                            name: offered.tool.name().to_owned(),
+                            own: offered.own.clone(),
+                            description: offered.tool.description(),
+                            schema: offered.tool.schema().as_ref().clone(),
+                        })
+                        .collect();
+                    ReportedState::Connected
+                }
+                Ok(ServerState::Failed(breakdown)) if breakdown.trouble == Trouble::Login => {
+                    ReportedState::NeedsLogin(breakdown.why.clone())
+                }
+                Ok(ServerState::Failed(breakdown)) => ReportedState::Failed(breakdown.why.clone()),
+                Ok(ServerState::Starting(_)) | Err(_) => ReportedState::Failed("it has ended".into()),
+            };
+            report
+        });
+        futures_util::future::join_all(tried).await
+    }
+
+    /// Calls a tool of a server that was tried, by the server's own name for it.
+    ///
+    /// # Errors
+    /// Why there is no result, or what the tool says that went wrong.
+    pub async fn call(&self, server: &str, own: &str, arguments: Map<String, Value>) -> Result<ToolOutput, String> {
+        let link = self.list().iter().find(|known| known.settings.name == server).map(|known| known.link.clone());
+        let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
+        let quiet = |_: String| -> crate::tool::BoxFuture<'_, ()> { Box::pin(async {}) };
+        let done = tool::call(&link, tool::params(own, arguments), &CancellationToken::new(), &quiet).await;
+        done.map_err(|failure| failure.to_string())
+    }
+}
