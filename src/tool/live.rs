@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::ToolContext;
 use crate::event::{CallUpdate, ProgramExit};
@@ -13,6 +13,13 @@ use crate::text::{self, Utf8Decoder};
 pub(super) const BEAT: Duration = Duration::from_millis(100);
 /// The most output of one beat that the editor gets; of more, the end.
 pub(super) const PIECE: usize = 32 << 10;
+
+/// Waits for a beat.
+pub(super) async fn due(beat: Option<Instant>) {
+    if let Some(beat) = beat {
+        sleep_until(beat).await;
+    }
+}
 
 type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -52,8 +59,10 @@ impl LiveOutput {
         self.sending.is_none() && !self.news.is_empty()
     }
 
-    pub(super) fn next_beat(&self) -> Instant {
-        self.last.map_or_else(Instant::now, |last| last + BEAT)
+    /// When the editor may hear of new output again; none: at once. A moment that is never the same twice would
+    /// never come where something else is always ready.
+    pub(super) fn next_beat(&self) -> Option<Instant> {
+        self.last.map(|last| last + BEAT)
     }
 
     fn piece(&mut self) -> Option<String> {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::super::exit_status::ending;
 use super::super::jobs::last_words;
-use super::super::live::LiveOutput;
+use super::super::live::{LiveOutput, due};
 use super::super::printed::CapturedOutput;
 use super::super::{Failure, ToolContext};
 use super::shell_line::noted;
@@ -104,7 +104,7 @@ impl RunningCommand {
                     }
                 }
                 () = self.live.sent(), if self.live.sending.is_some() => {}
-                () = sleep_until(beat), if self.live.has_news() => self.live.send(),
+                () = due(beat), if self.live.has_news() => self.live.send(),
                 // Last: there is always more to read of a flood, and what it shows is to be seen meanwhile.
                 read = self.pipe.read(&mut buffer), if self.open => match read {
                     Ok(0) | Err(_) => self.open = false,
