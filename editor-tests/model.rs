@@ -22,6 +22,7 @@
 //! status 429 retry-after 1 {}  an HTTP error with its body, instead of an answer
 //! raw data: {"odd":true}       a line of the stream as it is
 //! whole text/html <html>       a body of this type with status 200, instead of a stream
+//! meet 2                       waits until so many answers of the script wait here
 //! pause                        waits until the editor says "# let the model go on"
 //! cut                          the connection breaks here
 //! hang                         nothing more comes, ever
@@ -66,6 +67,7 @@ enum Move {
     Raw(String),
     Whole(String, String),
     Pause,
+    Meet(usize),
     Cut,
     Hang,
 }
@@ -138,6 +140,7 @@ pub fn script(text: &str) -> Result<Vec<Answer>, String> {
                 Move::Whole(kind.into(), body.into())
             }
             "pause" => Move::Pause,
+            "meet" => Move::Meet(rest.trim().parse().map_err(|e| format!("meet {rest}: {e}"))?),
             "cut" => Move::Cut,
             "hang" => Move::Hang,
             _ => return Err(format!("the model cannot do this: {line}")),
@@ -194,6 +197,7 @@ struct State {
     problems: Vec<String>,
     /// How many pauses may be passed.
     released: usize,
+    met: usize,
     paused: usize,
     /// The system prompt and the tools may change now: the mode did.
     mode_changed: bool,
@@ -298,6 +302,14 @@ impl Drop for Model {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Waits until so many wait here, or the test is over.
+    fn meet(&self, all: usize) {
+        let mut state = self.lock();
+        state.met += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(state, PATIENCE, |state| state.met < all && !state.stopped));
     }
 
     /// Waits until the test lets us pass, or is over.
@@ -455,6 +467,7 @@ fn say(shared: &Shared, stream: &TcpStream, answer: &Answer, number: usize, task
             Move::Finish(reason) => finish = Some(reason.clone()),
             Move::Raw(line) => event(line)?,
             Move::Pause => shared.pause(),
+            Move::Meet(all) => shared.meet(*all),
             Move::Cut => return stream.shutdown(Shutdown::Both),
             Move::Hang => return wait_for_hang_up(stream),
             Move::Status(..) | Move::Whole(..) => {}

@@ -40,6 +40,17 @@ impl Names {
         self.asks.entry(id.to_string()).or_insert(name);
     }
 
+    /// Gives each of two what the other was called.
+    pub fn exchange(&mut self, [one, other]: [&str; 2]) {
+        for name in self.ids.values_mut() {
+            if name == one {
+                *name = other.to_owned();
+            } else if name == other {
+                *name = one.to_owned();
+            }
+        }
+    }
+
     /// What a name such as `${SESSION}` stands for.
     pub fn meaning(&self, name: &str) -> Option<String> {
         self.ids.iter().find(|(_, n)| *n == name).map(|(id, _)| id.clone())

@@ -232,6 +232,15 @@ fn fill_paths(project: &Project, text: &str) -> String {
     project.names().iter().fold(text.to_owned(), |text, (name, path)| text.replace(name, path))
 }
 
+/// What the first two children of a page's session are called.
+const CHILDREN: [&str; 2] = ["${SESSION2}", "${SESSION3}"];
+
+/// A text in which the two have each other's name.
+fn exchanged(text: &str) -> String {
+    let [one, other] = CHILDREN;
+    text.split(one).map(|piece| piece.replace(other, one)).collect::<Vec<_>>().join(other)
+}
+
 /// A line the agent has said, with names in it.
 #[derive(Clone)]
 struct Heard {
@@ -708,10 +717,22 @@ impl Run {
 
     fn agent_block(&mut self, body: &str, unordered: bool) -> Result<(), String> {
         let mut expected = self.expected(body)?;
+        // Which of two children that are made side by side is named first is a matter of luck.
+        let mut swapped = self.expected(&exchanged(body))?;
         if unordered {
             by_call(&mut expected);
+            by_call(&mut swapped);
         }
-        let mut claimed = claim(&expected, &self.heard, unordered);
+        let twins = unordered && CHILDREN.iter().all(|child| body.contains(child));
+        let mut exchange = false;
+        let mut claims = |heard: &[Heard]| {
+            claim(&expected, heard, unordered).or_else(|| {
+                let claimed = twins.then(|| claim(&swapped, heard, unordered))?;
+                exchange = claimed.is_some();
+                claimed
+            })
+        };
+        let mut claimed = claims(&self.heard);
         let end = Instant::now() + PATIENCE;
         while claimed.is_none() {
             // Once enough lines are there and do not fit, a short while is left for lines that
@@ -724,10 +745,16 @@ impl Run {
                 return Err(format!("what came out is not what must:\n{}", difference(&expected, &self.heard)));
             };
             self.take(&line);
-            claimed = claim(&expected, &self.heard, unordered);
+            claimed = claims(&self.heard);
         }
         for at in claimed.unwrap_or_default().into_iter().rev() {
             self.heard.remove(at);
+        }
+        if exchange {
+            self.names.exchange(CHILDREN);
+            for heard in &mut self.heard {
+                heard.value = serde_json::from_str(&exchanged(&heard.value.to_string())).map_err(|e| e.to_string())?;
+            }
         }
         Ok(())
     }

@@ -336,7 +336,7 @@ impl Document {
     }
 
     fn make_directory(&self) -> Result<(), Failure> {
-        self.place.real.path.parent().map_or(Ok(()), |dir| disk::make_directory(dir)).map_err(|e| self.refused(&e))
+        self.place.real.path.parent().map_or(Ok(()), disk::make_directory).map_err(|e| self.refused(&e))
     }
 
     /// Writes a text as it is: through the editor, else to the disk, where it may lie already.
