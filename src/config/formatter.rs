@@ -1,6 +1,6 @@
 //! Formatters: the ones that are known, which of them a project means, and what the settings make of both.
 //!
-//! To add one: a line in [`KNOWN`].
+//! To add one: a line in `KNOWN`.
 
 use std::path::{Path, PathBuf};
 

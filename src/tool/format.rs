@@ -1,7 +1,7 @@
 //! Formatters: what the user wants to run over every file that a tool has written.
 //!
 //! They work on the file itself, one after the other, each in the sandbox of the agent's commands and no longer
-//! than [`LIMIT`]. What does not work is told to the model with the call, and to the user once; the file is then
+//! than ten seconds. What does not work is told to the model with the call, and to the user once; the file is then
 //! as it was before that formatter.
 
 use std::collections::BTreeSet;
