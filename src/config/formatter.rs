@@ -13,13 +13,13 @@ use crate::process;
 /// A formatter that may run after an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterEntry {
-    /// Its name.
+    /// OpenCode's name of a known one, else the key in the settings.
     pub name: String,
     /// The program and its arguments, in which `$FILE` is the file; never empty.
     pub command: Vec<String>,
     /// The endings of names it is for, with their dot.
     pub extensions: Vec<String>,
-    /// Its environment variables.
+    /// Set for it, over what commands get.
     pub environment: Vec<(String, String)>,
     /// When it runs, for one that is known; one with a command of the user's own always does.
     when: Option<When>,
@@ -99,11 +99,11 @@ const KNOWN: &[Known] = &[
 /// A formatter as it would run on one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterRun {
-    /// What it is called.
+    /// As in [`FormatterEntry::name`].
     pub name: String,
-    /// The program, and its arguments.
+    /// The program where it was found, and its arguments with the file among them.
     pub command: (PathBuf, Vec<String>),
-    /// Its environment variables.
+    /// As in [`FormatterEntry::environment`].
     pub environment: Vec<(String, String)>,
     /// The program, or code that it loads, belongs to the project.
     pub of_project: bool,
@@ -112,9 +112,9 @@ pub struct FormatterRun {
 /// A formatter that is wanted, and whose program is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFormatter {
-    /// What it is called.
+    /// As in [`FormatterEntry::name`].
     pub name: String,
-    /// The program that was looked for.
+    /// The program that was looked for, on `PATH` or below the project's root.
     pub program: String,
 }
 

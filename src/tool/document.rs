@@ -315,7 +315,9 @@ impl Document {
             Err(failure) => {
                 let back = match &before {
                     Some(before) => disk::write(real, before),
-                    None => disk::remove(real),
+                    None if !self.exists => disk::remove(real),
+                    // It was read to be changed, so this does not happen; nothing is removed that was there.
+                    None => Ok(()),
                 };
                 return match back {
                     Ok(()) => Err(failure),
