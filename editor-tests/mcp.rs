@@ -357,7 +357,8 @@ struct Stream {
 
 impl Other for Stream {
     fn tell(&mut self, message: &Value) {
-        write!(self.stream, "event: message\ndata: {message}\n\n").ok();
+        // In one piece: others may write to the same stream.
+        self.stream.write_all(format!("event: message\ndata: {message}\n\n").as_bytes()).ok();
     }
 
     fn ask(&mut self, method: &str, params: Value) -> Value {

@@ -112,9 +112,8 @@ struct Shown {
 }
 
 fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
-    let words = |words: &Option<String>, title: &Option<String>| {
-        words.clone().or_else(|| title.clone()).unwrap_or_default()
-    };
+    let words =
+        |words: &Option<String>, title: &Option<String>| words.clone().or_else(|| title.clone()).unwrap_or_default();
     let triple = |option: &v1::EnumOption| {
         (option.value.clone(), option.title.clone(), option.description.clone().unwrap_or_default())
     };

@@ -11,10 +11,10 @@ use super::place::Here;
 use super::terminal;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Environment;
-use crate::mcp::{ForSession, McpServers};
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
+use crate::mcp::{ForSession, McpServers};
 use crate::model::http::Client;
 use crate::permission::{Action, Need, evaluate};
 use crate::text;
@@ -146,8 +146,10 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
 pub(super) fn state(report: &ServerReport) -> String {
     match &report.state {
         ReportedState::Connected => {
-            let kinds = [(report.tools.len(), "tool"), (report.prompts.len(), "prompt"), (report.resources.len(), "resource")];
-            let counts = kinds.iter().filter(|(n, what)| *n > 0 || *what == "tool").map(|(n, what)| text::count(*n, what));
+            let kinds =
+                [(report.tools.len(), "tool"), (report.prompts.len(), "prompt"), (report.resources.len(), "resource")];
+            let counts =
+                kinds.iter().filter(|(n, what)| *n > 0 || *what == "tool").map(|(n, what)| text::count(*n, what));
             let counts = counts.collect::<Vec<_>>().join(", ");
             format!("connected, {counts}, in {} ms", report.took.as_millis())
         }

@@ -36,7 +36,9 @@ pub fn way(own: &SessionId, asked: &FormRequest, editor: &Capabilities, view: &m
     };
     if has {
         let message = format!("{}: {}", asked.who, asked.message);
-        return FormPrompt::Form(view.fill(session, Form { call: asked.call.clone(), message, page: asked.asks.clone() }));
+        return FormPrompt::Form(
+            view.fill(session, Form { call: asked.call.clone(), message, page: asked.asks.clone() }),
+        );
     }
     match simply(asked) {
         Some((question, puts)) => FormPrompt::Permission(view.ask(session, question), puts),
@@ -201,7 +203,10 @@ mod tests {
             pairs.iter().map(|(key, word)| ((*key).to_owned(), vec![(*word).to_owned()])).collect()
         };
         let content = |json: Value| FormReply::Accepted(json.as_object().unwrap().clone());
-        assert_eq!(accepted(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])), content(json!({"a": "1", "b": "x"})));
+        assert_eq!(
+            accepted(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
+            content(json!({"a": "1", "b": "x"}))
+        );
         assert_eq!(accepted(&asks, &filled(&[("a", "1"), ("b", "y")])), content(json!({"a": "1"})));
         assert_eq!(accepted(&asks, &filled(&[("b", "x")])), FormReply::Cancelled);
         assert_eq!(accepted(&FormPage::Address("https://a".into()), &filled(&[])), content(json!({})));

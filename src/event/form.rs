@@ -52,7 +52,12 @@ pub struct FormField {
 pub enum FieldKind {
     Text(TextLimits),
     /// A whole one where it says so.
-    Number { whole: bool, least: Option<f64>, most: Option<f64>, default: Option<f64> },
+    Number {
+        whole: bool,
+        least: Option<f64>,
+        most: Option<f64>,
+        default: Option<f64>,
+    },
     /// Yes or no.
     Switch(Option<bool>),
     /// One of these.
@@ -132,7 +137,10 @@ impl FieldKind {
             }
             Self::Number { whole: true, least, most, .. } => {
                 let number: i64 = first?.trim().parse().ok()?;
-                #[expect(clippy::cast_precision_loss, reason = "compared with limits that are floating-point themselves")]
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "compared with limits that are floating-point themselves"
+                )]
                 let fits = within(number as f64, *least, *most);
                 fits.then(|| number.into())
             }
@@ -153,7 +161,8 @@ impl FieldKind {
                 let offered = |word: &&String| options.iter().any(|option| option.value == **word);
                 let given: Vec<&String> = words.iter().filter(offered).collect();
                 let count = given.len() as u64;
-                let fits = limits.fewest.is_none_or(|least| count >= least) && limits.most.is_none_or(|most| count <= most);
+                let fits =
+                    limits.fewest.is_none_or(|least| count >= least) && limits.most.is_none_or(|most| count <= most);
                 fits.then(|| given.into_iter().cloned().collect())
             }
         }

@@ -64,6 +64,7 @@ pub(super) async fn elicit(
     };
     let message = text::escaped(&text::cut_chars(message.trim(), MESSAGE)).replace("\\n", "\n");
     let name = text::title(&link.name);
+    let form = matches!(asks, FormPage::Fields(_));
     // A call does not run out of time while its user thinks.
     let _asks = link.ask();
     let said = tokio::select! {
@@ -71,9 +72,10 @@ pub(super) async fn elicit(
         () = withdrawn.cancelled() => FormReply::Cancelled,
     };
     Ok(match said {
-        FormReply::Accepted(content) => {
+        FormReply::Accepted(content) if form => {
             ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content))
         }
+        FormReply::Accepted(_) => ElicitResult::new(ElicitationAction::Accept),
         FormReply::Declined => ElicitResult::new(ElicitationAction::Decline),
         FormReply::Cancelled => ElicitResult::new(ElicitationAction::Cancel),
         FormReply::Unshown => {
@@ -199,7 +201,9 @@ mod tests {
         let fields = fields(&serde_json::from_value(schema).unwrap())?;
         let kind = |kind: &FieldKind| match kind {
             FieldKind::Text(limits) => format!("text {:?} {:?}", limits.format, limits.default),
-            FieldKind::Number { whole, least, most, default } => format!("number {whole} {least:?} {most:?} {default:?}"),
+            FieldKind::Number { whole, least, most, default } => {
+                format!("number {whole} {least:?} {most:?} {default:?}")
+            }
             FieldKind::Switch(default) => format!("switch {default:?}"),
             FieldKind::One(options, default) => format!(
                 "one {} {default:?}",
@@ -243,6 +247,8 @@ mod tests {
         let flood: Value = (0..40).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect();
         assert!(shown(flood, json!([])).unwrap_err().contains("40 fields"));
         let values: Vec<String> = (0..300).map(|n| n.to_string()).collect();
-        assert!(shown(json!({"a": {"type": "string", "enum": values}}), json!([])).unwrap_err().contains("more options"));
+        assert!(
+            shown(json!({"a": {"type": "string", "enum": values}}), json!([])).unwrap_err().contains("more options")
+        );
     }
 }

@@ -97,12 +97,8 @@ pub(super) async fn offered(
     peer: &Peer<RoleClient>,
     has: &Has,
 ) -> Result<(Vec<Tool>, bool, Vec<Prompt>), ServiceError> {
-    let tools = async {
-        if has.tools { read!(peer, list_tools, tools) } else { Ok(Reading::new()) }
-    };
-    let prompts = async {
-        if has.prompts { read!(peer, list_prompts, prompts) } else { Ok(Reading::new()) }
-    };
+    let tools = async { if has.tools { read!(peer, list_tools, tools) } else { Ok(Reading::new()) } };
+    let prompts = async { if has.prompts { read!(peer, list_prompts, prompts) } else { Ok(Reading::new()) } };
     let (tools, prompts) = tokio::join!(tools, prompts);
     let tools = tools?;
     let prompts = prompts.map(|prompts: Reading<Prompt>| prompts.all).unwrap_or_else(|e| {

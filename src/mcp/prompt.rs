@@ -11,11 +11,11 @@ use rmcp::model::{
 };
 use serde_json::{Map, Value, json};
 
+use super::McpServers;
 use super::asker::Asker;
 use super::content::Said;
 use super::link::{Link, ReadyServer};
 use super::request::{self, Caller};
-use super::McpServers;
 use crate::command;
 use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, Kind, TextLimits};
 use crate::text;

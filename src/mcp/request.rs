@@ -90,6 +90,9 @@ pub(super) async fn request(link: &Link, request: ClientRequest, caller: &Caller
         }
     };
     link.leave(&token);
+    // What the server said before it answered is heard by tasks of their own, which are there already: they come
+    // first, so that a list that has changed is not used as it was.
+    tokio::task::yield_now().await;
     match waited {
         Waited::Answer(answer) => match *answer {
             Ok(answer) => {

@@ -79,8 +79,7 @@ impl McpServers {
             let settled = settled.map(|state| state.clone());
             report.state = match settled {
                 Ok(ServerState::Ready(ready)) => {
-                    report.prompts =
-                        ready.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
+                    report.prompts = ready.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
                     let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
                     let listed = listed.unwrap_or_default();
                     report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();

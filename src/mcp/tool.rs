@@ -119,9 +119,7 @@ impl AnyTool for McpTool {
             let link = self.link.clone();
             let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move {
-                    call(&link, params, &Caller::of(&context)).await
-                })
+                Box::pin(async move { call(&link, params, &Caller::of(&context)).await })
             };
             Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
         })
@@ -132,7 +130,11 @@ impl AnyTool for McpTool {
 ///
 /// # Errors
 /// Why there is no result, or what the tool says that went wrong.
-pub(super) async fn call(link: &Link, params: CallToolRequestParams, caller: &Caller<'_>) -> Result<ToolOutput, Failure> {
+pub(super) async fn call(
+    link: &Link,
+    params: CallToolRequestParams,
+    caller: &Caller<'_>,
+) -> Result<ToolOutput, Failure> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     match request::request(link, request, caller).await? {
         ServerResult::CallToolResult(result) => output(&link.name, result),

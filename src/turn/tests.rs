@@ -197,7 +197,13 @@ impl Stage {
             resources: SessionResources {
                 servers: {
                     let client = Arc::new(Client::new(&environment));
-                    Arc::new(crate::mcp::McpServers::new((&cwd, &[]), &environment, &settings, client, crate::mcp::ForSession::default()))
+                    Arc::new(crate::mcp::McpServers::new(
+                        (&cwd, &[]),
+                        &environment,
+                        &settings,
+                        client,
+                        crate::mcp::ForSession::default(),
+                    ))
                 },
                 seen: Arc::default(),
                 todos: Arc::new(tool::todos::Todos::new(vec![])),

@@ -96,7 +96,9 @@ fn answer(action: v2::ElicitationAction) -> FormAnswer {
         v2::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
         _ => Vec::new(),
     };
-    FormAnswer::Filled(accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect())
+    FormAnswer::Filled(
+        accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect(),
+    )
 }
 
 #[cfg(test)]
