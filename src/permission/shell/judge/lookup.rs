@@ -90,7 +90,7 @@ pub(in crate::permission) fn beginnings() -> Vec<String> {
         }
         let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Role::Settings).count());
         all.push(format!("{name}{between}"));
-        for (option, known) in program.options().filter(|(_, option)| option.takes == table::Takes::Value) {
+        for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
             let mode = |entry: &(Vec<&str>, &str)| {
                 entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
             };
