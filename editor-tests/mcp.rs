@@ -29,6 +29,8 @@ pub struct Server {
     grown: AtomicBool,
     /// The first note holds something else now.
     rewritten: AtomicBool,
+    /// From which severity on it was told to log.
+    level: Mutex<String>,
     calls: AtomicU64,
     /// What a request that is under way waits for, by the id it asked under.
     asked: Mutex<BTreeMap<u64, Sender<Value>>>,
@@ -69,6 +71,12 @@ fn schema(name: &str) -> Value {
 
 impl Server {
     fn tools(&self) -> Vec<Value> {
+        // As many as somebody wants.
+        if let Some(n) = std::env::args().find_map(|word| word.strip_prefix("--tools=")?.parse::<usize>().ok()) {
+            let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
+            let one = |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
+            return (0..n).map(one).collect();
+        }
         let grown = ("grown", "Came later.", "{}");
         let grown = self.grown.load(Ordering::Relaxed).then_some(&grown);
         let all = TOOLS.iter().chain(grown);
@@ -135,7 +143,11 @@ impl Server {
                     return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
                 }
             },
-            "ping" | "logging/setLevel" | "resources/subscribe" => json!({}),
+            "logging/setLevel" => {
+                *self.level.lock().unwrap() = params["level"].as_str().unwrap_or_default().to_owned();
+                json!({})
+            }
+            "ping" | "resources/subscribe" => json!({}),
             method => {
                 let error = json!({"code": -32601, "message": format!("no method {method}")});
                 return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
@@ -215,8 +227,9 @@ impl Server {
             "roots" => text(&other.ask("roots/list", json!({}))["result"]["roots"].to_string()),
             "log" => {
                 note(other, "notifications/message", json!({"level": "warning", "data": "the disk is nearly full"}));
-                text("logged")
+                text(&format!("logged, from {} on", self.level.lock().unwrap()))
             }
+            name if name.starts_with("tool_") => text(&format!("{name} was called with {}", params["arguments"])),
             _ => return Err("it went wrong".to_owned()),
         };
         Ok(json!({"content": content}))

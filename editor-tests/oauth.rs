@@ -1,10 +1,13 @@
 //! Logging in at MCP servers, with an authorization server of the tests' own on the loopback.
 
 use std::net::TcpListener;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::editor::{Editor, PATIENCE};
+use crate::laws::Laws;
 use crate::mcp;
 use crate::model::{self, Model};
 use crate::project::Project;
@@ -12,13 +15,15 @@ use crate::providers::{Server, adjutant, browse, complains, log_in, query, says}
 use crate::talk::Talk;
 
 /// Names, and what to do.
-pub const ALL: [(&str, fn()); 6] = [
+pub const ALL: [(&str, fn()); 8] = [
     ("a login, and its renewal", a_login),
     ("logins that come to nothing", no_login),
     ("a login of OpenCode's", of_theirs),
     ("a login is for one address", one_address),
     ("a login that does not reach far enough", too_narrow),
     ("a login in the middle of a session", meanwhile),
+    ("a login as a link in the editor", as_a_link),
+    ("a client that is a document", as_a_document),
 ];
 
 /// An authorization server and, behind the same port, the MCP server it guards. Tokens are `access-1`,
@@ -235,4 +240,58 @@ fn meanwhile() {
     assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
     talk.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// An editor that shows addresses is given the login as a link, once; the session goes on meanwhile, and has the
+/// server's tools afterwards.
+fn as_a_link() {
+    let server = guarded();
+    let script = "has not: \"name\":\"guard_say\"\npause\ntext: Without.\n---\nhas: \"name\":\"guard_say\"\nbegins anew\ntext: With.";
+    let model = Model::start(model::script(script).unwrap());
+    let project = behind(&server, &json!({}));
+    let entry = json!({ "type": "remote", "url": format!("{}/mcp", server.base()) });
+    project.provider(&model.base(), &json!({ "mcp": { "guard": entry } }));
+    let project = Arc::new(project);
+    let mut talk = Talk { editor: Editor::start(&project), project, laws: Laws::default() };
+    let capabilities = json!({ "elicitation": { "url": {} } });
+    talk.request(0, "initialize", &json!({ "protocolVersion": 1, "clientCapabilities": capabilities }));
+    talk.answer(0);
+    let session = talk.open();
+    talk.prompt(2, &session, "Before.");
+    let asked = loop {
+        let message = talk.hear();
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    let params = &asked["params"];
+    assert_eq!((&params["mode"], &params["sessionId"]), (&json!("url"), &json!(session)), "{asked}");
+    assert!(params.get("toolCallId").is_none() && params["message"].as_str().unwrap().contains("MCP server guard"));
+    talk.say(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept" } }));
+    agree(params["url"].as_str().unwrap());
+    let until = Instant::now() + PATIENCE;
+    while !talk.project.path(KEPT).exists() {
+        assert!(Instant::now() < until, "nothing was kept");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    model.go_on();
+    assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
+    talk.prompt(3, &session, "After.");
+    assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
+    talk.leave();
+    assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// A client that is known by the address of a document about it registers nowhere.
+fn as_a_document() {
+    let server = guarded();
+    let document = "https://adjutant.example/client.json";
+    let project = behind(&server, &json!({ "clientId": document, "callbackPort": 0 }));
+    let done = log_in(&project, &["mcp", "login", "guard"], |address| {
+        assert_eq!(query(address, "client_id"), document);
+        let (back, state) = (query(address, "redirect_uri"), query(address, "state"));
+        browse(&format!("{back}?error=access_denied&state={state}"));
+    });
+    assert!(!done.status.success());
+    assert!(server.heard().iter().all(|heard| heard.path() != "/register"));
 }

@@ -613,8 +613,12 @@ fn a_choice_holds() {
     talk.leave();
 }
 
-/// A TLS server that answers every request with the same chat answer.
-fn guarded_by(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> (SocketAddr, Arc<AtomicBool>) {
+/// A TLS server whose answers, their kind and their body, are made of a request's body.
+fn guarded_by(
+    certificate: &rcgen::Certificate,
+    key: &rcgen::KeyPair,
+    answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
+) -> (SocketAddr, Arc<AtomicBool>) {
     let chain = vec![certificate.der().clone()];
     let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -642,13 +646,15 @@ fn guarded_by(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> (Socket
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
                 head.push(byte[0]);
             }
-            let chunk =
-                json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
-            let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
-            let answer = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            );
+            let head = String::from_utf8_lossy(&head).to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let mut asked = vec![0; length.unwrap_or(0)];
+            if stream.read_exact(&mut asked).is_err() {
+                continue;
+            }
+            let (status, kind, body) = answer(&String::from_utf8_lossy(&asked));
+            let head = format!("HTTP/1.1 {status} Whatever\r\ncontent-type: {kind}\r\nconnection: close\r\n");
+            let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
             stream.write_all(answer.as_bytes()).ok();
             stream.flush().ok();
         }
@@ -656,7 +662,10 @@ fn guarded_by(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> (Socket
     (address, stopped)
 }
 
-fn certificates() {
+/// A TLS server with a certificate of an authority of the test's own: its port, what ends it, and the authority.
+pub fn vouched(
+    answer: impl Fn(&str) -> (u16, &'static str, String) + Send + 'static,
+) -> (SocketAddr, Arc<AtomicBool>, String) {
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_key = rcgen::KeyPair::generate().unwrap();
@@ -665,8 +674,15 @@ fn certificates() {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate =
         rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let (address, stopped) = guarded_by(&certificate, &key);
+    let (address, stopped) = guarded_by(&certificate, &key, answer);
+    (address, stopped, authority_pem)
+}
 
+fn certificates() {
+    let (address, stopped, authority_pem) = vouched(|_| {
+        let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "Trusted." }, "finish_reason": "stop" }] });
+        (200, "text/event-stream", format!("data: {chunk}\n\ndata: [DONE]\n\n"))
+    });
     let mut project = Project::new();
     project.write("~/authority.pem", &authority_pem);
     let pem = project.path("~/authority.pem").display().to_string();

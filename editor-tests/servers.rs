@@ -1,13 +1,22 @@
 //! What a page cannot say about MCP servers.
 
-use serde_json::json;
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 
+use serde_json::{Value, json};
+
+use crate::mcp;
 use crate::model::{self, Model};
 use crate::project::Project;
+use crate::providers::{self, Server, adjutant, says};
 use crate::talk::Talk;
 
 /// Names, and what to do.
-pub const ALL: [(&str, fn()); 1] = [("a server that does not read", does_not_read)];
+pub const ALL: [(&str, fn()); 3] = [
+    ("a server that does not read", does_not_read),
+    ("a server behind a proxy", behind_a_proxy),
+    ("a server whose authority is the user's own", vouched_for),
+];
 
 /// It answers until its tools are listed.
 const SERVER: &str = r#"
@@ -45,4 +54,57 @@ fn does_not_read() {
     assert_eq!(talk.answer(3).0["result"]["stopReason"], "end_turn");
     talk.leave();
     assert_eq!(model.problems(), Vec::<String>::new());
+}
+
+/// What the pretended server answers to a body: nothing to a notification.
+fn answer(server: &mcp::Server, body: &str) -> (u16, String) {
+    struct Nobody;
+    impl mcp::Other for Nobody {
+        fn tell(&mut self, _: &Value) {}
+        fn ask(&mut self, _: &str, _: Value) -> Value {
+            Value::Null
+        }
+    }
+    let Ok(message) = serde_json::from_str(body) else { return (405, String::new()) };
+    server.answer(&message, "", &mut Nobody).map_or((202, String::new()), |answer| (200, answer.to_string()))
+}
+
+const CALL: [&str; 6] = ["mcp", "call", "far", "say", r#"{"text":"hello"}"#, "--allow"];
+
+/// The user's proxy is on the way to a server elsewhere, and to no other.
+fn behind_a_proxy() {
+    let server = mcp::Server::default();
+    let proxy = Server::start(move |heard| {
+        let (status, body) = answer(&server, &heard.body);
+        (status, "content-type: application/json\r\n".into(), body)
+    });
+    let mut project = Project::new();
+    project.set("http_proxy", Some(&proxy.base()));
+    let entry = json!({ "type": "remote", "url": "http://far.example/mcp" });
+    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "far": entry } }).to_string());
+    assert_eq!(says(&project, &CALL), "hello\n");
+    assert!(proxy.heard().iter().all(|heard| heard.path() == "http://far.example/mcp"));
+}
+
+/// Who vouches for a server is the user's choice: without it, it is told, with it, it works.
+fn vouched_for() {
+    let server = mcp::Server::default();
+    let (address, stopped, authority) = providers::vouched(move |body| {
+        let (status, body) = answer(&server, body);
+        (status, "application/json", body)
+    });
+    let mut project = Project::new();
+    project.write("~/authority.pem", &authority);
+    let entry = json!({ "type": "remote", "url": format!("https://localhost:{}/mcp", address.port()) });
+    project.write("~/.config/opencode/opencode.json", &json!({ "mcp": { "far": entry } }).to_string());
+    let refused = adjutant(&project, &CALL, "");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("it cannot be reached"), "{refused:?}");
+    for variable in ["SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"] {
+        let pem = project.path("~/authority.pem").display().to_string();
+        project.set(variable, Some(&pem));
+        assert_eq!(says(&project, &CALL), "hello\n", "{variable}");
+        project.set(variable, None);
+    }
+    stopped.store(true, Ordering::Relaxed);
+    TcpStream::connect(address).ok();
 }

@@ -6,6 +6,7 @@
 
 mod form;
 mod question;
+mod sample;
 mod subagent;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ pub use form::{
 pub use question::{
     Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply, QuestionRequest,
 };
+pub use sample::{Sample, SampleRequest};
 pub use subagent::{
     SpawnSubagent, Subagent, SubagentEnd, SubagentInfo, SubagentReport, SubagentState, SubagentStop, SwitchAgent,
 };
@@ -58,6 +60,8 @@ pub enum SessionRequest {
     Spawn(Box<SpawnSubagent>),
     /// Let another agent speak from the next step on.
     Switch(SwitchAgent),
+    /// Ask the model something for somebody else.
+    Sample(Box<SampleRequest>),
 }
 
 /// The way from a turn to its session.

@@ -8,6 +8,8 @@ mod asker;
 mod client;
 mod content;
 mod conversation;
+mod failure;
+mod invite;
 mod keeper;
 pub mod kept;
 mod link;
@@ -17,11 +19,15 @@ mod prompt;
 mod remote;
 mod request;
 pub mod resource;
+mod sample;
+pub mod search;
 mod sse;
 pub mod survey;
 mod tool;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -29,9 +35,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use self::invite::Invitation;
 use self::keeper::Reach;
 use self::kept::KeptLogin;
-use self::link::{About, Link, REST, ReadyServer, ServerState, Trouble};
+use self::link::{About, Link, OfferedTool, REST, ReadyServer, ServerState, Trouble};
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Environment;
@@ -42,6 +49,11 @@ use crate::permission::Rules;
 use crate::process::{Program, Variables};
 use crate::text;
 use crate::tool::AnyTool;
+use crate::tool::registry::find_properties;
+
+/// What is ours about servers and only looks.
+pub const LOOKING: &[&str] =
+    &["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", search::SEARCH];
 
 /// How long a turn waits for servers that are only starting. What comes later is there at the next step.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -50,6 +62,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct McpServers {
     cwd: PathBuf,
     about: Arc<About>,
+    /// The editor shows addresses to visit.
+    addresses: bool,
     /// Counts what changes of any of them.
     board: watch::Sender<u64>,
     environment: Environment,
@@ -70,6 +84,8 @@ pub struct ForSession {
     pub given: Vec<McpEntry>,
     /// Somebody is there who can be asked.
     pub attended: bool,
+    /// The editor shows addresses to visit.
+    pub addresses: bool,
 }
 
 struct ServerConnection {
@@ -77,6 +93,10 @@ struct ServerConnection {
     link: Arc<Link>,
     /// What has been told of it.
     told: Option<Told>,
+    /// The tools it was told are not offered, because of their names.
+    lost: Vec<String>,
+    /// A login was offered as a link.
+    offered: Arc<AtomicBool>,
     /// A turn has waited for it.
     awaited: bool,
     stop: CancellationToken,
@@ -108,9 +128,9 @@ impl McpServers {
         let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
         let (cwd, environment) = (cwd.to_owned(), environment.clone());
         let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
-        let ForSession { given, attended } = session;
+        let ForSession { given, attended, addresses } = session;
         let (about, board) = (Arc::new(About { roots, attended }), watch::Sender::new(0));
-        Self { cwd, about, board, environment, variables, client, call_limit, given, list: Mutex::default() }
+        Self { cwd, about, addresses, board, environment, variables, client, call_limit, given, list: Mutex::default() }
     }
 
     /// Wakes whoever waits for changes: a server is there, or has other things.
@@ -178,7 +198,7 @@ impl McpServers {
             _ => None,
         };
         let (about, board) = (self.about.clone(), self.board.clone());
-        let link = Link::new(&settings.name, (settings.timeout, call_limit), login.clone(), about, board);
+        let link = Link::new(settings, call_limit, login.clone(), about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -198,7 +218,7 @@ impl McpServers {
             })),
         };
         let work = tokio::spawn(keeper::keep(link.clone(), reach, stop.clone()));
-        ServerConnection { settings: settings.clone(), link, told: None, awaited: false, stop, work: Some(work) }
+        ServerConnection { settings: settings.clone(), link, told: None, lost: Vec::new(), offered: Arc::default(), awaited: false, stop, work: Some(work) }
     }
 
     /// Makes ready for a turn: starts what is new, waits a moment for it, and tells the user what does not
@@ -211,6 +231,30 @@ impl McpServers {
         }
         for notice in self.news() {
             outlet.event(notice).await;
+        }
+        self.invite(outlet);
+    }
+
+    /// Offers the logins that are missing as links, where the editor shows those.
+    fn invite(&self, outlet: &Outlet) {
+        for server in self.list().iter().filter(|_| self.addresses) {
+            let (Transport::Remote { url, oauth: Some(oauth), .. }, Some((kept, _))) =
+                (&server.settings.transport, &server.link.login)
+            else {
+                continue;
+            };
+            if matches!(server.link.state(), ServerState::Failed(breakdown) if breakdown.trouble == Trouble::Login) {
+                let invitation = Invitation {
+                    name: server.settings.name.clone(),
+                    url: url.clone(),
+                    oauth: oauth.clone(),
+                    kept: kept.clone(),
+                    client: self.client.clone(),
+                    offered: server.offered.clone(),
+                    stop: server.stop.clone(),
+                };
+                invitation.send(outlet);
+            }
         }
     }
 
@@ -274,10 +318,21 @@ impl McpServers {
         tokio::time::timeout(PATIENCE, all).await.ok();
     }
 
-    /// What the user has not been told: which servers do not work. One that is late is there at a later step.
+    /// What the user has not been told: which servers do not work, and which tools have a name that is taken. One
+    /// that is late is there at a later step.
     fn news(&self) -> Vec<Event> {
         let mut list = self.list();
-        list.iter_mut().filter_map(|server| server.news()).collect()
+        let mut news: Vec<Event> = list.iter_mut().filter_map(|server| server.news()).collect();
+        let mut taken: HashMap<String, String> = HashMap::new();
+        for server in list.iter_mut() {
+            let Some(ready) = server.link.offers() else { continue };
+            let lost: Vec<String> = ready.offered.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
+            if lost != server.lost {
+                server.lost.clone_from(&lost);
+                news.extend(collision(&server.settings.name, &lost));
+            }
+        }
+        news
     }
 
     /// The tools of those that are there, or on their way back, as far as these rules do not hide them.
@@ -288,8 +343,9 @@ impl McpServers {
         for ready in list.iter().filter_map(|server| server.link.offers()) {
             let offered = ready.offered.iter().map(|offered| &offered.tool);
             for tool in offered.filter(|tool| !rules.hides(tool.permission())) {
-                // Two servers may come to the same name: the first keeps it.
-                if !tools.iter().any(|other| other.name() == tool.name()) {
+                // Two servers may come to the same name: the first keeps it. None takes one of ours.
+                let own = find_properties(tool.name()).is_some() || LOOKING.contains(&tool.name());
+                if !own && !tools.iter().any(|other| other.name() == tool.name()) {
                     tools.push(tool.clone());
                 }
             }
@@ -302,7 +358,8 @@ impl McpServers {
     pub fn words(&self, offered: &[&str]) -> Vec<(String, String)> {
         let list = self.list();
         let wants = |ready: &ReadyServer| {
-            let offers = ready.offered.iter().any(|known| offered.contains(&known.tool.name()));
+            let listed = |name: &str| offered.contains(&name) || offered.contains(&search::SEARCH);
+            let offers = ready.offered.iter().any(|known| listed(known.tool.name()));
             ready.instructions.clone().filter(|_| offers)
         };
         let word = |server: &ServerConnection| {
@@ -328,6 +385,33 @@ impl McpServers {
             work.await.ok();
         }
     }
+}
+
+impl OfferedTool {
+    /// Says whose name it has, where that is taken; else takes it.
+    fn lost(&self, server: &str, taken: &mut HashMap<String, String>) -> Option<String> {
+        let name = self.tool.name();
+        let whose = match taken.get(name) {
+            _ if find_properties(name).is_some() || LOOKING.contains(&name) => "one of adjutant's own".to_owned(),
+            Some(other) => format!("one of {}", text::title(other)),
+            None => {
+                taken.insert(name.to_owned(), server.to_owned());
+                return None;
+            }
+        };
+        Some(format!("{} ({whose} is {name} already)", text::title(&self.own)))
+    }
+}
+
+/// That tools are not offered because their names are taken.
+fn collision(server: &str, lost: &[String]) -> Option<Event> {
+    /// How many are named.
+    const NAMED: usize = 20;
+    let count = text::count(lost.len(), "tool");
+    let title = format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
+    let named = lost.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let details = Some(format!("{named}. Call the server something else in the settings."));
+    (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })
 }
 
 impl ServerConnection {

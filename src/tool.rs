@@ -397,6 +397,10 @@ pub trait AnyTool: Send + Sync {
     }
     /// The permission that hides it when denied for everything.
     fn permission(&self) -> &str;
+    /// The MCP server that brings it, if one does.
+    fn server(&self) -> Option<&str> {
+        None
+    }
     /// Whether a model is told of it.
     fn listed(&self) -> bool {
         true

@@ -1,5 +1,6 @@
 //! `adjutant mcp`: the MCP servers of this directory, logging in at them, and trying their tools.
 
+use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use super::place::Here;
 use super::terminal;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Environment;
+use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
@@ -72,7 +74,7 @@ pub(super) enum Verb {
         /// Arguments, a JSON object
         #[arg(default_value = "{}")]
         arguments: String,
-        /// Do not ask
+        /// Do not ask; what the server asks meanwhile is answered with what it proposes
         #[arg(long)]
         allow: bool,
     },
@@ -114,8 +116,13 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
 
 /// The servers of a directory, none of them started.
 pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
-    let client = Arc::new(Client::new(environment));
-    McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, ForSession::default())
+    asking(here, environment, false)
+}
+
+/// The same; `attended`: what they ask can be answered.
+fn asking(here: &Here, environment: &Environment, attended: bool) -> McpServers {
+    let (client, session) = (Arc::new(Client::new(environment)), ForSession { attended, ..ForSession::default() });
+    McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, session)
 }
 
 async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
@@ -250,7 +257,8 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         serde_json::from_str(arguments).context("the arguments are no JSON object, such as '{\"word\": \"milk\"}'")?;
     let here = Here::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
-    let servers = servers(&here, environment);
+    let person = std::io::stdin().is_terminal();
+    let servers = asking(&here, environment, allow || person);
     let reports = servers.survey(&[McpEntry { enabled: true, ..entry }]).await;
     let Some(report) = reports.first() else { return Ok(1) };
     if !matches!(report.state, ReportedState::Connected) {
@@ -267,7 +275,7 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         Action::Deny => false,
         Action::Allow => true,
         Action::Ask if allow => true,
-        Action::Ask if std::io::stdin().is_terminal() => asked(name, &found.own, &arguments)?,
+        Action::Ask if person => asked(name, &found.own, &arguments)?,
         Action::Ask => false,
     };
     if !may {
@@ -275,7 +283,19 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         servers.end().await;
         return Ok(5);
     }
-    let done = servers.call(name, &found.own, arguments).await;
+    let (outlet, mut up) = Outlet::new();
+    let done = {
+        let calling = servers.call(name, &found.own, arguments, outlet);
+        tokio::pin!(calling);
+        loop {
+            tokio::select! {
+                done = &mut calling => break done,
+                Some(message) = up.recv() => if let TurnMessage::AskForm(form) = message {
+                    answer(*form, allow);
+                },
+            }
+        }
+    };
     servers.end().await;
     match done {
         Ok(output) => {
@@ -287,6 +307,59 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         }
         Err(why) => bail!("{why}"),
     }
+}
+
+/// Answers what a server asks: at the terminal, field by field, or with what it proposes where nobody is to be asked.
+fn answer(form: FormRequest, allow: bool) {
+    let FormRequest { who, message, asks, reply, .. } = form;
+    let said = match (&asks, allow) {
+        (FormPage::Fields(_), true) => asks.accepted(|_| Vec::new()),
+        (FormPage::Address(_), true) => FormReply::Declined,
+        (asks, false) => fill(&who, &message, asks).unwrap_or(FormReply::Cancelled),
+    };
+    // A call that has ended does not care.
+    reply.send(said).ok();
+}
+
+fn fill(who: &str, message: &str, asks: &FormPage) -> anyhow::Result<FormReply> {
+    let ask = |words: &str| -> anyhow::Result<String> {
+        terminal::ask(&format!("{} ", text::shown(words)))?;
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line).context("standard input cannot be read")?;
+        Ok(line.trim().to_owned())
+    };
+    let fields = match asks {
+        FormPage::Address(url) => {
+            let line = ask(&format!("{who}: {message}\n  {url}\nOpen it in a browser, then answer [y/N]"))?;
+            let agreed = matches!(&*line, "y" | "Y" | "yes");
+            return Ok(if agreed { asks.accepted(|_| Vec::new()) } else { FormReply::Declined });
+        }
+        FormPage::Fields(fields) => fields,
+    };
+    let line = ask(&format!("{who}: {message}\nAnswer it? [y/N]"))?;
+    if !matches!(&*line, "y" | "Y" | "yes") {
+        return Ok(FormReply::Declined);
+    }
+    let mut filled: HashMap<&str, Vec<String>> = HashMap::new();
+    for field in fields {
+        let words = field.words.as_ref().map(|words| format!(" ({words})")).unwrap_or_default();
+        let hint = match &field.kind {
+            FieldKind::Switch(_) => " y/n".to_owned(),
+            FieldKind::One(options, _) | FieldKind::Many(options, _) => {
+                let all: Vec<&str> = options.iter().map(|option| option.value.as_str()).collect();
+                format!(" {{{}}}", all.join(", "))
+            }
+            _ => String::new(),
+        };
+        let default = field.kind.default().map(|value| format!(" [{value}]")).unwrap_or_default();
+        let line = ask(&format!("{}{words}{hint}{default}:", field.title))?;
+        let answers: Vec<String> = match field.kind {
+            FieldKind::Many(..) => line.split(',').map(|word| word.trim().to_owned()).collect(),
+            _ => vec![line],
+        };
+        filled.insert(&field.key, answers.into_iter().filter(|word| !word.is_empty()).collect());
+    }
+    Ok(asks.accepted(|key| filled.get(key).cloned().unwrap_or_default()))
 }
 
 fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Result<bool> {

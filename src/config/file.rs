@@ -28,7 +28,7 @@ pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LanguageServer, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
-pub use self::mcp::OAuth;
+pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
 pub use self::sandbox::SandboxMode;
@@ -255,6 +255,9 @@ pub(crate) struct ExperimentalConfig {
     pub continue_loop_on_deny: Option<bool>,
     /// How long a call of an MCP tool may take, in milliseconds. Default: 60000.
     pub mcp_timeout: Option<u64>,
+    /// How many bytes the tools of MCP servers may take of each request. Where they take more, the model is offered a
+    /// search for them instead. Default: 60000.
+    pub mcp_budget: Option<u64>,
     /// Tools that only primary agents have.
     pub primary_tools: Option<Vec<String>>,
     /// A tool for several calls at once.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstRootNode};
 
-use super::file::OAuth;
+use super::file::{McpLog, OAuth};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpEntry {
@@ -18,6 +18,10 @@ pub struct McpEntry {
     pub timeout: Duration,
     /// How long a call may take without a word, where its entry says so.
     pub call_timeout: Option<Duration>,
+    /// Whether it may have a model asked.
+    pub sampling: bool,
+    /// From which severity on it is to tell what it logs, where its entry says so.
+    pub log: Option<McpLog>,
     /// How it is reached.
     pub transport: Transport,
     /// Where it was last said something about, for people.
@@ -80,7 +84,7 @@ pub fn is_near(url: &reqwest::Url) -> bool {
 }
 
 /// Whether what this header holds is for the server alone.
-fn is_secret(name: &str) -> bool {
+pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "cookie", "key", "token", "secret", "password"].iter().any(|word| name.contains(word))
 }

@@ -141,6 +141,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         let to = &mut settings.experimental;
         to.continue_loop_on_deny = experimental.continue_loop_on_deny.unwrap_or(false);
         to.mcp_timeout = experimental.mcp_timeout.map_or(to.mcp_timeout, Duration::from_millis);
+        to.mcp_budget = experimental.mcp_budget.and_then(|n| usize::try_from(n).ok()).unwrap_or(to.mcp_budget);
         to.primary_tools = experimental.primary_tools.unwrap_or_default();
     }
     settings
@@ -324,7 +325,8 @@ impl Resolver<'_> {
         let source = self.source(&way);
         let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
-        Some(McpEntry { enabled: server.enabled.unwrap_or(true), timeout, call_timeout, transport, source, name })
+        let (enabled, sampling) = (server.enabled.unwrap_or(true), server.sampling.unwrap_or(false));
+        Some(McpEntry { enabled, timeout, call_timeout, sampling, log: server.log, transport, source, name })
     }
 
     fn hook(&mut self, name: String, written: file::HookConfig) -> Option<hook::HookEntry> {

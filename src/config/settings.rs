@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
+pub use super::file::{McpLog, Mode, OAuth, Ordered, SandboxMode};
 pub use super::formatter::FormatterEntry;
 pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::mcp::{McpEntry, Transport};
@@ -121,6 +121,7 @@ impl Default for Settings {
             experimental: Experimental {
                 continue_loop_on_deny: false,
                 mcp_timeout: Duration::from_secs(60),
+                mcp_budget: 60_000,
                 primary_tools: Vec::new(),
             },
             directories: Vec::new(),
@@ -271,6 +272,8 @@ pub struct Experimental {
     pub continue_loop_on_deny: bool,
     /// How long a call of an MCP tool may take.
     pub mcp_timeout: Duration,
+    /// What the tools of MCP servers may take of a request, in bytes, before they are searched for.
+    pub mcp_budget: usize,
     /// Tools that only primary agents have.
     pub primary_tools: Vec<String>,
 }

@@ -422,7 +422,7 @@ fn quoted(word: &str) -> String {
 
 /// The detail with what else decides what runs: directory, variables, headers.
 fn described(mut detail: String, node: &Node) -> String {
-    for key in ["cwd", "environment", "env", "headers", "initialization"] {
+    for key in ["cwd", "environment", "env", "headers", "initialization", "sampling"] {
         if let Some(value) = node.get(key) {
             let _ = write!(detail, " [{key} {}]", value.to_json());
         }

@@ -49,6 +49,7 @@ pub fn way(own: &SessionId, asked: &FormRequest, editor: &Capabilities, view: &m
 /// The same in the way of a permission, where two answers and a no are all there is.
 fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
     let put = |key: &str, value: &str| Filled::from([(key.to_owned(), vec![value.to_owned()])]);
+    let call = asked.call.as_ref()?;
     let (answers, puts): (Vec<String>, [Filled; 2]) = match &asked.asks {
         FormPage::Address(_) => (vec!["I have opened it".into()], Default::default()),
         FormPage::Fields(fields) => match fields.as_slice() {
@@ -85,7 +86,7 @@ fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
         kind: Some(Kind::Other),
         progress: Some(Progress::Pending),
         input: Some(Value::Object(facts)),
-        ..CallUpdate::of(&asked.call)
+        ..CallUpdate::of(call)
     };
     let answers = answers.into_iter().zip(ANSWERS);
     let answers = answers.map(|(name, id)| Answer { id, name: text::title(&name), kind: AnswerKind::Once });
@@ -128,28 +129,10 @@ fn refused(e: &CallError) -> FormReply {
     if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled }
 }
 
-/// What was put in, as the fields take it. What they do not take, or do not ask for, is no answer; where one that
-/// must be there is not, there is none at all.
+/// What was put in, as the fields take it.
 fn accepted(asks: &FormPage, filled: &Filled) -> FormReply {
-    let mut content = Map::new();
-    if let FormPage::Fields(fields) = asks {
-        for field in fields {
-            let words: Vec<String> = filled.get(&field.key).into_iter().flatten().map(|words| cut(words)).collect();
-            match field.kind.value(&words) {
-                Some(value) if !words.is_empty() || field.required => {
-                    content.insert(field.key.clone(), value);
-                }
-                Some(_) => {}
-                None if field.required => return FormReply::Cancelled,
-                None => {}
-            }
-        }
-    }
-    FormReply::Accepted(content)
-}
-
-fn cut(words: &str) -> String {
-    text::head(words, LONGEST).to_owned()
+    let cut = |words: &String| text::head(words, LONGEST).to_owned();
+    asks.accepted(|key| filled.get(key).into_iter().flatten().map(cut).collect())
 }
 
 #[cfg(test)]
@@ -187,7 +170,7 @@ mod tests {
         for (fields, expected) in table {
             let (reply, _) = oneshot::channel();
             let asks = FormPage::Fields(fields);
-            let (call, who, message) = (CallId::new("c"), "The MCP server a asks".into(), "M?".into());
+            let (call, who, message) = (Some(CallId::new("c")), "The MCP server a asks".into(), "M?".into());
             let asked = FormRequest { call, session: None, who, message, asks, reply };
             let names = simply(&asked)
                 .map(|(asked, _)| asked.answers.iter().map(|answer| answer.name.clone()).collect::<Vec<_>>());
@@ -209,6 +192,10 @@ mod tests {
         );
         assert_eq!(accepted(&asks, &filled(&[("a", "1"), ("b", "y")])), content(json!({"a": "1"})));
         assert_eq!(accepted(&asks, &filled(&[("b", "x")])), FormReply::Cancelled);
+        let size = FieldKind::One(Vec::new(), Some("large".into()));
+        let defaults = FormPage::Fields(vec![field("a", true, size), field("b", false, FieldKind::Switch(Some(true)))]);
+        assert_eq!(accepted(&defaults, &filled(&[])), content(json!({"a": "large", "b": true})));
+        assert_eq!(accepted(&defaults, &filled(&[("a", "no such")])), FormReply::Cancelled);
         assert_eq!(accepted(&FormPage::Address("https://a".into()), &filled(&[])), content(json!({})));
     }
 }

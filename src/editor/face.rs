@@ -125,8 +125,8 @@ pub struct Picked {
 /// Questions on one page, or an address that somebody is to visit.
 #[derive(Debug, Clone)]
 pub struct Form {
-    /// The call that waits for the answers.
-    pub call: CallId,
+    /// The call that waits for the answers, if one does.
+    pub call: Option<CallId>,
     /// What it is about.
     pub message: String,
     pub page: FormPage,

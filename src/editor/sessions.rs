@@ -55,7 +55,7 @@ pub fn remote(name: String, url: String, headers: Vec<(String, String)>, sse: bo
 
 fn given(name: String, transport: Transport) -> McpEntry {
     let (timeout, source) = (Duration::from_secs(30), "the editor".into());
-    McpEntry { name, enabled: true, timeout, call_timeout: None, transport, source }
+    McpEntry { name, enabled: true, timeout, call_timeout: None, sampling: false, log: None, transport, source }
 }
 
 /// Whether an editor that opens a session is shown what was said in it.
@@ -356,8 +356,9 @@ fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
             details: None,
         });
     }
-    let Capabilities { files, shows, alone, .. } = server.capabilities();
-    Ok(OpenOptions { cwd: normal(&cwd), extra, files, exposed: shows.subagents, attended: !alone, servers, notices })
+    let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
+    let (cwd, exposed, attended) = (normal(&cwd), shows.subagents, !alone);
+    Ok(OpenOptions { cwd, extra, files, exposed, attended, addresses, servers, notices })
 }
 
 fn directory(field: &str, path: &Path) -> Result<(), Refusal> {

@@ -181,7 +181,9 @@ impl UpdateSender {
                 Box::pin(form::inquire(way, *inquiry))
             }
             TurnMessage::AskForm(asked) => {
-                self.waits.ask(&asked.call, asked.session.is_some());
+                if let Some(call) = &asked.call {
+                    self.waits.ask(call, asked.session.is_some());
+                }
                 let way = elicit::way(own, &asked, &self.server.capabilities(), view);
                 Box::pin(elicit::elicit(way, *asked))
             }

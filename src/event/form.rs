@@ -10,8 +10,8 @@ use crate::id::{CallId, SessionId};
 /// A page for the user, or an address.
 #[derive(Debug)]
 pub struct FormRequest {
-    /// The call that waits for the answer.
-    pub call: CallId,
+    /// The call that waits for the answer, if one does.
+    pub call: Option<CallId>,
     /// In which session the editor shows the call, where it is not the user's own.
     pub session: Option<SessionId>,
     /// Who asks: "The MCP server demo asks", as it is shown above everything.
@@ -124,6 +124,19 @@ pub enum FormReply {
 }
 
 impl FieldKind {
+    /// What it is where nothing is put in, if that is something.
+    pub fn default(&self) -> Option<Value> {
+        match self {
+            Self::Text(limits) => limits.default.clone().map(Value::String),
+            #[expect(clippy::cast_possible_truncation, reason = "the default of a whole number is one")]
+            Self::Number { whole: true, default, .. } => default.map(|number| Value::from(number as i64)),
+            Self::Number { default, .. } => default.and_then(serde_json::Number::from_f64).map(Value::Number),
+            Self::Switch(default) => default.map(Value::Bool),
+            Self::One(_, default) => default.clone().map(Value::String),
+            Self::Many(_, limits) => limits.default.clone().map(Value::from),
+        }
+    }
+
     /// What was put in, as what the field takes; none where it takes no such thing.
     pub fn value(&self, words: &[String]) -> Option<Value> {
         let first = words.first();
@@ -171,6 +184,32 @@ impl FieldKind {
 
 fn within(number: f64, least: Option<f64>, most: Option<f64>) -> bool {
     number.is_finite() && least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most)
+}
+
+impl FormPage {
+    /// What an agreement says with these words in its fields: what was put in where a field takes it, else what it is
+    /// where nothing is put in. What is not asked for is no answer; where something that must be there is not, there
+    /// is none at all.
+    pub fn accepted(&self, filled: impl Fn(&str) -> Vec<String>) -> FormReply {
+        let mut content = Map::new();
+        let fields = match self {
+            Self::Fields(fields) => fields.as_slice(),
+            Self::Address(_) => &[],
+        };
+        for field in fields {
+            let words = filled(&field.key);
+            let value = match words.is_empty() {
+                true => field.kind.default(),
+                false => field.kind.value(&words),
+            };
+            match value {
+                Some(value) => drop(content.insert(field.key.clone(), value)),
+                None if field.required => return FormReply::Cancelled,
+                None => {}
+            }
+        }
+        FormReply::Accepted(content)
+    }
 }
 
 #[cfg(test)]

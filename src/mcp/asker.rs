@@ -3,7 +3,10 @@
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{FormPage, FormReply, FormRequest, Outlet, TurnMessage};
+use crate::event::{
+    CallUpdate, FormPage, FormReply, FormRequest, Kind, Outlet, PermissionReply, PermissionRequest, Progress, Sample,
+    SampleRequest, SessionRequest, SessionRequestSender, TurnMessage,
+};
 use crate::id::CallId;
 use crate::tool::ToolContext;
 
@@ -13,25 +16,84 @@ pub(super) struct Asker {
     pub call: CallId,
     pub outlet: Outlet,
     pub cancelled: CancellationToken,
+    /// The way to the session, which has a model.
+    requests: SessionRequestSender,
 }
 
 impl Asker {
     pub(super) fn of(context: &ToolContext) -> Self {
         let (outlet, cancelled) = (context.client.outlet.clone(), context.cancelled.clone());
-        Self { call: context.call.id.clone(), outlet, cancelled }
+        let requests = context.client.session_requests.clone();
+        Self { call: context.call.id.clone(), outlet, cancelled, requests }
+    }
+
+    /// Of somebody without a session: who hears what comes up answers.
+    pub(super) fn alone(outlet: Outlet, cancelled: CancellationToken) -> Self {
+        let requests = tokio::sync::mpsc::channel(1).0;
+        Self { call: CallId::new("call"), outlet, cancelled, requests }
     }
 
     /// Puts a page, or an address, before the user. Dropping this withdraws it.
     pub(super) async fn form(&self, who: String, message: String, asks: FormPage) -> FormReply {
-        let (reply, said) = oneshot::channel();
-        let asked = FormRequest { call: self.call.clone(), session: None, who, message, asks, reply };
-        if !self.outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
-            return FormReply::Cancelled;
-        }
         tokio::select! {
-            // Nobody took it: there is no way to show it.
-            said = said => said.unwrap_or(FormReply::Unshown),
+            said = form(&self.outlet, Some(self.call.clone()), who, message, asks) => said,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
+
+    /// Asks the user for a plain yes to something that costs, which is theirs to give each time.
+    pub(super) async fn permit(&self, title: String, reason: String, details: String) -> bool {
+        let (reply, said) = oneshot::channel();
+        let show = CallUpdate {
+            title: Some(title),
+            kind: Some(Kind::Other),
+            progress: Some(Progress::Pending),
+            ..CallUpdate::of(&self.call)
+        };
+        let call = self.call.clone();
+        let asked =
+            PermissionRequest { call, show, reason, details, always: None, agent: None, session: None, reply };
+        if !self.outlet.send(TurnMessage::AskPermission(Box::new(asked))).await {
+            return false;
+        }
+        tokio::select! {
+            said = said => matches!(said, Ok(PermissionReply::Once)),
+            () = self.cancelled.cancelled() => false,
+        }
+    }
+
+    /// Has the session's model asked.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn sample(
+        &self,
+        wanted: impl FnOnce(oneshot::Sender<Result<Sample, String>>) -> SampleRequest,
+    ) -> Result<Sample, String> {
+        let none = || "there is no model to ask now".to_owned();
+        let (reply, said) = oneshot::channel();
+        let asked = SessionRequest::Sample(Box::new(wanted(reply)));
+        self.requests.send(asked).await.map_err(|_| none())?;
+        tokio::select! {
+            said = said => said.unwrap_or_else(|_| Err(none())),
+            () = self.cancelled.cancelled() => Err("cancelled".to_owned()),
+        }
+    }
+}
+
+/// Puts a page, or an address, before the user. Dropping this withdraws it.
+pub(super) async fn form(
+    outlet: &Outlet,
+    call: Option<CallId>,
+    who: String,
+    message: String,
+    asks: FormPage,
+) -> FormReply {
+    let (reply, said) = oneshot::channel();
+    let asked = FormRequest { call, session: None, who, message, asks, reply };
+    if !outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
+        return FormReply::Unshown;
+    }
+    // Nobody took it: there is no way to show it.
+    said.await.unwrap_or(FormReply::Unshown)
 }

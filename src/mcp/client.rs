@@ -1,20 +1,20 @@
 //! Our side of a connection: what a server may ask of us, and what it tells.
 
-#![expect(deprecated, reason = "a draft drops roots and log messages; the servers of today have them")]
+#![expect(deprecated, reason = "a draft drops roots, log messages and sampling; the servers of today have them")]
 
 use std::sync::Arc;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
     FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel, LoggingMessageNotificationParam,
     ProgressNotificationParam, ProtocolVersion, ResourceUpdatedNotificationParam, RootsCapabilities,
-    UrlElicitationCapability,
+    SamplingCapability,    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 
-use super::answer;
 use super::link::Link;
+use super::{answer, sample};
 use crate::text;
 
 /// What of a server's log message goes into ours, in characters.
@@ -35,6 +35,7 @@ impl ClientHandler for McpClient {
                 .with_form(FormElicitationCapability::default())
                 .with_url(UrlElicitationCapability::default());
             capabilities.elicitation = Some(asks);
+            capabilities.sampling = self.link.sampling.then(SamplingCapability::default);
         }
         // The latest that is agreed on with `initialize`.
         ClientConfig::new(capabilities, Implementation::new("adjutant", env!("CARGO_PKG_VERSION")))
@@ -51,6 +52,14 @@ impl ClientHandler for McpClient {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         answer::elicit(&self.link, asked, &context.ct).await
+    }
+
+    async fn create_message(
+        &self,
+        asked: CreateMessageRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CreateMessageResult, ErrorData> {
+        sample::sample(&self.link, asked, &context.ct).await
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

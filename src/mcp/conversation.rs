@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
+use super::failure::{End, unlisted};
 use super::link::{Link, ReadyServer, ServerState};
 use super::lists::{self, Has};
 use super::tool;
@@ -20,19 +21,6 @@ use crate::text;
 pub(super) const GRACE: Duration = Duration::from_millis(500);
 /// How often a server is listed at most, however often it says that something has changed.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How it ended.
-pub(super) struct End {
-    pub why: String,
-    /// A login is missing.
-    pub login: bool,
-}
-
-impl End {
-    pub(super) fn because(why: impl Into<String>) -> Self {
-        Self { why: why.into(), login: false }
-    }
-}
 
 /// Greets a server and attends to it; says why it is over, or nothing where it was stopped.
 pub(super) async fn talk<T, E, A>(us: McpClient, transport: T, stop: &CancellationToken) -> Option<End>
@@ -92,6 +80,12 @@ pub(super) async fn attend(
     let over = running.waiting();
     tokio::pin!(over);
     let mut first = true;
+    if let Some(least) = link.log.filter(|_| has.logs) {
+        tokio::select! {
+            _ = tokio::time::timeout(link.limit, lists::log_from(&peer, least)) => {}
+            () = stop.cancelled() => return None,
+        }
+    }
     loop {
         let so_far = *changes.borrow_and_update();
         let listed = tokio::select! {
@@ -101,9 +95,7 @@ pub(super) async fn attend(
         };
         let (tools, cut, prompts) = match listed {
             Ok(Ok(listed)) => listed,
-            Ok(Err(e)) => {
-                return Some(End::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))));
-            }
+            Ok(Err(e)) => return Some(unlisted(&e)),
             Err(_) => return Some(End::because(late(link, "list its tools"))),
         };
         let offered = tools.into_iter().map(|tool| tool::of(link, tool)).collect();

@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{End, GRACE, talk};
+use super::conversation::{GRACE, talk};
+use super::failure::End;
 use super::link::{Breakdown, FAILURES, Link, ServerState, Trouble};
 use super::remote::Address;
 use crate::process::{Program, StdioMode};

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::asker::Asker;
 use super::kept::KeptLogin;
+use crate::config::settings::{McpEntry, McpLog};
 use crate::lock::locked;
 use crate::tool::AnyTool;
 
@@ -38,6 +39,10 @@ pub(super) struct About {
 pub(super) struct Link {
     pub name: String,
     pub about: Arc<About>,
+    /// Its entry allows it to have a model asked.
+    pub sampling: bool,
+    /// From which severity on it is to tell what it logs.
+    pub log: Option<McpLog>,
     /// How long starting and listing may take.
     pub limit: Duration,
     /// How long a call may take without a word.
@@ -136,16 +141,18 @@ pub(super) enum Trouble {
 
 impl Link {
     pub(super) fn new(
-        name: &str,
-        (limit, call_limit): (Duration, Duration),
+        entry: &McpEntry,
+        call_limit: Duration,
         login: Option<(KeptLogin, String)>,
         about: Arc<About>,
         board: watch::Sender<u64>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            name: name.to_owned(),
+            name: entry.name.clone(),
             about,
-            limit,
+            sampling: entry.sampling,
+            log: entry.log,
+            limit: entry.timeout,
             call_limit,
             login,
             state: watch::Sender::new(ServerState::Starting(None)),

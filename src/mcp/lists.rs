@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use rmcp::ServiceError;
-use rmcp::model::{PaginatedRequestParams, Prompt, SubscribeRequestParams, Tool};
+use rmcp::model::{
+    LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, Tool,
+};
 use rmcp::service::{Peer, RoleClient};
 use serde::Serialize;
 
 use super::link::{ReadyServer, Resources};
+use crate::config::settings::McpLog;
 
 /// Things of one kind that one server may list; more are left out.
 const LISTED: usize = 1024;
@@ -22,6 +25,7 @@ pub(super) struct Has {
     pub completes: bool,
     pub resources: bool,
     pub subscribes: bool,
+    pub logs: bool,
     pub instructions: Option<String>,
 }
 
@@ -35,6 +39,7 @@ impl Has {
                 completes: false,
                 resources: false,
                 subscribes: false,
+                logs: false,
                 instructions: None,
             };
         };
@@ -45,6 +50,7 @@ impl Has {
             completes: has.completions.is_some(),
             resources: has.resources.is_some(),
             subscribes: has.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
+            logs: has.logging.is_some(),
             instructions: info.instructions.clone(),
         }
     }
@@ -129,6 +135,24 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
         tracing::warn!("the resources of an MCP server cannot be listed: {e}");
         Arc::default()
     })
+}
+
+/// Says from which severity on a server is to tell what it logs.
+#[expect(deprecated, reason = "a draft drops log messages; the servers of today have them")]
+pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
+    let level = match least {
+        McpLog::Debug => LoggingLevel::Debug,
+        McpLog::Info => LoggingLevel::Info,
+        McpLog::Notice => LoggingLevel::Notice,
+        McpLog::Warning => LoggingLevel::Warning,
+        McpLog::Error => LoggingLevel::Error,
+        McpLog::Critical => LoggingLevel::Critical,
+        McpLog::Alert => LoggingLevel::Alert,
+        McpLog::Emergency => LoggingLevel::Emergency,
+    };
+    if let Err(e) = peer.set_level(SetLevelRequestParams::new(level)).await {
+        tracing::warn!("an MCP server does not take a level for its log: {e}");
+    }
 }
 
 /// Has a server tell of changes of a resource.

@@ -198,18 +198,30 @@ pub async fn log_in(
     session.handle_callback_url(came.as_str()).await.map(drop).map_err(failed)
 }
 
-/// What the server says to somebody who is not logged in: where to log in, and for what.
+/// What the server says to somebody who is not logged in: where to log in, and for what. Some let everybody in, and
+/// nobody see what they have.
 async fn challenge(name: &str, url: &str, client: &Arc<Client>) -> Option<String> {
+    let version = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-        "protocolVersion": ProtocolVersion::LATEST_WITH_INITIALIZE, "capabilities": {},
+        "protocolVersion": version, "capabilities": {},
         "clientInfo": {"name": "adjutant", "version": env!("CARGO_PKG_VERSION")}}});
-    let request = oauth2::http::Request::post(url)
-        .header("content-type", "application/json")
-        .header("accept", "application/json, text/event-stream")
-        .body(hello.to_string().into_bytes());
-    let answer = client.send(&format!("The MCP server {name}"), request.ok()?).await.ok()?;
-    let said = answer.headers().get("www-authenticate").filter(|_| answer.status() == 401)?;
-    said.to_str().ok().map(str::to_owned)
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+    let mut session = None;
+    for asked in [hello, list] {
+        let mut request = oauth2::http::Request::post(url)
+            .header("content-type", "application/json")
+            .header("accept", "application/json, text/event-stream");
+        if let Some(session) = session.take() {
+            request = request.header("mcp-session-id", session).header("mcp-protocol-version", version.as_str());
+        }
+        let request = request.body(asked.to_string().into_bytes());
+        let answer = client.send(&format!("The MCP server {name}"), request.ok()?).await.ok()?;
+        if answer.status() == 401 {
+            return answer.headers().get("www-authenticate")?.to_str().ok().map(str::to_owned);
+        }
+        session = answer.headers().get("mcp-session-id").cloned();
+    }
+    None
 }
 
 async fn granted(kept: &KeptLogin) -> Vec<String> {

@@ -6,22 +6,21 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use rmcp::service::{ClientInitializeError, RunningService};
-use rmcp::transport::auth::{AuthClient, AuthError};
+use rmcp::transport::auth::AuthClient;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
-use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
-use rmcp::{RoleClient, ServiceError};
+use rmcp::RoleClient;
+use rmcp::transport::StreamableHttpClientTransport;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::conversation::{End, GreetError, attend, greet, late};
+use super::conversation::{GreetError, attend, greet, late};
+use super::failure::{End, refusal, streamable};
 use super::kept::KeptLogin;
-use super::link::Link;
 use super::login;
-use super::sse::{self, SseError, SseTransport};
+use super::sse::{SseError, SseTransport};
 use crate::config::mcp as address;
 use crate::model::http::{self, Client};
-use crate::text;
 
 /// Where a server is.
 pub(super) struct Address {
@@ -55,7 +54,7 @@ impl Address {
             () = stop.cancelled() => return None,
         };
         match running {
-            Ok(running) => attend(&link, running, stop).await,
+            Ok(running) => attend(&link, running, stop).await.map(|end| self.told(end)),
             Err(end) => Some(end),
         }
     }
@@ -155,93 +154,5 @@ fn is_older(e: &ClientInitializeError) -> bool {
         }
         Some(StreamableHttpError::UnexpectedContentType(_)) => true,
         _ => false,
-    }
-}
-
-fn streamable(e: &ClientInitializeError) -> Option<&StreamableHttpError<reqwest::Error>> {
-    let ClientInitializeError::TransportError { error, .. } = e else { return None };
-    cause(error)
-}
-
-fn cause<E: std::error::Error + 'static>(error: &DynamicTransportError) -> Option<&E> {
-    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error.error.as_ref());
-    while let Some(e) = next {
-        if let Some(found) = e.downcast_ref() {
-            return Some(found);
-        }
-        next = e.source();
-    }
-    None
-}
-
-/// Why a server was not to be had, for a person.
-fn refusal(e: &ClientInitializeError) -> End {
-    match e {
-        ClientInitializeError::TransportError { error, .. } => {
-            if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
-                return streamable_words(e);
-            }
-            match cause::<SseError>(error) {
-                Some(SseError::Login) => wants_login(),
-                Some(e) => End::because(e.to_string()),
-                None => End::because("the connection to it broke"),
-            }
-        }
-        ClientInitializeError::ConnectionClosed(_) => End::because("it closed the connection before it had answered"),
-        e => End::because(format!("it does not speak MCP: {}", text::title(&e.to_string()))),
-    }
-}
-
-/// Why a request to a server failed, for a person.
-pub(super) fn service_words(e: &ServiceError, link: &Link) -> String {
-    let ServiceError::TransportSend(error) = e else { return text::title(&e.to_string()) };
-    let command = link.login.as_ref().map_or_else(String::new, |(_, command)| format!(": run `{command}`"));
-    if let Some(e) = cause::<StreamableHttpError<reqwest::Error>>(error) {
-        if let StreamableHttpError::InsufficientScope(narrow) = e {
-            let scope = narrow.get_required_scope().unwrap_or_default();
-            if let Some((kept, _)) = &link.login
-                && let Err(e) = kept.want(scope)
-            {
-                tracing::warn!("the scope {scope} cannot be noted: {e}");
-            }
-            let scope = text::title(scope);
-            return format!("the login does not reach far enough for this (it wants {scope:?}){command}");
-        }
-        let end = streamable_words(e);
-        return if end.login { format!("{}{command}", end.why) } else { end.why };
-    }
-    cause::<SseError>(error).map_or_else(|| "the connection to it broke".to_owned(), ToString::to_string)
-}
-
-fn wants_login() -> End {
-    End { why: "it wants a login".into(), login: true }
-}
-
-fn streamable_words(e: &StreamableHttpError<reqwest::Error>) -> End {
-    match e {
-        StreamableHttpError::Client(e) => End::because(sse::reached(e)),
-        StreamableHttpError::AuthRequired(_) | StreamableHttpError::Auth(AuthError::AuthorizationRequired) => {
-            wants_login()
-        }
-        StreamableHttpError::Auth(e) => {
-            End::because(format!("its login cannot be renewed: {}", text::title(&e.to_string())))
-        }
-        StreamableHttpError::InsufficientScope(_) => {
-            End { why: "the login does not reach far enough".into(), login: true }
-        }
-        StreamableHttpError::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
-            Some(said) if said.starts_with("401") => wants_login(),
-            Some(said) if said.starts_with('3') => End::because(sse::MOVED),
-            Some(said) => End::because(format!("it answered {}", text::title(said.trim_end_matches([':', ' '])))),
-            None => End::because(format!("it does not speak MCP: {}", text::title(said))),
-        },
-        StreamableHttpError::UnexpectedContentType(kind) => {
-            let kind = text::title(kind.as_deref().unwrap_or("without a type"));
-            End::because(format!("it does not speak MCP: it answered with something else ({kind})"))
-        }
-        StreamableHttpError::ReservedHeaderConflict(name) => {
-            End::because(format!("the header {name} belongs to MCP itself and cannot be set; remove it"))
-        }
-        e => End::because(text::title(&e.to_string())),
     }
 }

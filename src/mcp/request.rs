@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::asker::Asker;
+use super::failure::service_words;
 use super::link::Link;
 use crate::event::CallUpdate;
 use crate::text;
@@ -24,18 +25,20 @@ const PACE: Duration = Duration::from_millis(100);
 /// Whom a request is made for.
 pub(super) struct Caller<'a> {
     pub cancelled: &'a CancellationToken,
-    /// The call that is told how far it is, and whose user can be asked meanwhile.
+    /// The call that is told how far it is.
     pub context: Option<&'a ToolContext>,
+    /// Who can be asked meanwhile.
+    pub asker: Option<Asker>,
 }
 
 impl<'a> Caller<'a> {
     pub(super) fn of(context: &'a ToolContext) -> Self {
-        Self { cancelled: &context.cancelled, context: Some(context) }
+        Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
     }
 
     /// Nobody hears of it.
     pub(super) fn nobody(cancelled: &'a CancellationToken) -> Self {
-        Self { cancelled, context: None }
+        Self { cancelled, context: None, asker: None }
     }
 }
 
@@ -59,7 +62,7 @@ pub(super) async fn request(link: &Link, request: ClientRequest, caller: &Caller
     };
     let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
     let peer = &ready.peer;
-    let _entered = caller.context.map(|context| link.enter(Asker::of(context)));
+    let _entered = caller.asker.clone().map(|asker| link.enter(asker));
     let handle = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
         Ok(handle) => handle,
         Err(e) => return Err(failed(link, e).await),
@@ -139,7 +142,7 @@ async fn failed(link: &Link, e: ServiceError) -> Failure {
             let why = link.broke().await;
             format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
         }
-        e => format!("The MCP server {server} failed: {}", super::remote::service_words(&e, link)),
+        e => format!("The MCP server {server} failed: {}", service_words(&e, link)),
     })
 }
 

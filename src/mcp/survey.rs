@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::asker::Asker;
 use super::link::{ServerState, Trouble};
 use super::request::Caller;
 use super::{McpServers, lists, prompt, tool};
 use crate::config::settings::{McpEntry, Transport};
+use crate::event::Outlet;
 use crate::text;
 use crate::tool::ToolOutput;
 
@@ -106,15 +108,23 @@ impl McpServers {
         futures_util::future::join_all(tried).await
     }
 
-    /// Calls a tool of a server that was tried, by the server's own name for it.
+    /// Calls a tool of a server that was tried, by the server's own name for it. What it asks meanwhile comes up.
     ///
     /// # Errors
     /// Why there is no result, or what the tool says that went wrong.
-    pub async fn call(&self, server: &str, own: &str, arguments: Map<String, Value>) -> Result<ToolOutput, String> {
+    pub async fn call(
+        &self,
+        server: &str,
+        own: &str,
+        arguments: Map<String, Value>,
+        outlet: Outlet,
+    ) -> Result<ToolOutput, String> {
         let link = self.list().iter().find(|known| known.settings.name == server).map(|known| known.link.clone());
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
         let cancelled = CancellationToken::new();
-        let done = tool::call(&link, tool::params(own, arguments), &Caller::nobody(&cancelled)).await;
+        let asker = Some(Asker::alone(outlet, cancelled.clone()));
+        let caller = Caller { asker, ..Caller::nobody(&cancelled) };
+        let done = tool::call(&link, tool::params(own, arguments), &caller).await;
         done.map_err(|failure| failure.to_string())
     }
 }

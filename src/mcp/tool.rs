@@ -15,6 +15,8 @@ use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, To
 
 /// The longest name providers take.
 const NAME: usize = 64;
+/// The longest title of a tool, in characters.
+const TITLE: usize = 80;
 /// What a server may say about one tool, or about itself, in characters.
 pub(super) const WORDS: usize = 10_000;
 
@@ -25,6 +27,10 @@ struct McpTool {
     own: String,
     description: String,
     schema: Arc<Value>,
+    /// What people are told it is called.
+    title: String,
+    /// What kind of work the server says it does: enough to show it, not to run it unasked.
+    kind: Kind,
     /// The server says that it changes nothing: enough to run it beside others, not to run it unasked.
     calm: bool,
     link: Arc<Link>,
@@ -47,10 +53,30 @@ pub(super) fn of(link: &Arc<Link>, tool: rmcp::model::Tool) -> OfferedTool {
         own: tool.name.to_string(),
         description: text::cut_chars(said, WORDS),
         schema: Arc::new(schema),
+        title: title(&tool),
+        kind: kind(tool.annotations.as_ref()),
         calm: tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true)),
         link: link.clone(),
     });
     OfferedTool { own, tool }
+}
+
+/// What a tool is called, for people: as its server wants it, if it says so.
+fn title(tool: &rmcp::model::Tool) -> String {
+    let hints = tool.annotations.as_ref();
+    let said = tool.title.as_deref().or_else(|| hints?.title.as_deref()).filter(|said| !said.trim().is_empty());
+    text::cut_chars(&text::title(said.unwrap_or(&tool.name)), TITLE)
+}
+
+/// What kind of work a server says that a tool does. A stranger's word: only shown.
+fn kind(hints: Option<&rmcp::model::ToolAnnotations>) -> Kind {
+    let is = |hint: Option<bool>| hint == Some(true);
+    match hints {
+        Some(hints) if is(hints.read_only_hint) && is(hints.open_world_hint) => Kind::Fetch,
+        Some(hints) if is(hints.read_only_hint) => Kind::Read,
+        Some(hints) if is(hints.destructive_hint) => Kind::Delete,
+        _ => Kind::Other,
+    }
 }
 
 /// A call by the server's own name for a tool.
@@ -81,7 +107,11 @@ impl AnyTool for McpTool {
     }
 
     fn kind(&self) -> Kind {
-        Kind::Other
+        self.kind
+    }
+
+    fn server(&self) -> Option<&str> {
+        Some(&self.server)
     }
 
     fn concurrent(&self) -> bool {
@@ -97,7 +127,7 @@ impl AnyTool for McpTool {
             Some(arguments) if !arguments.is_empty() => format!(" {input}"),
             _ => String::new(),
         };
-        let title = text::title(&format!("{}: {}{given}", self.server, self.own));
+        let title = text::title(&format!("{}: {}{given}", self.server, self.title));
         Some(CallDescription { title, locations: Vec::new() })
     }
 
@@ -181,6 +211,25 @@ mod tests {
         }
         let (one, other) = (name("s", &"x".repeat(90)), name("s", &format!("{}y", "x".repeat(89))));
         assert!(one.len() == NAME && other.len() == NAME && one != other, "{one} {other}");
+    }
+
+    #[test]
+    fn hints_are_shown() {
+        let table = [
+            (serde_json::json!({}), ("say", Kind::Other)),
+            (serde_json::json!({"title": "Say it", "annotations": {"title": "No"}}), ("Say it", Kind::Other)),
+            (serde_json::json!({"annotations": {"title": "Say", "readOnlyHint": true}}), ("Say", Kind::Read)),
+            (serde_json::json!({"annotations": {"readOnlyHint": true, "openWorldHint": true}}), ("say", Kind::Fetch)),
+            (serde_json::json!({"annotations": {"destructiveHint": true}}), ("say", Kind::Delete)),
+            (serde_json::json!({"annotations": {"destructiveHint": true, "readOnlyHint": true}}), ("say", Kind::Read)),
+            (serde_json::json!({"title": "a\nb"}), ("a\\nb", Kind::Other)),
+        ];
+        for (mut json, expected) in table {
+            json["name"] = "say".into();
+            json["inputSchema"] = serde_json::json!({"type": "object"});
+            let tool: rmcp::model::Tool = serde_json::from_value(json.clone()).unwrap();
+            assert_eq!((title(&tool).as_str(), kind(tool.annotations.as_ref())), expected, "{json}");
+        }
     }
 
     fn result(json: Value) -> Result<ToolOutput, Failure> {

@@ -110,6 +110,20 @@ impl Auth {
         self.0.values().flat_map(move |entry| named.into_iter().filter_map(|name| entry.get(name)?.as_str()))
     }
 
+    /// Tokens and secrets of logins at MCP servers, ours and OpenCode's.
+    pub fn server_secrets(environment: &Environment) -> Vec<String> {
+        let files = [Some(environment.dirs.data.clone()), Self::their_data(environment)];
+        let mut found = Vec::new();
+        for data in files.into_iter().flatten() {
+            let text = std::fs::read_to_string(data.join("mcp-auth.json")).unwrap_or_default();
+            let all: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+            let named = [("tokens", "accessToken"), ("tokens", "refreshToken"), ("clientInfo", "clientSecret")];
+            let of = |entry: &Value| named.map(|(part, name)| entry[part][name].as_str().map(str::to_owned));
+            found.extend(all.values().flat_map(of).flatten());
+        }
+        found
+    }
+
     /// Whether there is a key, or something that gives one.
     pub fn has(&self, provider: &str) -> bool {
         self.key(provider).is_some() || self.tokens(provider).is_some()

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use self::news::ChildProgress;
 use super::live::HistoryGuard;
 use super::sessions::Sessions;
-use super::{interrupted, revert};
+use super::{interrupted, revert, sample};
 use crate::agent::Agent;
 use crate::event::{
     CallUpdate, Event, LiveFacts, Outlet, SessionRequest, SpawnSubagent, SubagentEnd, SubagentInfo, SubagentReport,
@@ -55,6 +55,7 @@ pub(super) fn turn<'a>(
         let parent = scope.clone();
         let mut work = std::pin::pin!(run::run(history, scope));
         let mut children = FuturesUnordered::new();
+        let mut samples = FuturesUnordered::new();
         jobs::show(&parent).await;
         let done = loop {
             tokio::select! {
@@ -64,7 +65,9 @@ pub(super) fn turn<'a>(
                 Some(request) = asked.recv() => match request {
                     SessionRequest::Spawn(spawn) => children.push(child(shared, &parent, *spawn)),
                     SessionRequest::Switch(switch) => answer(shared, choices, &parent, switch).await,
+                    SessionRequest::Sample(wanted) => samples.push(sample::sample(&parent, *wanted)),
                 },
+                Some(()) = samples.next(), if !samples.is_empty() => {}
                 Some(()) = children.next(), if !children.is_empty() => {}
             }
         };

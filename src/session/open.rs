@@ -67,6 +67,8 @@ pub struct OpenOptions {
     pub exposed: bool,
     /// Somebody is there to answer questions.
     pub attended: bool,
+    /// The editor shows addresses to visit.
+    pub addresses: bool,
     /// The MCP servers the editor gives it.
     pub servers: Vec<McpEntry>,
     /// Things the user should hear at the first turn.
@@ -373,7 +375,11 @@ impl Sessions {
         jobs: Arc<tool::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        let session = ForSession { given: options.servers.clone(), attended: options.attended };
+        let session = ForSession {
+            given: options.servers.clone(),
+            attended: options.attended,
+            addresses: options.addresses,
+        };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         servers.reconcile(&project.settings.mcp);

@@ -19,7 +19,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::accept::Aliases;
 use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
-use crate::config::settings::Settings;
+use crate::config::mcp::is_secret;
+use crate::config::settings::{McpEntry, Settings, Transport};
 use crate::environment::Environment;
 use crate::event::Kind;
 use crate::message::File;
@@ -250,15 +251,33 @@ fn same_place(from: &reqwest::Url, to: &reqwest::Url) -> bool {
     from.host_str() == to.host_str() && to.username().is_empty() && (from.origin() == to.origin() || upgraded)
 }
 
-/// What must not leave in an address: the keys in the settings, in the environment and in `auth.json`.
-/// Two small files are read where it stands, so that calls made side by side keep their order.
+/// What must not leave in an address: the keys in the settings, in the environment and in `auth.json`, and what lets
+/// in at MCP servers. A few small files are read where it stands, so that calls made side by side keep their order.
 pub fn secrets(settings: &Settings, environment: &Environment) -> Vec<String> {
     let configured = settings.providers.iter().filter_map(|provider| provider.api_key.as_ref());
     let mut secrets: Vec<String> = configured.map(|key| key.expose().to_owned()).collect();
     let vars = environment.vars().filter(|(name, _)| process::secret(name));
     secrets.extend(vars.map(|(_, value)| value.to_owned()));
     secrets.extend(Auth::read(environment).secrets().map(str::to_owned));
+    secrets.extend(Auth::server_secrets(environment));
+    secrets.extend(settings.mcp.iter().flat_map(server_secrets));
     secrets
+}
+
+/// What is secret in the settings of an MCP server: a header that lets in, a variable that is named like a key, the
+/// secret of a client.
+fn server_secrets(entry: &McpEntry) -> Vec<String> {
+    match &entry.transport {
+        Transport::Local { environment, .. } => {
+            environment.iter().filter(|(name, _)| process::secret(name)).map(|(_, value)| value.clone()).collect()
+        }
+        Transport::Remote { headers, oauth, .. } => {
+            let named = headers.iter().filter(|(name, _)| is_secret(name));
+            // What stands behind the name of a scheme: `Bearer …`.
+            let headers = named.map(|(_, value)| value.rsplit(' ').next().unwrap_or_default().to_owned());
+            headers.chain(oauth.as_ref().and_then(|oauth| oauth.client_secret.clone())).collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -365,6 +384,41 @@ mod tests {
             need("docs.example").await.unwrap_err().to_string(),
             "docs.example cannot be fetched: only http and https addresses are fetched."
         );
+    }
+
+    #[test]
+    fn what_lets_in_at_servers_is_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment::from_vars([("HOME".to_owned(), dir.path().display().to_string())].into());
+        let kept = json!({"a": {"tokens": {"accessToken": "access-1", "refreshToken": "refresh-1"},
+            "clientInfo": {"clientId": "c1", "clientSecret": "client-1"}, "serverUrl": "https://a.example"}});
+        std::fs::create_dir_all(&environment.dirs.data).unwrap();
+        std::fs::write(environment.dirs.data.join("mcp-auth.json"), kept.to_string()).unwrap();
+        let entry = |transport| McpEntry {
+            name: "a".into(),
+            enabled: true,
+            timeout: Duration::from_secs(1),
+            call_timeout: None,
+            sampling: false,
+            log: None,
+            transport,
+            source: "a test".into(),
+        };
+        let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        let remote = Transport::Remote {
+            url: "https://a.example".into(),
+            headers: pairs(&[("Authorization", "Bearer header-1"), ("X-Region", "eu")]),
+            oauth: None,
+            sse: false,
+        };
+        let local = Transport::Local {
+            command: vec!["a".into()],
+            cwd: None,
+            environment: pairs(&[("HUB_TOKEN", "variable-1"), ("LANG", "de")]),
+        };
+        let settings = Settings { mcp: vec![entry(remote), entry(local)], ..Settings::default() };
+        let found = secrets(&settings, &environment);
+        assert_eq!(found, ["access-1", "refresh-1", "client-1", "header-1", "variable-1"]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::event::{Event, Severity};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::lock::locked;
+use crate::mcp;
 use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
 use crate::permission::Need;
 use crate::snapshot::{Mark, Tracker, Untracked};
@@ -56,10 +57,11 @@ impl Drop for ChangeRecorder {
     }
 }
 
-/// Whether a call may change files it does not name.
+/// Whether a call may change files it does not name. What a server says of its tools is no promise.
 pub fn sweeps(kind: Kind, tool: &str) -> bool {
     let own = find_properties(tool).map(|tool| tool.sweeps);
-    own.unwrap_or(matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other))
+    let acts = matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other);
+    own.unwrap_or(acts || !mcp::LOOKING.contains(&tool))
 }
 
 impl ChangeRecorder {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::models::Models;
 use super::{Choice, History, TurnContext, next};
 use crate::agent::Agent;
+use crate::mcp::search;
 use crate::message::{Fault, FaultKind, Message, ModelRef, PromptOptions};
 use crate::model::{Model, Provider};
 use crate::permission::{Action, Rule, Rules, wildcard};
@@ -147,19 +148,14 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
     let tools = if model.tools {
         let task = delegates(scope, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
-        let servers = scope
-            .resources
-            .servers
-            .tools(&agent.rules)
-            .into_iter()
-            .filter(|tool| scope.project.tools.find(tool.name()).is_none());
+        let servers = scope.resources.servers.tools(&agent.rules);
         let made = task.into_iter().chain(skill).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);
         tools.retain(|tool| options.is_none_or(|options| keeps(options, tool.name(), tool.permission())));
-        tools
+        search::within(tools, scope.project.settings.experimental.mcp_budget)
     } else {
         Vec::new()
     };

@@ -501,7 +501,7 @@ pub(super) fn cost(model: &Model, usage: &Usage) -> Option<f64> {
 
 /// What was asked for and came to nothing is paid for all the same, as far as the provider has counted it: the
 /// next message to be complete has it in its cost.
-pub(super) fn lost(scope: &TurnContext, model: &Model, usage: &Usage) {
+pub fn lost(scope: &TurnContext, model: &Model, usage: &Usage) {
     if let Some(dollars) = cost(model, usage).filter(|dollars| *dollars > 0.0) {
         scope.budget.pay(Some(dollars));
         scope.spent.add(dollars);

@@ -30,6 +30,26 @@ pub(crate) struct McpConfig {
     /// How long starting and listing tools may take (default: 30000), and a call without a word of progress
     /// (default: `experimental.mcp_timeout`), in milliseconds.
     pub timeout: Option<u64>,
+    /// Whether it may have the session's model asked. You are asked each time, and it counts in the session's cost.
+    /// Default: false.
+    pub sampling: Option<bool>,
+    /// From which severity on it is told to say what it does, which goes to the log. Default: as it likes.
+    pub log: Option<McpLog>,
+}
+
+/// A severity of what an MCP server logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum McpLog {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
 }
 
 /// How an MCP server is reached.

@@ -192,6 +192,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("experimental", json!({}), Parts),
         ("experimental.continue_loop_on_deny", json!(true), Holds),
         ("experimental.mcp_timeout", json!(1000), Holds),
+        ("experimental.mcp_budget", json!(1000), Holds),
         ("experimental.primary_tools", json!(["x"]), Holds),
         ("experimental.batch_tool", json!(true), Holds),
         ("experimental.disable_paste_summary", json!(true), Holds),
@@ -217,13 +218,15 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("autoshare", json!(true), Parts),
         ("reference", json!({"n": "/etc"}), Withheld),
     ];
-    let whole = ["type", "command", "cwd", "environment", "url", "headers", "oauth", "timeout"];
+    let whole = ["type", "command", "cwd", "environment", "url", "headers", "oauth", "timeout", "sampling", "log"];
     let value = |key: &str| match key {
         "type" => json!("local"),
         "command" | "extensions" => json!(["x"]),
         "environment" | "headers" | "env" => json!({"A": "b"}),
         "oauth" => json!({}),
         "timeout" => json!(1000),
+        "sampling" => json!(true),
+        "log" => json!("debug"),
         _ => json!("x"),
     };
     let keys = |kind: &'static str, keys: &[&'static str]| -> Vec<(&'static str, Json, KeyExample)> {

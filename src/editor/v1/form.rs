@@ -13,7 +13,7 @@ use crate::id::SessionId;
 pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
     /// Numbers the addresses: an editor tells them apart by that.
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
-    let call = v1::ToolCallId::from(form.call.share());
+    let call = form.call.map(|call| v1::ToolCallId::from(call.share()));
     let scope = v1::ElicitationSessionScope::new(session.share()).tool_call_id(call);
     let mode: v1::ElicitationMode = match form.page {
         FormPage::Fields(fields) => v1::ElicitationFormMode::new(scope, schema(fields)).into(),

@@ -13,7 +13,7 @@ use crate::id::SessionId;
 pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
     /// Numbers the addresses: an editor tells them apart by that.
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
-    let call = v2::ToolCallId::from(form.call.share());
+    let call = form.call.map(|call| v2::ToolCallId::from(call.share()));
     let scope = v2::ElicitationSessionScope::new(session.share()).tool_call_id(call);
     let mode: v2::ElicitationMode = match form.page {
         FormPage::Fields(fields) => v2::ElicitationFormMode::new(scope, schema(fields)).into(),

@@ -192,8 +192,8 @@ impl<'a> ChildProgress<'a> {
             TurnMessage::AskPermission(ask) => self.ask(*ask).await,
             // Of the child's calls the editor knows only those that it was asked about.
             TurnMessage::AskForm(mut form) => {
-                if !self.seen.contains(&form.call) {
-                    form.call = self.call.clone();
+                if form.call.as_ref().is_none_or(|call| !self.seen.contains(call)) {
+                    form.call = Some(self.call.clone());
                 }
                 form.who = format!("{}: {}", self.agent, form.who);
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
@@ -239,8 +239,10 @@ impl<'a> ChildProgress<'a> {
             TurnMessage::AskForm(mut form) => {
                 if form.session.is_none() {
                     form.session = Some(self.session.clone());
-                    form.reply = self.accompany(&form.call, form.reply);
-                    self.tell_state().await;
+                    if let Some(call) = form.call.clone() {
+                        form.reply = self.accompany(&call, form.reply);
+                        self.tell_state().await;
+                    }
                 }
                 self.parent.outlet.send(TurnMessage::AskForm(form)).await;
             }

@@ -1,0 +1,29 @@
+//! A question that somebody else than the session, a server of the user's, has for its model.
+
+use tokio::sync::oneshot;
+
+use crate::model::request::Message;
+
+/// A question for the session's model. The user has agreed to it.
+#[derive(Debug)]
+pub struct SampleRequest {
+    pub system: Option<String>,
+    /// Oldest first.
+    pub messages: Vec<Message>,
+    /// Tokens of the answer at most.
+    pub max_output: u64,
+    /// Where the model takes it.
+    pub temperature: Option<f64>,
+    /// The answer, or why there is none.
+    pub reply: oneshot::Sender<Result<Sample, String>>,
+}
+
+/// What a model has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    pub text: String,
+    /// `provider/model`.
+    pub model: String,
+    /// It ran out of tokens.
+    pub cut: bool,
+}

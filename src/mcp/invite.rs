@@ -1,0 +1,77 @@
+//! A login that is offered in the editor, as a link: what a browser brings back is listened for here, and the session
+//! has the server's tools from the step after that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::asker;
+use super::kept::KeptLogin;
+use super::login;
+use crate::config::settings::OAuth;
+use crate::event::{FormPage, FormReply, Outlet};
+use crate::model::http::Client;
+use crate::text;
+
+/// A server at which nobody is logged in.
+pub(super) struct Invitation {
+    pub name: String,
+    pub url: String,
+    pub oauth: OAuth,
+    pub kept: KeptLogin,
+    pub client: Arc<Client>,
+    /// It has been offered. Taken back where the user has not seen it.
+    pub offered: Arc<AtomicBool>,
+    pub stop: CancellationToken,
+}
+
+impl Invitation {
+    /// Offers the login, once, and waits for it where the user agrees.
+    pub(super) fn send(self, outlet: &Outlet) {
+        if !self.offered.swap(true, Ordering::Relaxed) {
+            let outlet = outlet.clone();
+            tokio::spawn(async move {
+                let stop = self.stop.clone();
+                tokio::select! {
+                    () = self.run(outlet) => {}
+                    () = stop.cancelled() => {}
+                }
+            });
+        }
+    }
+
+    async fn run(self, outlet: Outlet) {
+        let Self { name, url, oauth, kept, client, offered, .. } = self;
+        let (found, mut address) = mpsc::unbounded_channel();
+        let show = move |address: &str| drop(found.send(address.to_owned()));
+        let login = login::log_in(&name, &url, &oauth, &kept, &client, show);
+        tokio::pin!(login);
+        let failed = |why: &str| tracing::info!("no login at the MCP server {name} as a link: {why}");
+        let address = tokio::select! {
+            done = &mut login => return failed(&done.err().unwrap_or_default()),
+            Some(address) = address.recv() => address,
+        };
+        let who = format!("The MCP server {}", text::title(&name));
+        let message = "It wants a login. Open this to log in with your browser.".to_owned();
+        let shown = Box::pin(async move { asker::form(&outlet, None, who, message, FormPage::Address(address)).await });
+        let mut shown = Some(shown);
+        loop {
+            tokio::select! {
+                done = &mut login => match done {
+                    Ok(()) => return tracing::info!("logged in at the MCP server {name}"),
+                    Err(why) => return failed(&why),
+                },
+                said = async { match &mut shown { Some(shown) => shown.await, None => std::future::pending().await } } => {
+                    shown = None;
+                    match said {
+                        FormReply::Accepted(_) => {}
+                        FormReply::Unshown => return offered.store(false, Ordering::Relaxed),
+                        FormReply::Declined | FormReply::Cancelled => return,
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A server asks a model: only where its entry allows that, and each time the user agrees, who sees what is asked.
+
+#![expect(deprecated, reason = "a draft drops sampling; the servers of today have it")]
+
+use rmcp::model::{
+    CreateMessageRequestParams, CreateMessageResult, ErrorCode, ErrorData, Role, SamplingMessage,
+    SamplingMessageContentBlock,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::link::Link;
+use crate::event::SampleRequest;
+use crate::model::request::{Attachment, Input, Message, Output};
+use crate::text;
+
+/// How much a server may ask in one go, in bytes.
+const LARGEST: usize = 256 << 10;
+/// How much of it is shown, in characters; what is more is counted.
+const SHOWN: usize = 20_000;
+
+/// Asks the session's model what a server wants to know.
+///
+/// # Errors
+/// The entry does not allow it, the user does not agree, or there is no answer.
+pub(super) async fn sample(
+    link: &Link,
+    asked: CreateMessageRequestParams,
+    withdrawn: &CancellationToken,
+) -> Result<CreateMessageResult, ErrorData> {
+    let refuse = |why: &str| ErrorData::invalid_request(why.to_owned(), None);
+    if !link.sampling {
+        return Err(refuse("its entry in the settings does not allow sampling"));
+    }
+    let Some(asker) = link.asker().filter(|_| link.about.attended) else {
+        return Err(refuse("nobody can be asked now"));
+    };
+    if asked.tools.as_ref().is_some_and(|tools| !tools.is_empty()) {
+        return Err(ErrorData::invalid_params("tools are not offered for sampling", None));
+    }
+    let system = asked.system_prompt.filter(|system| !system.trim().is_empty());
+    let (messages, shown) = read(system.as_deref(), asked.messages).map_err(|why| ErrorData::invalid_params(why, None))?;
+    let name = text::title(&link.name);
+    let title = format!("{name}: ask the model");
+    let reason = format!("to let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
+    // A call does not run out of time while its user, or a model, thinks.
+    let _asks = link.ask();
+    let answer = async {
+        if !asker.permit(title, reason, shown).await {
+            return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
+        }
+        let (max_output, temperature) = (u64::from(asked.max_tokens), asked.temperature.map(f64::from));
+        let wanted = |reply| SampleRequest { system, messages, max_output, temperature, reply };
+        asker.sample(wanted).await.map_err(|why| ErrorData::internal_error(why, None))
+    };
+    let sample = tokio::select! {
+        answer = answer => answer?,
+        () = withdrawn.cancelled() => return Err(refuse("withdrawn")),
+    };
+    let message = SamplingMessage::new(Role::Assistant, SamplingMessageContentBlock::text(sample.text));
+    let end = match sample.cut {
+        true => CreateMessageResult::STOP_REASON_END_MAX_TOKEN,
+        false => CreateMessageResult::STOP_REASON_END_TURN,
+    };
+    Ok(CreateMessageResult::new(message, sample.model).with_stop_reason(end))
+}
+
+/// What is asked, for the model, and as it is shown to the user.
+fn read(system: Option<&str>, said: Vec<SamplingMessage>) -> Result<(Vec<Message>, String), String> {
+    let mut shown: Vec<String> = system.map(|system| format!("System: {system}")).into_iter().collect();
+    let mut size = system.map_or(0, str::len);
+    let mut messages: Vec<Message> = Vec::new();
+    for message in said {
+        let user = message.role == Role::User;
+        for piece in message.content.into_vec() {
+            let input = match piece {
+                SamplingMessageContentBlock::Text(piece) => {
+                    size += piece.text.len();
+                    shown.push(format!("{}: {}", if user { "User" } else { "Assistant" }, piece.text));
+                    Input::Text(piece.text)
+                }
+                SamplingMessageContentBlock::Image(image) if user => {
+                    size += image.data.len();
+                    shown.push(format!("User: [{}, {} bytes in base64]", image.mime_type, image.data.len()));
+                    Input::File(Attachment { mime: image.mime_type, data: image.data.into(), name: None })
+                }
+                _ => return Err("only texts and pictures can be asked about".into()),
+            };
+            put(&mut messages, user, input);
+        }
+    }
+    match messages.first() {
+        None => Err("nothing is asked".into()),
+        Some(Message::User(_)) if size <= LARGEST => {
+            let whole = shown.join("\n\n");
+            let mut shown = text::cut_chars(&whole, SHOWN);
+            if shown.len() < whole.len() {
+                shown = format!("{shown}\n({} characters in all)", whole.chars().count());
+            }
+            Ok((messages, shown))
+        }
+        Some(Message::User(_)) => Err(format!("more than {} KiB are asked at once", LARGEST >> 10)),
+        Some(_) => Err("the first message must be the user's".into()),
+    }
+}
+
+/// Adds a piece: to the last message, where the same one speaks.
+fn put(messages: &mut Vec<Message>, user: bool, piece: Input) {
+    let text = |piece: Input| match piece {
+        Input::Text(text) => Output::Text { text, provider: serde_json::Map::new() },
+        Input::File(file) => Output::Text { text: format!("[{}]", file.mime), provider: serde_json::Map::new() },
+    };
+    match (messages.last_mut(), user) {
+        (Some(Message::User(pieces)), true) => pieces.push(piece),
+        (Some(Message::Assistant(pieces)), false) => pieces.push(text(piece)),
+        (_, true) => messages.push(Message::User(vec![piece])),
+        (_, false) => messages.push(Message::Assistant(vec![text(piece)])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shown(messages: Value) -> Result<(usize, String), String> {
+        let (messages, shown) = read(Some("Be brief."), serde_json::from_value(messages).unwrap())?;
+        Ok((messages.len(), shown))
+    }
+
+    #[test]
+    fn what_is_asked_is_shown() {
+        let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
+        let (n, said) = shown(json!([text("user", "a"), text("user", "b"), text("assistant", "c")])).unwrap();
+        assert_eq!((n, said.as_str()), (2, "System: Be brief.\n\nUser: a\n\nUser: b\n\nAssistant: c"));
+        let image = json!({"role": "user", "content": {"type": "image", "mimeType": "image/png", "data": "AAAA"}});
+        assert!(shown(json!([image])).unwrap().1.ends_with("User: [image/png, 4 bytes in base64]"));
+        let (_, long) = shown(json!([text("user", &"x".repeat(30_000))])).unwrap();
+        assert!(long.ends_with("characters in all)"), "{}", &long[long.len() - 60..]);
+        for (messages, why) in [
+            (json!([]), "nothing is asked"),
+            (json!([text("assistant", "a")]), "the first message must be the user's"),
+            (json!([text("user", &"x".repeat(300 << 10))]), "more than 256 KiB"),
+            (
+                json!([{"role": "user", "content": {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}}]),
+                "only texts and pictures",
+            ),
+        ] {
+            assert!(shown(messages).unwrap_err().starts_with(why), "{why}");
+        }
+    }
+}
