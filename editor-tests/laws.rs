@@ -148,8 +148,10 @@ impl Laws {
             let judged = match method {
                 "session/update" => second.update(&session, &params["update"], replays),
                 "session/request_permission" => second.permission(&session, params),
-                "elicitation/create" if self.capabilities["elicitation"]["form"].is_null() => {
-                    Err("the editor did not offer forms".into())
+                "elicitation/create"
+                    if self.capabilities["elicitation"][params["mode"].as_str().unwrap_or("form")].is_null() =>
+                {
+                    Err("the editor did not offer this".into())
                 }
                 "elicitation/create" | "$/cancel_request" => Ok(()),
                 _ => Err(format!("{method} is not something this editor offers")),
@@ -165,8 +167,10 @@ impl Laws {
         match method {
             "session/update" => self.update(&session, &params["update"], line),
             "session/request_permission" => self.permission(&session, params, line),
-            "elicitation/create" if self.capabilities["elicitation"]["form"].is_null() => {
-                self.wrong(format!("the editor did not offer forms: {line}"));
+            "elicitation/create"
+                if self.capabilities["elicitation"][params["mode"].as_str().unwrap_or("form")].is_null() =>
+            {
+                self.wrong(format!("the editor did not offer this: {line}"));
             }
             "fs/read_text_file" if self.capabilities["fs"]["readTextFile"] != true => {
                 self.wrong(format!("the editor did not offer {method}: {line}"));

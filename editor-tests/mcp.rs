@@ -74,7 +74,8 @@ impl Server {
         // As many as somebody wants.
         if let Some(n) = std::env::args().find_map(|word| word.strip_prefix("--tools=")?.parse::<usize>().ok()) {
             let said = "Does something of its own that nobody else does, and says how it went. ".repeat(5);
-            let one = |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
+            let one =
+                |n: usize| json!({"name": format!("tool_{n:04}"), "description": said, "inputSchema": schema("say")});
             return (0..n).map(one).collect();
         }
         let grown = ("grown", "Came later.", "{}");

@@ -218,7 +218,16 @@ impl McpServers {
             })),
         };
         let work = tokio::spawn(keeper::keep(link.clone(), reach, stop.clone()));
-        ServerConnection { settings: settings.clone(), link, told: None, lost: Vec::new(), offered: Arc::default(), awaited: false, stop, work: Some(work) }
+        ServerConnection {
+            settings: settings.clone(),
+            link,
+            told: None,
+            lost: Vec::new(),
+            offered: Arc::default(),
+            awaited: false,
+            stop,
+            work: Some(work),
+        }
     }
 
     /// Makes ready for a turn: starts what is new, waits a moment for it, and tells the user what does not
@@ -326,7 +335,8 @@ impl McpServers {
         let mut taken: HashMap<String, String> = HashMap::new();
         for server in list.iter_mut() {
             let Some(ready) = server.link.offers() else { continue };
-            let lost: Vec<String> = ready.offered.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
+            let lost: Vec<String> =
+                ready.offered.iter().filter_map(|tool| tool.lost(&server.settings.name, &mut taken)).collect();
             if lost != server.lost {
                 server.lost.clone_from(&lost);
                 news.extend(collision(&server.settings.name, &lost));
@@ -408,7 +418,8 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
     /// How many are named.
     const NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
-    let title = format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
+    let title =
+        format!("The MCP server {} has {count} whose names are taken; they are not offered.", text::title(server));
     let named = lost.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let details = Some(format!("{named}. Call the server something else in the settings."));
     (!lost.is_empty()).then_some(Event::Notice { severity: Severity::Warning, title, details })

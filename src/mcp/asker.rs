@@ -1,5 +1,6 @@
 //! Who can be asked while a server works for a call.
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -42,17 +43,17 @@ impl Asker {
     }
 
     /// Asks the user for a plain yes to something that costs, which is theirs to give each time.
-    pub(super) async fn permit(&self, title: String, reason: String, details: String) -> bool {
+    pub(super) async fn permit(&self, title: String, input: Value, reason: String, details: String) -> bool {
         let (reply, said) = oneshot::channel();
         let show = CallUpdate {
             title: Some(title),
             kind: Some(Kind::Other),
             progress: Some(Progress::Pending),
+            input: Some(input),
             ..CallUpdate::of(&self.call)
         };
         let call = self.call.clone();
-        let asked =
-            PermissionRequest { call, show, reason, details, always: None, agent: None, session: None, reply };
+        let asked = PermissionRequest { call, show, reason, details, always: None, agent: None, session: None, reply };
         if !self.outlet.send(TurnMessage::AskPermission(Box::new(asked))).await {
             return false;
         }

@@ -1,10 +1,10 @@
 //! Why a server is not to be had, or does not answer, for a person: and whether a login would help.
 
+use rmcp::ServiceError;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use rmcp::ServiceError;
 
 use super::link::Link;
 use super::sse::{self, SseError};

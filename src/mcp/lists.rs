@@ -1,11 +1,11 @@
 //! What a server lists: its tools, prompts and resources. A list without end is not read to it.
 
+#![expect(deprecated, reason = "a draft drops log messages and these subscriptions; the servers of today have them")]
+
 use std::sync::Arc;
 
 use rmcp::ServiceError;
-use rmcp::model::{
-    LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, Tool,
-};
+use rmcp::model::{LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, Tool};
 use rmcp::service::{Peer, RoleClient};
 use serde::Serialize;
 
@@ -138,7 +138,6 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
 }
 
 /// Says from which severity on a server is to tell what it logs.
-#[expect(deprecated, reason = "a draft drops log messages; the servers of today have them")]
 pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
     let level = match least {
         McpLog::Debug => LoggingLevel::Debug,
@@ -157,7 +156,6 @@ pub(super) async fn log_from(peer: &Peer<RoleClient>, least: McpLog) {
 
 /// Has a server tell of changes of a resource.
 pub(super) async fn subscribe(peer: &Peer<RoleClient>, uri: &str) {
-    #[expect(deprecated, reason = "the next version of MCP has another way; the servers of today have this one")]
     let done = peer.subscribe(SubscribeRequestParams::new(uri)).await;
     if let Err(e) = done {
         tracing::warn!("an MCP server does not tell of changes of {uri}: {e}");

@@ -38,14 +38,16 @@ pub(super) async fn sample(
         return Err(ErrorData::invalid_params("tools are not offered for sampling", None));
     }
     let system = asked.system_prompt.filter(|system| !system.trim().is_empty());
-    let (messages, shown) = read(system.as_deref(), asked.messages).map_err(|why| ErrorData::invalid_params(why, None))?;
+    let (messages, shown) =
+        read(system.as_deref(), asked.messages).map_err(|why| ErrorData::invalid_params(why, None))?;
     let name = text::title(&link.name);
     let title = format!("{name}: ask the model");
     let reason = format!("to let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
     // A call does not run out of time while its user, or a model, thinks.
     let _asks = link.ask();
     let answer = async {
-        if !asker.permit(title, reason, shown).await {
+        let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
+        if !asker.permit(title, input, reason, shown).await {
             return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
         }
         let (max_output, temperature) = (u64::from(asked.max_tokens), asked.temperature.map(f64::from));

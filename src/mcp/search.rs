@@ -30,9 +30,7 @@ const NAMED: usize = 50;
 
 /// The tools of a step, within a budget in bytes for those of servers.
 pub fn within(mut tools: Vec<Arc<dyn AnyTool>>, budget: usize) -> Vec<Arc<dyn AnyTool>> {
-    let size = |tool: &Arc<dyn AnyTool>| {
-        tool.name().len() + tool.description().len() + tool.schema().to_string().len()
-    };
+    let size = |tool: &Arc<dyn AnyTool>| tool.name().len() + tool.description().len() + tool.schema().to_string().len();
     let servers: Vec<Arc<dyn AnyTool>> = tools.iter().filter(|tool| tool.server().is_some()).cloned().collect();
     if servers.iter().map(size).sum::<usize>() <= budget {
         return tools;

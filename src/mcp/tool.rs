@@ -72,8 +72,7 @@ fn title(tool: &rmcp::model::Tool) -> String {
 fn kind(hints: Option<&rmcp::model::ToolAnnotations>) -> Kind {
     let is = |hint: Option<bool>| hint == Some(true);
     match hints {
-        Some(hints) if is(hints.read_only_hint) && is(hints.open_world_hint) => Kind::Fetch,
-        Some(hints) if is(hints.read_only_hint) => Kind::Read,
+        Some(hints) if is(hints.read_only_hint) => Kind::Fetch,
         Some(hints) if is(hints.destructive_hint) => Kind::Delete,
         _ => Kind::Other,
     }
@@ -218,10 +217,9 @@ mod tests {
         let table = [
             (serde_json::json!({}), ("say", Kind::Other)),
             (serde_json::json!({"title": "Say it", "annotations": {"title": "No"}}), ("Say it", Kind::Other)),
-            (serde_json::json!({"annotations": {"title": "Say", "readOnlyHint": true}}), ("Say", Kind::Read)),
-            (serde_json::json!({"annotations": {"readOnlyHint": true, "openWorldHint": true}}), ("say", Kind::Fetch)),
+            (serde_json::json!({"annotations": {"title": "Say", "readOnlyHint": true}}), ("Say", Kind::Fetch)),
             (serde_json::json!({"annotations": {"destructiveHint": true}}), ("say", Kind::Delete)),
-            (serde_json::json!({"annotations": {"destructiveHint": true, "readOnlyHint": true}}), ("say", Kind::Read)),
+            (serde_json::json!({"annotations": {"destructiveHint": true, "readOnlyHint": true}}), ("say", Kind::Fetch)),
             (serde_json::json!({"title": "a\nb"}), ("a\\nb", Kind::Other)),
         ];
         for (mut json, expected) in table {

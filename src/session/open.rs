@@ -375,11 +375,8 @@ impl Sessions {
         jobs: Arc<tool::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        let session = ForSession {
-            given: options.servers.clone(),
-            attended: options.attended,
-            addresses: options.addresses,
-        };
+        let session =
+            ForSession { given: options.servers.clone(), attended: options.attended, addresses: options.addresses };
         let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
         let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         servers.reconcile(&project.settings.mcp);
