@@ -16,9 +16,11 @@ const suite = join(here, "node_modules", "@modelcontextprotocol", "conformance",
 const { project } = place();
 
 /** How many run at once. */
-const LANES = 4;
+const LANES = 5;
 
 const skipped = {
+  "auth/2025-03-26-oauth-metadata-backcompat":
+    "its issuer is not where its metadata is, which is how a server looks that takes another's answers: refused",
   "auth/client-credentials-jwt": "an extension: machines that log in without a user",
   "auth/client-credentials-basic": "an extension: machines that log in without a user",
   "auth/cross-app-access-complete-flow": "an extension: an identity provider of a company's in between",

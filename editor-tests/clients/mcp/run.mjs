@@ -10,6 +10,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { place, run } from "../check.mjs";
+import { session } from "./everything.mjs";
 
 const [binary, python] = process.argv.slice(2);
 const { home, project, env } = place();
@@ -105,6 +106,10 @@ for (const server of ["pipe", "http", "sse"]) {
       assert.equal(code, 1);
       assert.match(err, /number/);
     },
+  ]);
+  checks.push([
+    `the reference server over ${server}, in a session: prompts, resources, a form, a question for the model, the log`,
+    () => session(binary, mcp[server]),
   ]);
 }
 if (python) {
