@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rmcp::ServiceExt;
-use rmcp::service::{ClientInitializeError, RoleClient, RunningService};
+use rmcp::model::{ErrorCode, ProtocolVersion};
+use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::IntoTransport;
 use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
@@ -48,7 +50,8 @@ pub(super) enum GreetError {
     Refused(Box<ClientInitializeError>),
 }
 
-/// Shakes hands.
+/// Shakes hands: with `initialize`, and with one who refuses that as the newest protocol does, at the next attempt
+/// without.
 pub(super) async fn greet<T, E, A>(
     us: McpClient,
     transport: T,
@@ -57,7 +60,27 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    match tokio::time::timeout(us.link.limit, us.serve(transport)).await {
+    let link = us.link.clone();
+    let modern = link.is_modern();
+    let serving = async {
+        match modern {
+            true => {
+                let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+                us.serve_with_lifecycle(transport, ClientLifecycleMode::Discover { preferred_versions }).await
+            }
+            false => us.serve(transport).await,
+        }
+    };
+    let served = tokio::time::timeout(link.limit, serving).await;
+    match &served {
+        Ok(Ok(_)) => {}
+        Ok(Err(ClientInitializeError::JsonRpcError(e))) if !modern => {
+            let newer = [ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, ErrorCode::METHOD_NOT_FOUND];
+            link.greet_as_modern(newer.contains(&e.code));
+        }
+        _ => link.greet_as_modern(false),
+    }
+    match served {
         Ok(running) => running.map_err(|e| GreetError::Refused(Box::new(e))),
         Err(_) => Err(GreetError::Late),
     }
@@ -80,6 +103,10 @@ pub(super) async fn attend(
     let over = running.waiting();
     tokio::pin!(over);
     let mut first = true;
+    let mut listening = JoinSet::new();
+    if link.is_modern() {
+        listening.spawn(lists::listen(link.clone(), peer.clone()));
+    }
     if let Some(least) = link.log.filter(|_| has.logs) {
         tokio::select! {
             _ = tokio::time::timeout(link.limit, lists::log_from(&peer, least)) => {}

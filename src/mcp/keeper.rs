@@ -39,6 +39,9 @@ pub(super) async fn keep(link: Arc<Link>, reach: Reach, stop: CancellationToken)
             Reach::Address(address) => address.talk(us, &stop).await,
         };
         let Some(end) = end else { return };
+        if link.has_turned() {
+            continue;
+        }
         tracing::warn!("MCP server {}: {}", link.name, end.why);
         failures = if link.was_useful() { 1 } else { failures + 1 };
         let last = link.offers();

@@ -54,6 +54,9 @@ pub(super) struct Link {
     wake: Notify,
     /// How often it has said that its lists have changed.
     changes: watch::Sender<u64>,
+    /// It speaks only the newest protocol, which has no `initialize`; and that has just turned out.
+    modern: AtomicBool,
+    turned: AtomicBool,
     /// A call has succeeded since it was last counted.
     useful: AtomicBool,
     // A leaf lock around a map: who wants to hear of which call's progress.
@@ -158,6 +161,8 @@ impl Link {
             state: watch::Sender::new(ServerState::Starting(None)),
             wake: Notify::new(),
             changes: watch::Sender::new(0),
+            modern: AtomicBool::new(false),
+            turned: AtomicBool::new(false),
             useful: AtomicBool::new(false),
             progress: Mutex::default(),
             board,
@@ -253,6 +258,22 @@ impl Link {
             },
             _ => "it has closed the connection".into(),
         }
+    }
+
+    /// Whether it is greeted in the way of the newest protocol.
+    pub(super) fn is_modern(&self) -> bool {
+        self.modern.load(Ordering::Relaxed)
+    }
+
+    /// How it is to be greeted the next time.
+    pub(super) fn greet_as_modern(&self, modern: bool) {
+        self.modern.store(modern, Ordering::Relaxed);
+        self.turned.store(modern, Ordering::Relaxed);
+    }
+
+    /// Whether it has just turned out that it wants to be greeted in another way.
+    pub(super) fn has_turned(&self) -> bool {
+        self.turned.swap(false, Ordering::Relaxed)
     }
 
     /// A call has succeeded: what failed before is forgiven.

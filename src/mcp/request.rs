@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::asker::Asker;
 use super::failure::service_words;
 use super::link::Link;
+use super::rounds;
 use crate::event::CallUpdate;
 use crate::text;
 use crate::tool::{Failure, ToolContext};
@@ -49,11 +50,35 @@ enum Waited {
     Late,
 }
 
-/// Makes a request.
+/// Makes a request; again, where the server answers with what it wants to know first.
 ///
 /// # Errors
 /// Why there is no answer, for the model.
-pub(super) async fn request(link: &Link, request: ClientRequest, caller: &Caller<'_>) -> Result<ServerResult, Failure> {
+pub(super) async fn request(
+    link: &Link,
+    mut request: ClientRequest,
+    caller: &Caller<'_>,
+) -> Result<ServerResult, Failure> {
+    let _entered = caller.asker.clone().map(|asker| link.enter(asker));
+    for _ in 0..rounds::ROUNDS {
+        match once(link, request.clone(), caller).await? {
+            ServerResult::InputRequiredResult(wanted) => {
+                let filled = tokio::select! {
+                    filled = rounds::fill(link, wanted, &mut request, caller.cancelled) => filled,
+                    () = caller.cancelled.cancelled() => return Err(Failure::Cancelled),
+                };
+                let server = &link.name;
+                filled.map_err(|e| {
+                    Failure::Tell(format!("The MCP server {server} cannot go on with the call: {}", e.message))
+                })?;
+            }
+            answer => return Ok(answer),
+        }
+    }
+    Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
+}
+
+async fn once(link: &Link, request: ClientRequest, caller: &Caller<'_>) -> Result<ServerResult, Failure> {
     let server = &link.name;
     let ready = tokio::select! {
         biased;
@@ -62,7 +87,6 @@ pub(super) async fn request(link: &Link, request: ClientRequest, caller: &Caller
     };
     let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
     let peer = &ready.peer;
-    let _entered = caller.asker.clone().map(|asker| link.enter(asker));
     let handle = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
         Ok(handle) => handle,
         Err(e) => return Err(failed(link, e).await),
