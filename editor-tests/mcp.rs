@@ -97,7 +97,22 @@ impl Server {
             return None;
         };
         let params = &message["params"];
+        let modern = std::env::args().any(|word| word == "--modern");
         let result = match message["method"].as_str().unwrap_or_default() {
+            "initialize" if modern => {
+                let error = json!({"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}});
+                return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+            "server/discover" if modern => json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}}, "instructions": "Say it plainly.", "ttlMs": 0,
+                "cacheScope": "private"}),
+            "tools/call" if modern && params["name"] == "ask" => match params["inputResponses"].get("who") {
+                None => json!({"resultType": "input_required", "requestState": "s1", "inputRequests": {"who": {
+                    "method": "elicitation/create", "params": {"mode": "form", "message": "Who is it for?",
+                    "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}}}}),
+                Some(said) => json!({"resultType": "complete",
+                    "content": [{"type": "text", "text": format!("{said} in {}", params["requestState"])}]}),
+            },
             "initialize" => json!({
                 "protocolVersion": params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": true}, "logging": {}, "prompts": {}, "completions": {},

@@ -19,6 +19,7 @@ mod prompt;
 mod remote;
 mod request;
 pub mod resource;
+mod rounds;
 mod sample;
 pub mod search;
 mod sse;

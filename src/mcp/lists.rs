@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use rmcp::ServiceError;
-use rmcp::model::{LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, Tool};
+use rmcp::model::{LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool};
 use rmcp::service::{Peer, RoleClient};
 use serde::Serialize;
 
-use super::link::{ReadyServer, Resources};
+use super::link::{Link, ReadyServer, Resources};
 use crate::config::settings::McpLog;
 
 /// Things of one kind that one server may list; more are left out.
@@ -49,7 +49,9 @@ impl Has {
             prompts: has.prompts.is_some(),
             completes: has.completions.is_some(),
             resources: has.resources.is_some(),
-            subscribes: has.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
+            // The newest protocol has another way, which is not gone yet.
+            subscribes: info.protocol_version.has_initialize()
+                && has.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
             logs: has.logging.is_some(),
             instructions: info.instructions.clone(),
         }
@@ -135,6 +137,19 @@ pub(super) async fn resources(ready: &ReadyServer) -> Arc<Resources> {
         tracing::warn!("the resources of an MCP server cannot be listed: {e}");
         Arc::default()
     })
+}
+
+/// Hears of changes in the way of the newest protocol, as long as the server tells of them.
+pub(super) async fn listen(link: Arc<Link>, peer: Peer<RoleClient>) {
+    let about =
+        SubscriptionFilter::builder().tools_list_changed().prompts_list_changed().resources_list_changed().build();
+    let mut told = match peer.listen(about).await {
+        Ok(told) => told,
+        Err(e) => return tracing::info!("MCP server {} does not tell of changes: {e}", link.name),
+    };
+    while let Ok(Some(_)) = told.next().await {
+        link.changed();
+    }
 }
 
 /// Says from which severity on a server is to tell what it logs.
