@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use rmcp::ServiceError;
-use rmcp::model::{LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool};
+use rmcp::model::{
+    LoggingLevel, PaginatedRequestParams, Prompt, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    Tool,
+};
 use rmcp::service::{Peer, RoleClient};
 use serde::Serialize;
 
