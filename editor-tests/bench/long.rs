@@ -1,5 +1,5 @@
 //! The long run, whole: a thousand steps with five summaries and 20 MB of output, eight sessions at
-//! once, and a cancel in a flood. Printed, because what matters is a curve. Run it with
+//! once, a cancel in a flood, and what MCP servers cost. Printed, because what matters is a curve. Run it with
 //! `cargo bench --profile bench-fast --bench long`, or some of it with one of the names in `main` after it:
 //! `cargo bench --profile bench-fast --bench long flood`.
 
@@ -15,6 +15,7 @@ mod marathon;
 mod model;
 #[path = "../project.rs"]
 mod project;
+mod servers;
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ use crate::marathon::{Shape, Talk};
 use crate::model::Model;
 
 fn main() {
-    let sections: [(&str, fn()); 3] = [("steps", steps), ("flood", flood), ("eight", eight)];
+    let sections: [(&str, fn()); 4] =
+        [("steps", steps), ("flood", flood), ("eight", eight), ("servers", servers::figures)];
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     for (name, section) in sections {
         if wanted.is_empty() || wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
