@@ -56,6 +56,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             files: FileCapabilities::default(),
             exposed: false,
             attended: false,
+            addresses: false,
             servers: vec![],
             notices: vec![],
         };
