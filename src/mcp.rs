@@ -56,6 +56,9 @@ use crate::tool::registry::find_properties;
 pub const LOOKING: &[&str] =
     &["list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", search::SEARCH];
 
+/// What all servers together may say about themselves in the system prompt, in bytes.
+const SAID: usize = 60_000;
+
 /// How long a turn waits for servers that are only starting. What comes later is there at the next step.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -383,7 +386,13 @@ impl McpServers {
             };
             Some((server.settings.name.clone(), words))
         };
-        list.iter().filter_map(word).collect()
+        let mut room = SAID;
+        let fits = |(server, words): (String, String)| {
+            let words = text::head(&words, room).to_owned();
+            room -= words.len();
+            (!words.is_empty()).then_some((server, words))
+        };
+        list.iter().filter_map(word).filter_map(fits).collect()
     }
 
     /// Ends all of them.

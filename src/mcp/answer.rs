@@ -66,7 +66,7 @@ pub(super) async fn elicit(
     let name = text::title(&link.name);
     let form = matches!(asks, FormPage::Fields(_));
     // A call does not run out of time while its user thinks.
-    let _asks = link.ask();
+    let Some(_asks) = link.ask() else { return no() };
     let said = tokio::select! {
         said = asker.form(format!("The MCP server {name} asks"), message, asks) => said,
         () = withdrawn.cancelled() => FormReply::Cancelled,

@@ -4,9 +4,11 @@
 use rmcp::model::{ContentBlock, ResourceContents};
 
 use crate::message::File;
+use crate::text;
 
-/// The largest attachment, in base64.
+/// The largest attachment, in base64, and the longest text of a resource, in bytes.
 const ATTACHMENT: usize = 14 << 20;
+const TEXT: usize = 4 << 20;
 
 /// Texts, and what goes with them.
 #[derive(Default)]
@@ -52,7 +54,12 @@ impl Said {
         match contents {
             ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
                 let mime = mime_type.map_or_else(String::new, |mime| format!("\nMIME: {mime}"));
-                self.texts.push(format!("Resource: {uri}{mime}\n{text}"));
+                let kept = text::head(&text, TEXT);
+                let rest = match text.len() - kept.len() {
+                    0 => String::new(),
+                    more => format!("\n[{more} more bytes are left out]"),
+                };
+                self.texts.push(format!("Resource: {uri}{mime}\n{kept}{rest}"));
             }
             ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let mime = mime_type.unwrap_or_else(|| OCTETS.into());

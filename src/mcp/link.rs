@@ -26,6 +26,10 @@ pub(super) const REST: Duration = Duration::from_secs(300);
 const WATCHED: usize = 256;
 /// How many resources of a server are watched for changes at once.
 const SUBSCRIBED: usize = 64;
+/// How often a change of one resource is told.
+const TOLD: u32 = 20;
+/// How many of a server's questions may wait for the user at once.
+const QUESTIONS: usize = 4;
 
 /// What a connection knows of its session.
 pub(super) struct About {
@@ -68,8 +72,17 @@ pub(super) struct Link {
     entered: AtomicU64,
     /// How many questions of the server's wait for the user.
     asking: watch::Sender<usize>,
-    // A leaf lock around a map: resources that were read, and whether they have changed since.
-    subscribed: Mutex<BTreeMap<String, bool>>,
+    // A leaf lock around a map: resources that were read, and what is known of their changes.
+    subscribed: Mutex<BTreeMap<String, Watched>>,
+}
+
+/// A resource that is watched.
+#[derive(Default)]
+struct Watched {
+    /// It has changed since it was read, or told of.
+    changed: bool,
+    /// How often it was told of.
+    told: u32,
 }
 
 #[derive(Clone)]
@@ -337,10 +350,14 @@ impl Link {
         locked(&self.askers).last().map(|(_, asker)| asker.clone())
     }
 
-    /// A question of the server's waits for the user, until what this gives is dropped.
-    pub(super) fn ask(&self) -> Asking<'_> {
-        self.asking.send_modify(|asking| *asking += 1);
-        Asking { link: self }
+    /// A question of the server's waits for the user, until what this gives is dropped. None where too many do.
+    pub(super) fn ask(&self) -> Option<Asking<'_>> {
+        let room = |asking: &mut usize| {
+            let room = *asking < QUESTIONS;
+            *asking += usize::from(room);
+            room
+        };
+        self.asking.send_if_modified(room).then(|| Asking { link: self })
     }
 
     /// How many of its questions wait.
@@ -351,13 +368,13 @@ impl Link {
     /// A resource was read, and is watched from now on. Says whether the server is to be told.
     pub(super) fn subscribe(&self, uri: &str) -> bool {
         let mut all = locked(&self.subscribed);
-        if let Some(changed) = all.get_mut(uri) {
-            *changed = false;
+        if let Some(watched) = all.get_mut(uri) {
+            watched.changed = false;
             return false;
         }
         let room = all.len() < SUBSCRIBED;
         if room {
-            all.insert(uri.to_owned(), false);
+            all.insert(uri.to_owned(), Watched::default());
         }
         room
     }
@@ -369,16 +386,21 @@ impl Link {
 
     /// A resource has changed. What nobody has read does not count.
     pub(super) fn updated(&self, uri: &str) {
-        if let Some(changed) = locked(&self.subscribed).get_mut(uri) {
-            *changed = true;
+        if let Some(watched) = locked(&self.subscribed).get_mut(uri) {
+            watched.changed = true;
         }
     }
 
-    /// The watched resources that have changed since this was last asked.
+    /// The watched resources that have changed since this was last asked. One that changes again and again is told of
+    /// no more after a while.
     pub(super) fn outdated(&self) -> Vec<String> {
         let mut all = locked(&self.subscribed);
-        let changed = all.iter_mut().filter_map(|(uri, changed)| std::mem::take(changed).then(|| uri.clone()));
-        changed.collect()
+        let changed = all.iter_mut().filter(|(_, watched)| std::mem::take(&mut watched.changed) && watched.told < TOLD);
+        let tell = |(uri, watched): (&String, &mut Watched)| {
+            watched.told += 1;
+            uri.clone()
+        };
+        changed.map(tell).collect()
     }
 }
 
@@ -402,5 +424,53 @@ pub(super) struct Asking<'a> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.link.asking.send_modify(|asking| *asking = asking.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::settings::Transport;
+
+    fn link() -> Arc<Link> {
+        let entry = McpEntry {
+            name: "a".into(),
+            enabled: true,
+            timeout: Duration::from_secs(1),
+            call_timeout: None,
+            sampling: false,
+            log: None,
+            transport: Transport::Local { command: vec!["a".into()], cwd: None, environment: Vec::new() },
+            source: "a test".into(),
+        };
+        let about = Arc::new(About { roots: Arc::from([]), attended: true });
+        Link::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
+    }
+
+    #[test]
+    fn what_was_read_and_changes_is_told_and_not_for_ever() {
+        let link = link();
+        link.updated("note://one");
+        assert!(link.outdated().is_empty(), "nobody has read it");
+        assert!(link.subscribe("note://one") && !link.subscribe("note://one"));
+        for _ in 0..TOLD {
+            link.updated("note://one");
+            link.updated("note://one");
+            assert_eq!((link.outdated(), link.outdated()), (vec!["note://one".to_owned()], Vec::new()));
+        }
+        link.updated("note://one");
+        assert!(link.outdated().is_empty());
+        let more = (0..2 * SUBSCRIBED).filter(|n| link.subscribe(&format!("note://{n}"))).count();
+        assert_eq!(more, SUBSCRIBED - 1);
+    }
+
+    #[test]
+    fn only_a_few_questions_wait_at_once() {
+        let link = link();
+        let all: Vec<_> = (0..10).filter_map(|_| link.ask()).collect();
+        assert_eq!((all.len(), *link.asking().borrow()), (QUESTIONS, QUESTIONS));
+        drop(all);
+        assert_eq!(*link.asking().borrow(), 0);
+        assert!(link.ask().is_some());
     }
 }

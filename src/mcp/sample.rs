@@ -44,7 +44,7 @@ pub(super) async fn sample(
     let title = format!("{name}: ask the model");
     let reason = format!("to let the MCP server {name} ask your model this, for {} tokens at most", asked.max_tokens);
     // A call does not run out of time while its user, or a model, thinks.
-    let _asks = link.ask();
+    let Some(_asks) = link.ask() else { return Err(refuse("too many questions wait for the user")) };
     let answer = async {
         let input = serde_json::json!({"maxTokens": asked.max_tokens, "question": shown});
         if !asker.permit(title, input, reason, shown).await {
