@@ -395,12 +395,12 @@ impl Link {
     /// no more after a while.
     pub(super) fn outdated(&self) -> Vec<String> {
         let mut all = locked(&self.subscribed);
-        let changed = all.iter_mut().filter(|(_, watched)| std::mem::take(&mut watched.changed) && watched.told < TOLD);
         let tell = |(uri, watched): (&String, &mut Watched)| {
-            watched.told += 1;
-            uri.clone()
+            let tells = std::mem::take(&mut watched.changed) && watched.told < TOLD;
+            watched.told += u32::from(tells);
+            tells.then(|| uri.clone())
         };
-        changed.map(tell).collect()
+        all.iter_mut().filter_map(tell).collect()
     }
 }
 
