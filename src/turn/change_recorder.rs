@@ -4,7 +4,7 @@
 //! that acts (a command, a tool of somebody else's, a subagent) may change anything: the whole
 //! project is compared then. That begins as soon as the model has named such a tool, while it still
 //! writes the arguments and the user still thinks; the call waits for it. A step that only reads
-//! costs nothing.
+//! costs nothing, and a command that is known to change nothing waits for nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,12 @@ pub fn sweeps(kind: Kind, tool: &str) -> bool {
     own.unwrap_or(matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other))
 }
 
+/// Whether a call is a command line of which every part is known to change nothing.
+fn only_reads(needs: &[Need]) -> bool {
+    let mut lines = needs.iter().filter_map(|need| need.command.as_ref()).peekable();
+    lines.peek().is_some() && lines.all(|line| line.is_read_only())
+}
+
 impl ChangeRecorder {
     /// Nothing is looked at yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
@@ -95,7 +101,7 @@ impl ChangeRecorder {
     /// cancelled.
     pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
-        if !kind.acts() && !sweeps(kind, tool) {
+        if !kind.acts() && !sweeps(kind, tool) || only_reads(needs) {
             return;
         }
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
