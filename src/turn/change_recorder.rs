@@ -186,27 +186,42 @@ impl ChangeRecorder {
         }
     }
 
-    /// The step is over: what it changed, if it changed anything. It is kept by then.
-    pub async fn finish(mut self, scope: &TurnContext) -> Option<Part> {
+    /// The step is over: what it changed is looked for from now on, while others go on. Nothing may act
+    /// until [`StepChanges::kept`] has returned. None where it cannot have changed anything.
+    pub fn finish(mut self) -> Option<StepChanges> {
         let tracker = self.tracker.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
         if mark.is_none() && named.is_empty() {
             return None;
         }
-        let compared = spawn_blocking(move || after(&tracker, mark.as_ref(), named)).await;
+        Some(StepChanges { compared: spawn_blocking(move || after(&tracker, mark.as_ref(), named)), recorder: self })
+    }
+}
+
+/// What a step changed, which is being found out.
+pub struct StepChanges {
+    compared: JoinHandle<(Vec<FileChange>, Option<Untracked>)>,
+    recorder: ChangeRecorder,
+}
+
+impl StepChanges {
+    /// The part that says so, and its message. It is kept by then. None where nothing was changed.
+    pub async fn kept(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
+        let compared = self.compared.await;
+        let recorder = self.recorder;
         let (files, off) = compared.unwrap_or_else(|e| (Vec::new(), Some(Untracked::Failed(e.to_string()))));
         if let Some(off) = off {
-            self.tell(scope, &off).await;
+            recorder.tell(scope, &off).await;
         }
-        let unwritten = locked(&self.begun).is_empty();
+        let unwritten = locked(&recorder.begun).is_empty();
         let nothing = files.is_empty();
         if nothing && unwritten {
             return None;
         }
-        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: false } };
-        scope.record.part(&self.message, &part).await;
-        (!nothing).then_some(part)
+        let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false } };
+        scope.record.part(&recorder.message, &part).await;
+        (!nothing).then(|| (recorder.message.clone(), part))
     }
 }
 

@@ -1,6 +1,7 @@
 //! One prompt to its stop.
 
 use super::budget::{self, Remaining};
+use super::change_recorder::StepChanges;
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
 use super::{History, Outcome, TurnContext, compact, jobs, prune, release, remind, request, size, step, subtask};
@@ -14,7 +15,9 @@ use crate::store;
 /// kept as it happens; the history comes back with it.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
-    let outcome = steps(&mut history, &scope).await;
+    let mut changed = None;
+    let outcome = steps(&mut history, &scope, &mut changed).await;
+    step::enter(&mut history, &scope, changed).await;
     prune::prune(&mut history, &scope).await;
     release::let_go(&mut history, &scope).await;
     scope.outlet.event(Event::Status(Status::Idle)).await;
@@ -55,7 +58,8 @@ pub(super) async fn unsaved(scope: &TurnContext, error: &store::Error) {
     scope.outlet.event(notice).await;
 }
 
-async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
+/// `changed` is what the last step changed, as long as that is not entered.
+async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
     let mut asked = None;
     // A step was made for the last words, because all the money is spent.
     let mut spoken_last = false;
@@ -76,7 +80,11 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             Err(fault) => return Outcome::Failed(fault),
         };
         let limits = limits(scope, &agent, spoken_last);
-        let (made, last) = match next::next(history, &limits) {
+        let next = next::next(history, &limits);
+        if !matches!(next, Next::Step { .. }) {
+            step::enter(history, scope, changed.take()).await;
+        }
+        let (made, last) = match next {
             Next::Finish(outcome) => return outcome,
             Next::Subtask => match subtask::subtasks(history, scope).await {
                 Ok(()) => continue,
@@ -115,6 +123,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
         };
         if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
             asked = None;
+            step::enter(history, scope, changed.take()).await;
             if !prune::prune(history, scope).await
                 && let Err(outcome) = make_room(history, scope, &limits, CompactionTrigger::Full).await
             {
@@ -127,7 +136,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             note(history, scope, &frame, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
-        step::step(history, scope, &frame, &mut asked, made == 0).await;
+        step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
     }
 }
 
