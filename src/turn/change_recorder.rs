@@ -15,7 +15,9 @@ use tokio::sync::OnceCell;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TurnContext;
+use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
+use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::lock::locked;
 use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
@@ -101,7 +103,10 @@ impl ChangeRecorder {
     /// cancelled.
     pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
-        if !kind.acts() && !sweeps(kind, tool) || only_reads(needs) {
+        // A hook may change anything.
+        let settings = &scope.project.settings;
+        let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
+        if !kind.acts() && !sweeps(kind, tool) || !hooked && only_reads(needs) {
             return;
         }
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
@@ -112,8 +117,8 @@ impl ChangeRecorder {
             }
             return;
         }
-        // A formatter may follow what a file names to other files.
-        if changes.iter().any(|change| format::any(&scope.project.settings, Path::new(&change.path))) {
+        // So may a formatter that follows what a file names to other files.
+        if hooked || changes.iter().any(|change| format::any(settings, Path::new(&change.path))) {
             tokio::select! {
                 () = self.marked(scope) => {}
                 () = scope.cancelled.cancelled() => {}
