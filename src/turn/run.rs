@@ -148,7 +148,6 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
             continue;
         }
         remind_of(history, scope, &frame, made, last).await;
-        resources(history, scope, &frame).await;
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
@@ -223,6 +222,7 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
         0 => note(history, scope, frame, prompts::reminder("steps")).await,
         _ => add(history, scope, frame, remind::note(prompts::reminder("steps"))).await,
     }
+    resources(history, scope, frame).await;
 }
 
 /// Tells of resources of servers that have changed since they were read: what they hold now is data, and stands
