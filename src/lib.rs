@@ -40,6 +40,7 @@ pub mod message;
 
 pub mod environment;
 
+pub mod approvals;
 pub mod channel;
 pub mod id;
 pub mod lock;

@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::approvals::Approvals;
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
@@ -91,6 +92,10 @@ pub struct Choice {
     pub steer: Option<bool>,
     /// What the settings say about that.
     pub steers: bool,
+    /// How much is asked; none: as the settings say.
+    pub approvals: Option<Approvals>,
+    /// What the settings say about that.
+    pub approves: Approvals,
 }
 
 impl Choice {
@@ -99,9 +104,21 @@ impl Choice {
         self.steer.unwrap_or(self.steers)
     }
 
+    /// Of an agent, with nothing else chosen.
+    pub fn of(agent: &str, model: Option<ModelRef>) -> Self {
+        let (agent, approves) = (agent.to_owned(), Approvals::default());
+        Self { agent, model, steer: None, steers: false, approvals: None, approves }
+    }
+
+    /// How much is asked.
+    pub fn approvals(&self) -> Approvals {
+        self.approvals.unwrap_or(self.approves)
+    }
+
     /// What is kept of it.
     pub fn kept(&self) -> RecordChange {
-        RecordChange::Choice { agent: self.agent.clone(), model: self.model.clone(), steer: self.steer }
+        let (agent, model) = (self.agent.clone(), self.model.clone());
+        RecordChange::Choice { agent, model, steer: self.steer, approvals: self.approvals }
     }
 }
 
@@ -190,6 +207,8 @@ pub struct Permissions {
     pub confinement: tool::confinement::Confinement,
     /// Somebody is there to answer questions.
     pub attended: bool,
+    /// The choice of the session the user speaks with: how much is asked, also by subagents.
+    pub chosen: watch::Receiver<Choice>,
 }
 
 /// What lives as long as a session is open.

@@ -153,6 +153,9 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
     let mut waits = misses_commands;
+    let tried = session.try_sandbox();
+    tokio::pin!(tried);
+    let mut trying = true;
     loop {
         tokio::select! {
             biased;
@@ -168,6 +171,13 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
             () = &mut again, if waits => {
                 waits = false;
                 updates.event(commands.clone()).await;
+            }
+            holds = &mut tried, if trying => {
+                trying = false;
+                // There is more to choose from now.
+                if holds {
+                    updates.event(Event::Options).await;
+                }
             }
             true = models.changed() => updates.event(Event::Options).await,
         }

@@ -372,6 +372,7 @@ fn carry_choices(from: &Record, to: &mut Record) {
     to.agent.clone_from(&from.agent);
     to.model.clone_from(&from.model);
     to.steer = from.steer;
+    to.approvals = from.approvals;
     if from.titled == TitleSource::User {
         to.title.clone_from(&from.title);
         to.titled = TitleSource::User;

@@ -193,6 +193,7 @@ impl Stage {
                 inherited: Rules::default(),
                 confinement: tool::confinement::Confinement::none(&environment),
                 attended: true,
+                chosen: watch::channel(Choice::of("build", None)).1,
             },
             resources: SessionResources {
                 servers: {
@@ -221,7 +222,7 @@ impl Stage {
                 }),
                 worktree: Arc::new(worktree),
             },
-            choice: watch::channel(Choice { agent: "build".into(), model: None, steer: None, steers: true }).1,
+            choice: watch::channel(Choice { steers: true, ..Choice::of("build", None) }).1,
             exposed: false,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
