@@ -288,7 +288,7 @@ fn what_a_sandbox_holds_is_not_asked() {
     let table = [
         ("build", bash("sh free.sh"), 0, "I ran"),
         ("build", bash("echo x > made && cat made"), 0, "x"),
-        ("build", bash(&format!("bash -c 'echo x > /dev/tcp/127.0.0.1/{port}'; echo tried")), 0, "tried"),
+        ("build", bash("bash net.sh; echo tried"), 0, "tried"),
         ("build", bash("cat .env"), 1, "KEY"),
         ("build", bash("cat /etc/hostname; echo seen"), 1, "seen"),
         ("build", bash("echo x > .git/hooks/pre-commit; echo tried"), 1, "tried"),
@@ -300,11 +300,15 @@ fn what_a_sandbox_holds_is_not_asked() {
         ("plan", bash("touch made"), 0, "Not allowed"),
     ];
     for (mode, call, questions, heard) in table {
-        let settings = json!({ "sandbox": "auto", "permission": { "edit": "ask", "bash": { "*": "ask", "rm *": "deny" } } });
+        // Where something is denied, a script could do just that.
+        let rm = if call.contains("rm free") { "deny" } else { "ask" };
+        let settings =
+            json!({ "sandbox": "auto", "permission": { "edit": "ask", "bash": { "*": "ask", "rm *": rm } } });
         let model = Model::start(model::script(&format!("call {call}\n---\ntext: Done.")).unwrap());
         let project = Project::new();
         project.provider(&model.base(), &settings);
         project.write("free.sh", "echo I ran\n");
+        project.write("net.sh", &format!("echo x > /dev/tcp/127.0.0.1/{port}\n"));
         project.write(".env", "KEY=1\n");
         project.write("which.txt", "sh\n");
         project.git();

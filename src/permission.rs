@@ -42,8 +42,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use evaluate::evaluate;
 pub use approve::judge;
+pub use evaluate::evaluate;
 pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;

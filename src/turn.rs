@@ -41,8 +41,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::approvals::Approvals;
 use crate::agent::registry::Agents;
+use crate::approvals::Approvals;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
 use crate::event::{Outlet, SessionRequestSender};
@@ -161,6 +161,8 @@ pub struct TurnContext {
     pub choice: watch::Receiver<Choice>,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
+    /// What the editor adds to the system prompt, as long as the session is open.
+    pub words: Option<Arc<str>>,
     /// How many sessions have delegated on the way here: 0 for the user's own.
     pub depth: u32,
     /// Keeps what happens.

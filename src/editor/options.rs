@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::error::Refusal;
 use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
-use crate::approvals::Approvals;
 use crate::agent::Agent;
+use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
@@ -30,10 +30,9 @@ const APPROVALS: &str = "approvals";
 fn approval(one: Approvals) -> Alternative {
     let (name, description) = match one {
         Approvals::Default => ("Default", "The rules of your settings decide what is asked."),
-        Approvals::Ask => (
-            "Ask",
-            "Every edit, every tool of a server and every command that is not known to be harmless asks.",
-        ),
+        Approvals::Ask => {
+            ("Ask", "Every edit, every tool of a server and every command that is not known to be harmless asks.")
+        }
         Approvals::Sandboxed => (
             "Sandboxed",
             "What the sandbox holds is not asked: changes in the project, and commands, which then have no network.",

@@ -582,7 +582,12 @@ mod tests {
         let need = granted("https://a.example:8443/x?y");
         assert_eq!(need.always, ["https://a.example:8443/*"]);
         assert!(super::super::approve::settles(Approvals::Default, &asked, &Rules::default(), &need));
-        assert!(!super::super::approve::settles(Approvals::Default, &asked, &Rules::default(), &granted("https://a.example/?q=sk-live-0123456789")));
+        assert!(!super::super::approve::settles(
+            Approvals::Default,
+            &asked,
+            &Rules::default(),
+            &granted("https://a.example/?q=sk-live-0123456789")
+        ));
         let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
         for (url, action) in [
             ("https://a.example/", Action::Allow),

@@ -105,11 +105,7 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     let work = async {
         let agent = parent.project.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::resolve_model(
-                &Choice::of(&agent.name, None),
-                Some(&agent),
-                &parent.project.models,
-            ),
+            Some(_) => frame::resolve_model(&Choice::of(&agent.name, None), Some(&agent), &parent.project.models),
             None => model,
         });
         let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules };

@@ -59,6 +59,8 @@ pub enum MailboxMessage {
     Choose(ChoiceChange, oneshot::Sender<()>),
     /// Be called this from now on.
     Title(String, oneshot::Sender<()>),
+    /// Be put aside no longer.
+    TakeBack(oneshot::Sender<()>),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
@@ -197,6 +199,15 @@ impl Handle {
     pub fn rename(&self, title: &str) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
         self.send(MailboxMessage::Title(title.into(), written)).map(|()| done)
+    }
+
+    /// Says that its user has not put it aside any more.
+    ///
+    /// # Errors
+    /// [`MailboxError`].
+    pub fn take_back(&self) -> Result<SavedReceiver, MailboxError> {
+        let (written, done) = oneshot::channel();
+        self.send(MailboxMessage::TakeBack(written)).map(|()| done)
     }
 
     /// What comes between turns from now on: titles, notices.

@@ -72,6 +72,8 @@ pub struct OpenOptions {
     pub attended: bool,
     /// The MCP servers the editor gives it.
     pub servers: Vec<McpEntry>,
+    /// What the editor adds to the system prompt.
+    pub system: Option<Arc<str>>,
     /// Things the user should hear at the first turn.
     pub notices: Vec<Event>,
 }
@@ -282,6 +284,7 @@ impl Sessions {
             environment: self.environment.clone(),
             choice: chosen.clone(),
             exposed: options.exposed,
+            words: options.system.clone(),
             record: Recorder::new(self.store.clone(), record.id.clone()).choosing(chosen.clone()),
             cancelled: self.ended.child_token(),
             spoken: heard,

@@ -53,6 +53,9 @@ pub struct Record {
     /// How much is asked, as chosen; none: as the settings say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<Approvals>,
+    /// Its user has put it aside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
     /// The plan.
     #[serde(default)]
     pub todos: Vec<Todo>,
@@ -121,6 +124,7 @@ impl Record {
             model: None,
             steer: None,
             approvals: None,
+            archived: false,
             todos: Vec::new(),
             cost: None,
             changed: None,
@@ -157,6 +161,8 @@ pub enum TitleSource {
 pub enum RecordChange {
     /// The title its user wants.
     Title(String),
+    /// Whether it is put aside.
+    Archived(bool),
     /// Who is to speak.
     Choice {
         agent: String,
@@ -176,6 +182,7 @@ impl RecordChange {
                 record.title = Some(title);
                 record.titled = TitleSource::User;
             }
+            Self::Archived(archived) => record.archived = archived,
             Self::Choice { agent, model, steer, approvals } => {
                 record.agent = Some(agent);
                 record.model = model;

@@ -10,8 +10,8 @@ use crate::agent::Agent;
 use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::message::Call;
-use crate::permission::explain::{explain, unit_line};
 use crate::permission::approve::{self, settles};
+use crate::permission::explain::{explain, unit_line};
 use crate::permission::{Action, Denial, Need, Verdict};
 use crate::tool::{Failure, refusal};
 

@@ -224,6 +224,7 @@ impl Stage {
             },
             choice: watch::channel(Choice { steers: true, ..Choice::of("build", None) }).1,
             exposed: false,
+            words: None,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
             spoken: self.spoken.clone(),

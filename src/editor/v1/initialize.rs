@@ -6,7 +6,7 @@ use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Cx, Reply};
 
 use crate::editor::face::DisplayCapabilities;
-use crate::editor::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
+use crate::editor::login::{self, AT_THE_TERMINAL, Account, KEYS, LoginMethod};
 use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
 use crate::tool::FileCapabilities;
@@ -33,6 +33,7 @@ pub(super) fn initialize(
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
+            plans: client.plan.is_some(),
             switches: session.is_some_and(|s| s.config_options.as_ref().is_some_and(|o| o.boolean.is_some())),
         },
     });
@@ -60,9 +61,15 @@ pub fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResp
                 .fork(v1::SessionForkCapabilities::new())
                 .title(v1::SessionTitleCapabilities::new())
                 .status(v1::SessionStatusCapabilities::new())
+                .archive(v1::SessionArchiveCapabilities::new())
+                .system_prompt(v1::SessionSystemPromptCapabilities::new())
                 .additional_directories(v1::SessionAdditionalDirectoriesCapabilities::new()),
         )
-        .auth(v1::AgentAuthCapabilities::new().logout(v1::LogoutCapabilities::new()));
+        .auth(
+            v1::AgentAuthCapabilities::new()
+                .logout(v1::LogoutCapabilities::new())
+                .status(v1::AuthStatusCapabilities::new()),
+        );
     let keys = v1::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v1::AuthMethod::Agent(keys)];
     let LoginMethod { id, name, description } = AT_THE_TERMINAL;
@@ -95,4 +102,16 @@ pub(super) fn authenticate(
 pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v1::LogoutRequest) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v1::LogoutResponse::default())?) })
+}
+
+/// auth/status.
+pub(super) fn status(server: &Arc<Server>, _: Cx, _: v1::AuthStatusRequest) -> Reply<v1::AuthStatusResponse> {
+    let known = login::known(server);
+    Reply::later(async move {
+        let accounts = known.await.into_iter().map(|Account { label, name }| v1::AuthAccount::new(label).name(name));
+        let accounts: Vec<_> = accounts.collect();
+        // Nobody has to log in: the offline model and local servers want nothing.
+        let state = if accounts.is_empty() { v1::AuthState::NotRequired } else { v1::AuthState::Authenticated };
+        Ok(v1::AuthStatusResponse::new(state).accounts(accounts))
+    })
 }

@@ -9,16 +9,19 @@ use serde_json::json;
 
 use super::options::choices;
 use crate::config::settings::McpEntry;
+use crate::editor::error::Refusal;
 use crate::editor::meta::{self, BEFORE, CHANGED};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, Use, introduce};
+use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, Use, introduce};
 use crate::id::SessionId;
 use crate::store::{DiffStats, Record};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
     let NewSession(request) = request;
-    let session = sessions::create(server, place(request.cwd, request.additional_directories, &request.mcp_servers));
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
+    let session = sessions::create(server, place);
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
@@ -32,7 +35,8 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1
 /// session/load: the whole history, then the response.
 pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Shown);
     let server = server.clone();
     Reply::later(async move {
@@ -49,7 +53,8 @@ pub(super) fn resume(
     cx: Cx,
     request: v1::ResumeSessionRequest,
 ) -> Reply<v1::ResumeSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Known);
     let server = server.clone();
     Reply::later(async move {
@@ -62,7 +67,8 @@ pub(super) fn resume(
 
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let session = sessions::fork(server, &request.session_id.0, place, before);
     let server = server.clone();
@@ -102,11 +108,22 @@ pub(super) fn status(
 
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
-    let page = sessions::list(server.clone(), request.cwd, request.cursor);
+    let archived = filter(request.archived.as_ref());
+    let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
     Reply::later(async move {
-        let page = page.await?;
+        let page = page?.await?;
         Ok(v1::ListSessionsResponse::new(page.sessions.iter().map(info).collect()).next_cursor(page.next))
     })
+}
+
+/// Whether those put aside are wanted, or the others; none: both.
+fn filter(archived: Option<&v1::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
+    match archived {
+        None | Some(v1::SessionArchiveFilter::Exclude) => Ok(Some(false)),
+        Some(v1::SessionArchiveFilter::Include) => Ok(None),
+        Some(v1::SessionArchiveFilter::Only) => Ok(Some(true)),
+        Some(_) => Err(Refusal::Invalid("archived is exclude, include or only".into())),
+    }
 }
 
 fn info(record: &Record) -> v1::SessionInfo {
@@ -118,6 +135,7 @@ fn info(record: &Record) -> v1::SessionInfo {
         .additional_directories(record.extra.clone())
         .title(record.title.clone())
         .updated_at(record.updated.iso())
+        .archived(record.archived.then_some(true))
         .meta(changed)
 }
 
@@ -137,13 +155,46 @@ pub(super) fn delete(
     Reply::later(async move { Ok(deleted.await.map(|()| v1::DeleteSessionResponse::default())?) })
 }
 
+/// session/archive.
+pub(super) fn archive(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v1::ArchiveSessionRequest,
+) -> Reply<v1::ArchiveSessionResponse> {
+    let done = sessions::archive(server, &request.session_id.0, true);
+    Reply::later(async move { Ok(done.await.map(|()| v1::ArchiveSessionResponse::default())?) })
+}
+
+/// session/unarchive.
+pub(super) fn unarchive(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v1::UnarchiveSessionRequest,
+) -> Reply<v1::UnarchiveSessionResponse> {
+    let done = sessions::archive(server, &request.session_id.0, false);
+    Reply::later(async move { Ok(done.await.map(|()| v1::UnarchiveSessionResponse::default())?) })
+}
+
 /// session/cancel. (`$/cancel_request` ends the token of a request; `prompt.rs` treats it alike.)
 pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
     sessions::cancel(server, &note.session_id.0);
 }
 
-fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer]) -> Place {
-    Place { cwd, extra, servers: servers.iter().map(given).collect() }
+/// What is added to the system prompt.
+fn words(prompt: v1::SystemPrompt) -> SystemWords {
+    let text = |block: v1::ContentBlock| match block {
+        v1::ContentBlock::Text(text) => Some(text.text),
+        _ => None,
+    };
+    let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
+    match (prompt.mode, blocks) {
+        (v1::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemWords::Added(blocks.join("\n\n")),
+        _ => SystemWords::NotOffered,
+    }
+}
+
+fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> Place {
+    Place { cwd, extra, servers: servers.iter().map(given).collect(), system }
 }
 
 /// A server as the settings would have it; none where it is of a kind that was not offered.

@@ -88,7 +88,13 @@ mod tests {
             json["changes"].as_array().unwrap().iter().map(|c| format!("{} {}", c["operation"], c["path"])).collect();
         assert_eq!(
             told,
-            ["\"modify\" \"/w/a\"", "\"add\" \"/w/new\"", "\"delete\" \"/w/\\\"ö\"", "\"modify\" \"/w/emptied\"", "\"add\" \"/w/empty\""]
+            [
+                "\"modify\" \"/w/a\"",
+                "\"add\" \"/w/new\"",
+                "\"delete\" \"/w/\\\"ö\"",
+                "\"modify\" \"/w/emptied\"",
+                "\"add\" \"/w/empty\""
+            ]
         );
         assert_eq!(
             json["patch"]["text"],

@@ -6,7 +6,7 @@ use protocol::acp::{Initialize2, ProtocolVersion, v2};
 use protocol::table::{Cx, Reply};
 
 use crate::editor::face::DisplayCapabilities;
-use crate::editor::login::{self, AT_THE_TERMINAL, KEYS};
+use crate::editor::login::{self, AT_THE_TERMINAL, Account, KEYS};
 use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
 use crate::tool::FileCapabilities;
@@ -23,6 +23,7 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
             notices: true,
             compaction: true,
             subagents: false,
+            plans: true,
             switches: true,
         },
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
@@ -46,7 +47,9 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
         .fork(v2::SessionForkCapabilities::new())
         .title(v2::SessionTitleCapabilities::new())
-        .status(v2::SessionStatusCapabilities::new());
+        .status(v2::SessionStatusCapabilities::new())
+        .archive(v2::SessionArchiveCapabilities::new())
+        .system_prompt(v2::SessionSystemPromptCapabilities::new());
     let keys = v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v2::AuthMethod::Agent(keys)];
     if terminal {
@@ -56,7 +59,11 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
     }
     let info = v2::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned());
     v2::InitializeResponse::new(ProtocolVersion::V2, info)
-        .capabilities(v2::AgentCapabilities::new().session(session))
+        .capabilities(
+            v2::AgentCapabilities::new()
+                .session(session)
+                .auth(v2::AgentAuthCapabilities::new().status(v2::AuthStatusCapabilities::new())),
+        )
         .auth_methods(methods)
 }
 
@@ -70,4 +77,16 @@ pub(super) fn login(server: &Arc<Server>, _: Cx, request: v2::LoginAuthRequest) 
 pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v2::LogoutAuthRequest) -> Reply<v2::LogoutAuthResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v2::LogoutAuthResponse::default())?) })
+}
+
+/// auth/status.
+pub(super) fn status(server: &Arc<Server>, _: Cx, _: v2::AuthStatusRequest) -> Reply<v2::AuthStatusResponse> {
+    let known = login::known(server);
+    Reply::later(async move {
+        let accounts = known.await.into_iter().map(|Account { label, name }| v2::AuthAccount::new(label).name(name));
+        let accounts: Vec<_> = accounts.collect();
+        // Nobody has to log in: the offline model and local servers want nothing.
+        let state = if accounts.is_empty() { v2::AuthState::NotRequired } else { v2::AuthState::Authenticated };
+        Ok(v2::AuthStatusResponse::new(state).accounts(accounts))
+    })
 }

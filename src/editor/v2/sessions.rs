@@ -13,14 +13,15 @@ use crate::config::settings::McpEntry;
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, BEFORE, CHANGED};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, Use, introduce};
+use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, Use, introduce};
 use crate::id::SessionId;
 use crate::session::Handle;
 use crate::store::{DiffStats, Record};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::create(server, place));
     let server = server.clone();
     Reply::later(async move {
@@ -48,7 +49,8 @@ pub(super) fn resume(
         Some(v2::ReplayFrom::Start(_)) => Ok(History::Shown),
         Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
     };
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let opened = history.and_then(|history| Ok((history, place?)));
     let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
     let server = server.clone();
@@ -65,7 +67,8 @@ pub(super) fn resume(
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
     let server = server.clone();
     Reply::later(async move {
@@ -106,12 +109,23 @@ pub(super) fn status(
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
-    let page = sessions::list(server.clone(), request.cwd.map(v2::AbsolutePath::into_inner), cursor);
+    let (archived, cwd) = (filter(request.archived.as_ref()), request.cwd.map(v2::AbsolutePath::into_inner));
+    let page = archived.map(|archived| sessions::list(server.clone(), cwd, archived, cursor));
     Reply::later(async move {
-        let page = page.await?;
+        let page = page?.await?;
         let sessions = page.sessions.iter().map(info).collect();
         Ok(v2::ListSessionsResponse::new(sessions).next_cursor(page.next.map(v2::SessionListCursor::new)))
     })
+}
+
+/// Whether those put aside are wanted, or the others; none: both.
+fn filter(archived: Option<&v2::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
+    match archived {
+        None | Some(v2::SessionArchiveFilter::Exclude) => Ok(Some(false)),
+        Some(v2::SessionArchiveFilter::Include) => Ok(None),
+        Some(v2::SessionArchiveFilter::Only) => Ok(Some(true)),
+        Some(_) => Err(Refusal::Invalid("archived is exclude, include or only".into())),
+    }
 }
 
 fn info(record: &Record) -> v2::SessionInfo {
@@ -123,6 +137,7 @@ fn info(record: &Record) -> v2::SessionInfo {
         .additional_directories(record.extra.clone())
         .title(record.title.clone())
         .updated_at(record.updated.iso())
+        .archived(record.archived.then_some(true))
         .meta(changed)
 }
 
@@ -140,6 +155,26 @@ pub(super) fn delete(
 ) -> Reply<v2::DeleteSessionResponse> {
     let deleted = sessions::delete(server, &request.session_id.0);
     Reply::later(async move { Ok(deleted.await.map(|()| v2::DeleteSessionResponse::default())?) })
+}
+
+/// session/archive.
+pub(super) fn archive(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::ArchiveSessionRequest,
+) -> Reply<v2::ArchiveSessionResponse> {
+    let done = sessions::archive(server, &request.session_id.0, true);
+    Reply::later(async move { Ok(done.await.map(|()| v2::ArchiveSessionResponse::default())?) })
+}
+
+/// session/unarchive.
+pub(super) fn unarchive(
+    server: &Arc<Server>,
+    _: Cx,
+    request: v2::UnarchiveSessionRequest,
+) -> Reply<v2::UnarchiveSessionResponse> {
+    let done = sessions::archive(server, &request.session_id.0, false);
+    Reply::later(async move { Ok(done.await.map(|()| v2::UnarchiveSessionResponse::default())?) })
 }
 
 /// session/cancel.
@@ -165,14 +200,32 @@ fn not_alone(what: &str) -> protocol::rpc::Error {
     Refusal::Invalid(format!("this {what} cannot be cancelled by itself; session/cancel stops the turn")).into()
 }
 
-fn place(cwd: v2::AbsolutePath, extra: Vec<v2::AbsolutePath>, servers: Vec<v2::McpServer>) -> Result<Place, Refusal> {
+/// What is added to the system prompt.
+fn words(prompt: v2::SystemPrompt) -> SystemWords {
+    let text = |block: v2::ContentBlock| match block {
+        v2::ContentBlock::Text(text) => Some(text.text),
+        _ => None,
+    };
+    let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
+    match (prompt.mode, blocks) {
+        (v2::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemWords::Added(blocks.join("\n\n")),
+        _ => SystemWords::NotOffered,
+    }
+}
+
+fn place(
+    cwd: v2::AbsolutePath,
+    extra: Vec<v2::AbsolutePath>,
+    servers: Vec<v2::McpServer>,
+    system: Option<SystemWords>,
+) -> Result<Place, Refusal> {
     let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
     let names: Vec<&str> = servers.iter().filter_map(name).collect();
     if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
         return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
     }
     let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
-    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()? })
+    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()?, system })
 }
 
 fn name(server: &v2::McpServer) -> Option<&str> {
