@@ -6,7 +6,7 @@ use protocol::acp::{Initialize, ProtocolVersion, v1};
 use protocol::table::{Cx, Reply};
 
 use crate::editor::face::DisplayCapabilities;
-use crate::editor::login::{self, AT_THE_TERMINAL, Account, KEYS, LoginMethod};
+use crate::editor::login::{self, AT_THE_TERMINAL, KEYS, LoginMethod};
 use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
 use crate::tool::FileCapabilities;
@@ -102,16 +102,4 @@ pub(super) fn authenticate(
 pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v1::LogoutRequest) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v1::LogoutResponse::default())?) })
-}
-
-/// auth/status.
-pub(super) fn status(server: &Arc<Server>, _: Cx, _: v1::AuthStatusRequest) -> Reply<v1::AuthStatusResponse> {
-    let known = login::known(server);
-    Reply::later(async move {
-        let accounts = known.await.into_iter().map(|Account { label, name }| v1::AuthAccount::new(label).name(name));
-        let accounts: Vec<_> = accounts.collect();
-        // Nobody has to log in: the offline model and local servers want nothing.
-        let state = if accounts.is_empty() { v1::AuthState::NotRequired } else { v1::AuthState::Authenticated };
-        Ok(v1::AuthStatusResponse::new(state).accounts(accounts))
-    })
 }

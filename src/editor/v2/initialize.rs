@@ -6,7 +6,7 @@ use protocol::acp::{Initialize2, ProtocolVersion, v2};
 use protocol::table::{Cx, Reply};
 
 use crate::editor::face::DisplayCapabilities;
-use crate::editor::login::{self, AT_THE_TERMINAL, Account, KEYS};
+use crate::editor::login::{self, AT_THE_TERMINAL, KEYS};
 use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
 use crate::tool::FileCapabilities;
@@ -77,16 +77,4 @@ pub(super) fn login(server: &Arc<Server>, _: Cx, request: v2::LoginAuthRequest) 
 pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v2::LogoutAuthRequest) -> Reply<v2::LogoutAuthResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v2::LogoutAuthResponse::default())?) })
-}
-
-/// auth/status.
-pub(super) fn status(server: &Arc<Server>, _: Cx, _: v2::AuthStatusRequest) -> Reply<v2::AuthStatusResponse> {
-    let known = login::known(server);
-    Reply::later(async move {
-        let accounts = known.await.into_iter().map(|Account { label, name }| v2::AuthAccount::new(label).name(name));
-        let accounts: Vec<_> = accounts.collect();
-        // Nobody has to log in: the offline model and local servers want nothing.
-        let state = if accounts.is_empty() { v2::AuthState::NotRequired } else { v2::AuthState::Authenticated };
-        Ok(v2::AuthStatusResponse::new(state).accounts(accounts))
-    })
 }

@@ -1,22 +1,20 @@
-//! session/new, resume, fork, set_title, status, list, close, delete, cancel.
+//! session/new, resume, fork, list, cancel.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::acp::v2;
 use protocol::table::{Cx, Reply};
-use serde_json::json;
 
+use super::kept::{filter, info, words};
 use super::options::choices;
 use super::update;
 use crate::config::settings::McpEntry;
 use crate::editor::error::Refusal;
-use crate::editor::meta::{self, BEFORE, CHANGED};
+use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, Use, introduce};
-use crate::id::SessionId;
+use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, introduce};
 use crate::session::Handle;
-use crate::store::{DiffStats, Record};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
@@ -81,31 +79,6 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
     })
 }
 
-/// session/set_title: what the user calls it stays.
-pub(super) fn set_title(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::SetSessionTitleRequest,
-) -> Reply<v2::SetSessionTitleResponse> {
-    let title = sessions::set_title(server, &request.session_id.0, &request.title);
-    Reply::later(async move { Ok(v2::SetSessionTitleResponse::new(title.await?)) })
-}
-
-/// session/status.
-pub(super) fn status(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::SessionStatusRequest,
-) -> Reply<v2::SessionStatusResponse> {
-    let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
-    Reply::later(async move {
-        Ok(v2::SessionStatusResponse::new(match status.await? {
-            Use::Open => v2::SessionStatus::Open,
-            Use::Saved => v2::SessionStatus::Saved,
-        }))
-    })
-}
-
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
@@ -116,65 +89,6 @@ pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest
         let sessions = page.sessions.iter().map(info).collect();
         Ok(v2::ListSessionsResponse::new(sessions).next_cursor(page.next.map(v2::SessionListCursor::new)))
     })
-}
-
-/// Whether those put aside are wanted, or the others; none: both.
-fn filter(archived: Option<&v2::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
-    match archived {
-        None | Some(v2::SessionArchiveFilter::Exclude) => Ok(Some(false)),
-        Some(v2::SessionArchiveFilter::Include) => Ok(None),
-        Some(v2::SessionArchiveFilter::Only) => Ok(Some(true)),
-        Some(_) => Err(Refusal::Invalid("archived is exclude, include or only".into())),
-    }
-}
-
-fn info(record: &Record) -> v2::SessionInfo {
-    let changed = record.changed.map(|changed| {
-        let DiffStats { files, additions, deletions } = changed;
-        meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
-    });
-    v2::SessionInfo::new(record.id.share(), record.cwd.clone())
-        .additional_directories(record.extra.clone())
-        .title(record.title.clone())
-        .updated_at(record.updated.iso())
-        .archived(record.archived.then_some(true))
-        .meta(changed)
-}
-
-/// session/close.
-pub(super) fn close(server: &Arc<Server>, _: Cx, request: v2::CloseSessionRequest) -> Reply<v2::CloseSessionResponse> {
-    let closed = sessions::close(server, &request.session_id.0);
-    Reply::later(async move { Ok(closed.await.map(|()| v2::CloseSessionResponse::default())?) })
-}
-
-/// session/delete.
-pub(super) fn delete(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::DeleteSessionRequest,
-) -> Reply<v2::DeleteSessionResponse> {
-    let deleted = sessions::delete(server, &request.session_id.0);
-    Reply::later(async move { Ok(deleted.await.map(|()| v2::DeleteSessionResponse::default())?) })
-}
-
-/// session/archive.
-pub(super) fn archive(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::ArchiveSessionRequest,
-) -> Reply<v2::ArchiveSessionResponse> {
-    let done = sessions::archive(server, &request.session_id.0, true);
-    Reply::later(async move { Ok(done.await.map(|()| v2::ArchiveSessionResponse::default())?) })
-}
-
-/// session/unarchive.
-pub(super) fn unarchive(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::UnarchiveSessionRequest,
-) -> Reply<v2::UnarchiveSessionResponse> {
-    let done = sessions::archive(server, &request.session_id.0, false);
-    Reply::later(async move { Ok(done.await.map(|()| v2::UnarchiveSessionResponse::default())?) })
 }
 
 /// session/cancel.
@@ -198,19 +112,6 @@ pub(super) fn cancel_terminal(
 
 fn not_alone(what: &str) -> protocol::rpc::Error {
     Refusal::Invalid(format!("this {what} cannot be cancelled by itself; session/cancel stops the turn")).into()
-}
-
-/// What is added to the system prompt.
-fn words(prompt: v2::SystemPrompt) -> SystemWords {
-    let text = |block: v2::ContentBlock| match block {
-        v2::ContentBlock::Text(text) => Some(text.text),
-        _ => None,
-    };
-    let blocks: Option<Vec<String>> = prompt.content.into_iter().map(text).collect();
-    match (prompt.mode, blocks) {
-        (v2::SystemPromptMode::Append, Some(blocks)) if !blocks.is_empty() => SystemWords::Added(blocks.join("\n\n")),
-        _ => SystemWords::NotOffered,
-    }
 }
 
 fn place(

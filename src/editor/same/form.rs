@@ -1,51 +1,51 @@
-//! Forms (elicitations), and what was filled in.
+//! Forms (elicitations), and what was filled in: the same in both versions, for each of which this file is compiled.
 
-use protocol::acp::v1;
 use protocol::rpc::Peer;
 
+use super::acp;
 use crate::editor::face::{Asking, Field, FieldKind, Filled, Form};
 use crate::event::QuestionOption;
 use crate::id::SessionId;
 
 /// Shows a form.
 pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
-    let mut schema = v1::ElicitationSchema::new();
+    let mut schema = acp::ElicitationSchema::new();
     for Field { key, title, words, kind } in form.fields {
         let (title, words) = (Some(title), words);
-        let property: v1::ElicitationPropertySchema = match kind {
-            FieldKind::Text => v1::StringPropertySchema::new().title(title).description(words).into(),
+        let property: acp::ElicitationPropertySchema = match kind {
+            FieldKind::Text => acp::StringPropertySchema::new().title(title).description(words).into(),
             FieldKind::Many(options) => {
-                v1::MultiSelectPropertySchema::titled(all(options)).title(title).description(words).into()
+                acp::MultiSelectPropertySchema::titled(all(options)).title(title).description(words).into()
             }
             FieldKind::One(options) => {
-                v1::StringPropertySchema::new().title(title).description(words).one_of(all(options)).into()
+                acp::StringPropertySchema::new().title(title).description(words).one_of(all(options)).into()
             }
         };
         schema = schema.property(key, property, false);
     }
-    let call = v1::ToolCallId::from(form.call.share());
-    let scope = v1::ElicitationSessionScope::new(session.share()).tool_call_id(call);
-    let request = v1::CreateElicitationRequest::new(v1::ElicitationFormMode::new(scope, schema), form.message);
+    let call = acp::ToolCallId::from(form.call.share());
+    let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+    let request = acp::CreateElicitationRequest::new(acp::ElicitationFormMode::new(scope, schema), form.message);
     let peer = peer.clone();
     Box::pin(async move { Ok(filled(peer.call(&request, None).await?.action)) })
 }
 
-fn all(options: Vec<QuestionOption>) -> Vec<v1::EnumOption> {
+fn all(options: Vec<QuestionOption>) -> Vec<acp::EnumOption> {
     let one = |option: QuestionOption| {
         let description = Some(option.description).filter(|words| !words.is_empty());
-        v1::EnumOption::new(option.label.clone(), option.label).description(description)
+        acp::EnumOption::new(option.label.clone(), option.label).description(description)
     };
     options.into_iter().map(one).collect()
 }
 
-fn filled(action: v1::ElicitationAction) -> Option<Filled> {
-    let v1::ElicitationAction::Accept(accepted) = action else { return None };
+fn filled(action: acp::ElicitationAction) -> Option<Filled> {
+    let acp::ElicitationAction::Accept(accepted) = action else { return None };
     let words = |value| match value {
-        v1::ElicitationContentValue::String(words) => vec![words],
-        v1::ElicitationContentValue::StringArray(many) => many,
-        v1::ElicitationContentValue::Integer(number) => vec![number.to_string()],
-        v1::ElicitationContentValue::Number(number) => vec![number.to_string()],
-        v1::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+        acp::ElicitationContentValue::String(words) => vec![words],
+        acp::ElicitationContentValue::StringArray(many) => many,
+        acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
         _ => Vec::new(),
     };
     Some(accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect())
