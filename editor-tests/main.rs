@@ -57,7 +57,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "first-words",
     "turns",
     "tasks",
@@ -67,6 +67,7 @@ const FOLDERS: [&str; 11] = [
     "sessions",
     "config",
     "failures",
+    "hooks",
     "servers",
     "version-2",
 ];

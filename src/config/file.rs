@@ -7,6 +7,7 @@
 
 mod agent;
 mod formatter;
+mod hook;
 mod ignored;
 mod limits;
 mod mcp;
@@ -23,6 +24,8 @@ use serde_json::Value;
 pub use self::agent::Mode;
 pub(crate) use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
+pub(crate) use self::hook::{HookConfig, HooksConfig};
+pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LanguageServer, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
 pub use self::mcp::OAuth;
@@ -106,6 +109,11 @@ pub(crate) struct ConfigFile {
     /// Formatters that run after each edit: true for the usual ones that the project means and that are
     /// installed, or by name. Default: none.
     pub formatter: Option<OnOrNamed<Formatter>>,
+    /// Commands that run when something happens in a session, by name; they may refuse it, change it or
+    /// add to it. A project's wait for trust, and never take the place of yours.
+    pub hook: Option<Ordered<HookConfig>>,
+    /// Hooks that are written for other programs.
+    pub hooks: Option<HooksConfig>,
     /// Language servers: true for the usual ones, or by name.
     #[schemars(extend("x-status" = "later: no language server is started yet"))]
     pub lsp: Option<OnOrNamed<LanguageServer>>,

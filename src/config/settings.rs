@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
 pub use super::formatter::FormatterEntry;
+pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
@@ -41,6 +42,8 @@ pub struct Settings {
     pub mcp: Vec<McpEntry>,
     /// What may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
+    /// Commands that run when something happens in a session, in order.
+    pub hooks: Vec<HookEntry>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -95,6 +98,7 @@ impl Default for Settings {
             enabled_providers: None,
             mcp: Vec::new(),
             formatters: Vec::new(),
+            hooks: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

@@ -14,7 +14,7 @@ use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
 use crate::editor::face::{
-    Asked, Asking, DisplayCapabilities, Filled, Form, Lines, PLAN, Picked, Setting, State, View,
+    Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, State, View,
 };
 use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
@@ -59,7 +59,7 @@ impl View for ShownState {
         ask::ask(&self.peer, session, asked, &self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 }
