@@ -57,6 +57,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             exposed: false,
             attended: false,
             servers: vec![],
+            system: None,
             notices: vec![],
         };
         runtime.block_on(shared.create(place)).is_ok()
