@@ -4,20 +4,19 @@ mod ask;
 mod card;
 mod content;
 mod diff;
-#[path = "same/form.rs"]
-mod form;
 mod initialize;
-#[path = "same/kept.rs"]
-mod kept;
 mod line;
 mod options;
 mod prompt;
+#[path = "same.rs"]
+mod same;
 mod sessions;
 mod table;
 mod update;
 
-/// The types of this version, for what is the same in both.
+// The types of this version, for what is the same in both.
 use protocol::acp::v2 as acp;
+use same::{form, kept};
 
 pub use table::table;
 pub use update::view;

@@ -1,5 +1,4 @@
-//! Forms and addresses (elicitations), and what became of them: the same in both versions, for each of which this
-//! file is compiled.
+//! Forms and addresses (elicitations), and what became of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +10,7 @@ use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, Text
 use crate::id::SessionId;
 
 /// Shows a form, or an address.
-pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
     /// Numbers the addresses: an editor tells them apart by that.
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
     let call = acp::ToolCallId::from(form.call.share());

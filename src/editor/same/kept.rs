@@ -1,5 +1,4 @@
-//! What can be done with sessions that are kept, and what a list says of them: the same in both versions, for each of
-//! which this file is compiled.
+//! What can be done with sessions that are kept, and what a list says of them.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::id::SessionId;
 use crate::store::{DiffStats, Record};
 
 /// session/set_title: what the user calls it stays.
-pub(super) fn set_title(
+pub(in crate::editor) fn set_title(
     server: &Arc<Server>,
     _: Cx,
     request: acp::SetSessionTitleRequest,
@@ -26,7 +25,7 @@ pub(super) fn set_title(
 }
 
 /// session/status.
-pub(super) fn status(
+pub(in crate::editor) fn status(
     server: &Arc<Server>,
     _: Cx,
     request: acp::SessionStatusRequest,
@@ -41,7 +40,7 @@ pub(super) fn status(
 }
 
 /// Whether those put aside are wanted, or the others; none: both.
-pub(super) fn filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
+pub(in crate::editor) fn filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Option<bool>, Refusal> {
     match archived {
         None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
         Some(acp::SessionArchiveFilter::Include) => Ok(None),
@@ -51,7 +50,7 @@ pub(super) fn filter(archived: Option<&acp::SessionArchiveFilter>) -> Result<Opt
 }
 
 /// What a list says of a session.
-pub(super) fn info(record: &Record) -> acp::SessionInfo {
+pub(in crate::editor) fn info(record: &Record) -> acp::SessionInfo {
     let changed = record.changed.map(|changed| {
         let DiffStats { files, additions, deletions } = changed;
         meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
@@ -65,7 +64,7 @@ pub(super) fn info(record: &Record) -> acp::SessionInfo {
 }
 
 /// session/close.
-pub(super) fn close(
+pub(in crate::editor) fn close(
     server: &Arc<Server>,
     _: Cx,
     request: acp::CloseSessionRequest,
@@ -75,7 +74,7 @@ pub(super) fn close(
 }
 
 /// session/delete.
-pub(super) fn delete(
+pub(in crate::editor) fn delete(
     server: &Arc<Server>,
     _: Cx,
     request: acp::DeleteSessionRequest,
@@ -85,7 +84,7 @@ pub(super) fn delete(
 }
 
 /// session/archive.
-pub(super) fn archive(
+pub(in crate::editor) fn archive(
     server: &Arc<Server>,
     _: Cx,
     request: acp::ArchiveSessionRequest,
@@ -95,7 +94,7 @@ pub(super) fn archive(
 }
 
 /// session/unarchive.
-pub(super) fn unarchive(
+pub(in crate::editor) fn unarchive(
     server: &Arc<Server>,
     _: Cx,
     request: acp::UnarchiveSessionRequest,
@@ -105,7 +104,7 @@ pub(super) fn unarchive(
 }
 
 /// What is added to the system prompt.
-pub(super) fn words(prompt: acp::SystemPrompt) -> SystemWords {
+pub(in crate::editor) fn words(prompt: acp::SystemPrompt) -> SystemWords {
     let text = |block: acp::ContentBlock| match block {
         acp::ContentBlock::Text(text) => Some(text.text),
         _ => None,
@@ -118,7 +117,11 @@ pub(super) fn words(prompt: acp::SystemPrompt) -> SystemWords {
 }
 
 /// auth/status.
-pub(super) fn auth_status(server: &Arc<Server>, _: Cx, _: acp::AuthStatusRequest) -> Reply<acp::AuthStatusResponse> {
+pub(in crate::editor) fn auth_status(
+    server: &Arc<Server>,
+    _: Cx,
+    _: acp::AuthStatusRequest,
+) -> Reply<acp::AuthStatusResponse> {
     let known = login::known(server);
     Reply::later(async move {
         let accounts = known.await.into_iter().map(|Account { label, name }| acp::AuthAccount::new(label).name(name));
