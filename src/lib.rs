@@ -43,6 +43,7 @@ pub mod environment;
 
 pub mod approvals;
 pub mod channel;
+pub mod git;
 pub mod id;
 pub mod lock;
 pub mod prompts;
