@@ -38,6 +38,9 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
         ("-> session/fork", validator::<v1::ForkSessionResponse>()),
         ("-> session/set_title", validator::<v1::SetSessionTitleResponse>()),
         ("-> session/status", validator::<v1::SessionStatusResponse>()),
+        ("-> session/archive", validator::<v1::ArchiveSessionResponse>()),
+        ("-> session/unarchive", validator::<v1::UnarchiveSessionResponse>()),
+        ("-> auth/status", validator::<v1::AuthStatusResponse>()),
         ("-> session/prompt", validator::<v1::PromptResponse>()),
     ])
 });

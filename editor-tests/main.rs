@@ -15,6 +15,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should say where")]
 
 mod anytime;
+mod both;
 mod conversations;
 mod editor;
 mod faults;
@@ -79,6 +80,10 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for path in pages() {
         let name = name(&path);
+        if !bless && both::chosen(&path) {
+            let (name, path) = (format!("{name} in version 2"), path.clone());
+            trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run_second()?)));
+        }
         trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run(bless)?)));
     }
     let groups: BTreeSet<_> =

@@ -42,7 +42,7 @@ impl Names {
 
     /// Gives each of two what the other was called.
     pub fn exchange(&mut self, [one, other]: [&str; 2]) {
-        for name in self.ids.values_mut() {
+        for name in self.ids.values_mut().chain(self.asks.values_mut()) {
             if name == one {
                 *name = other.to_owned();
             } else if name == other {

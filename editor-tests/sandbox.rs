@@ -20,11 +20,12 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name and what to do.
-pub const ALL: [(&str, fn()); 13] = [
+pub const ALL: [(&str, fn()); 14] = [
     ("a planner writes nothing (bwrap)", || a_planner_writes_nothing("bwrap")),
     ("a planner writes nothing (landlock)", || a_planner_writes_nothing("landlock")),
     ("a planner's command in the background writes nothing", a_command_in_the_background),
     ("an unattended planner is asked nothing needless", an_unattended_planner),
+    ("what a sandbox holds is not asked where that is chosen", what_a_sandbox_holds_is_not_asked),
     ("a builder stays in the project (bwrap)", || a_builder_stays_in_the_project("bwrap")),
     ("a builder stays in the project (landlock)", || a_builder_stays_in_the_project("landlock")),
     ("the network is open when it is told to be", the_network_is_open),
@@ -269,6 +270,62 @@ fn an_unattended_planner() {
             talk.leave();
             assert_eq!(model.problems(), Vec::<String>::new());
         }
+    }
+}
+
+/// With approvals at `sandboxed` a rule's question is not asked where a sandbox was tried that holds: the command
+/// has no network then. What the sandbox leaves open is asked all the same. Elsewhere the choice is not offered.
+fn what_a_sandbox_holds_is_not_asked() {
+    let probe = Project::new();
+    probe.settings(&json!({ "sandbox": "auto" }));
+    let told = told(&probe, "workspaceWrite");
+    let whole = told["whole"] == json!(true);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let bash = |command: &str| format!("bash {}", json!({ "command": command }));
+    // The call, how many questions, what the model hears.
+    let table = [
+        ("build", bash("sh free.sh"), 0, "I ran"),
+        ("build", bash("echo x > made && cat made"), 0, "x"),
+        ("build", bash("bash net.sh; echo tried"), 0, "tried"),
+        ("build", bash("cat .env"), 1, "KEY"),
+        ("build", bash("cat /etc/hostname; echo seen"), 1, "seen"),
+        ("build", bash("echo x > .git/hooks/pre-commit; echo tried"), 1, "tried"),
+        ("build", bash("$(cat which.txt) free.sh"), 1, "I ran"),
+        ("build", bash("rm free.sh"), 0, "Not allowed"),
+        ("build", "write {\"filePath\":\"new.txt\",\"content\":\"new\"}".into(), 0, "new.txt"),
+        ("build", "write {\"filePath\":\".envrc\",\"content\":\"new\"}".into(), 1, ".envrc"),
+        ("plan", bash("sh free.sh"), 0, "I ran"),
+        ("plan", bash("touch made"), 0, "Not allowed"),
+    ];
+    for (mode, call, questions, heard) in table {
+        // Where something is denied, a script could do just that.
+        let rm = if call.contains("rm free") { "deny" } else { "ask" };
+        let settings =
+            json!({ "sandbox": "auto", "permission": { "edit": "ask", "bash": { "*": "ask", "rm *": rm } } });
+        let model = Model::start(model::script(&format!("call {call}\n---\ntext: Done.")).unwrap());
+        let project = Project::new();
+        project.provider(&model.base(), &settings);
+        project.write("free.sh", "echo I ran\n");
+        project.write("net.sh", &format!("echo x > /dev/tcp/127.0.0.1/{port}\n"));
+        project.write(".env", "KEY=1\n");
+        project.write("which.txt", "sh\n");
+        project.git();
+        let mut talk = Talk::new(project);
+        let session = talk.open();
+        let choice = json!({ "sessionId": session, "configId": "approvals", "value": "sandboxed" });
+        talk.request(4, "session/set_config_option", &choice);
+        let (chosen, _) = talk.answer(4);
+        assert_eq!(chosen.get("error").is_none(), whole, "{told}: {chosen}");
+        let (asked, updates) = turn(&mut talk, &session, mode);
+        let sees = model.requests().last().unwrap().to_string();
+        let questions = if whole || heard == "Not allowed" { questions } else { 1 };
+        assert_eq!(asked.len(), questions, "{call}: {}", words(&updates));
+        assert!(sees.contains(heard), "{call}: {sees}");
+        assert!(!whole || listener.accept().is_err_and(|e| e.kind() == ErrorKind::WouldBlock), "{call}");
+        talk.leave();
+        assert_eq!(model.problems(), Vec::<String>::new());
     }
 }
 

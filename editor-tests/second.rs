@@ -30,6 +30,9 @@ pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|
         ("-> session/fork", validator::<v2::ForkSessionResponse>()),
         ("-> session/set_title", validator::<v2::SetSessionTitleResponse>()),
         ("-> session/status", validator::<v2::SessionStatusResponse>()),
+        ("-> session/archive", validator::<v2::ArchiveSessionResponse>()),
+        ("-> session/unarchive", validator::<v2::UnarchiveSessionResponse>()),
+        ("-> auth/status", validator::<v2::AuthStatusResponse>()),
         ("-> session/prompt", validator::<v2::PromptResponse>()),
     ])
 });

@@ -43,6 +43,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::both;
 use crate::editor::{Editor, PATIENCE};
 use crate::laws::Laws;
 use crate::model::{self, Model};
@@ -106,8 +107,23 @@ impl Transcript {
     ///
     /// # Errors
     /// Everything that was not as the page, or the laws, say.
-    pub fn run(mut self, bless: bool) -> Result<(), String> {
+    pub fn run(self, bless: bool) -> Result<(), String> {
+        self.act_out(bless, false)
+    }
+
+    /// Acts it out with an editor that speaks version 2; see `both.rs`.
+    ///
+    /// # Errors
+    /// Everything that was not as the laws say, or comes to something else than the page.
+    pub fn run_second(self) -> Result<(), String> {
+        self.act_out(false, true)
+    }
+
+    fn act_out(mut self, bless: bool, second: bool) -> Result<(), String> {
         let mut project = Project::new();
+        if second {
+            project.set("ADJUTANT_ACP_V2", Some("1"));
+        }
         let mut script = Vec::new();
         let mut has_model = false;
         let mut user = Value::Null;
@@ -154,6 +170,8 @@ impl Transcript {
         }
         let aside = ASIDE.iter().copied().filter(|kind| !self.text.contains(kind)).collect();
         let mut run = Run::new(project, model, web, aside);
+        run.second = second;
+        let mut lines = Vec::new();
         let mut blessed = Vec::new();
         for piece in &self.pieces {
             let Piece::Block { info, body, line } = piece else { continue };
@@ -162,7 +180,16 @@ impl Transcript {
                 "editor" | "editor unanswered" => run.editor_block(body, info == "editor").map_err(place)?,
                 "agent" | "agent unordered" => {
                     let unordered = info.ends_with("unordered");
-                    if bless {
+                    if second {
+                        let line =
+                            |line| serde_json::from_str::<Value>(line).map_err(|e| place(format!("{line}: {e}")));
+                        lines.extend(
+                            body.lines()
+                                .filter(|line| !line.trim().is_empty())
+                                .map(line)
+                                .collect::<Result<Vec<_>, _>>()?,
+                        );
+                    } else if bless {
                         blessed.push(run.bless(body, unordered));
                     } else {
                         run.agent_block(body, unordered).map_err(place)?;
@@ -178,7 +205,7 @@ impl Transcript {
                 _ => {}
             }
         }
-        let problems = run.end(bless);
+        let problems = if second { run.end_second(&lines) } else { run.end(bless) };
         if bless && self.rewrite(blessed) {
             fs::write(&self.path, &self.text).unwrap();
         }
@@ -236,9 +263,11 @@ fn fill_paths(project: &Project, text: &str) -> String {
 /// What the first two children of a page's session are called.
 const CHILDREN: [&str; 2] = ["${SESSION2}", "${SESSION3}"];
 
+/// What the questions about the first two calls are called: of calls made side by side either may ask first.
+const QUESTIONS: [&str; 2] = ["‹ask1›", "‹ask2›"];
+
 /// A text in which the two have each other's name.
-fn exchanged(text: &str) -> String {
-    let [one, other] = CHILDREN;
+fn exchanged(text: &str, [one, other]: [&str; 2]) -> String {
     text.split(one).map(|piece| piece.replace(other, one)).collect::<Vec<_>>().join(other)
 }
 
@@ -307,6 +336,10 @@ struct Run {
     file_limit: Option<u64>,
     buffers: Buffers,
     problems: Vec<String>,
+    /// Speaks version 2, whatever the page does.
+    second: bool,
+    /// The ids of prompts.
+    prompts: Vec<Value>,
 }
 
 impl Run {
@@ -338,6 +371,8 @@ impl Run {
             file_limit: None,
             buffers: Buffers::default(),
             problems: Vec::new(),
+            second: false,
+            prompts: Vec::new(),
         }
     }
 
@@ -368,6 +403,17 @@ impl Run {
     }
 
     fn say(&mut self, line: &str) {
+        let translated = match serde_json::from_str::<Value>(line) {
+            Ok(mut message) if self.second => {
+                if message["method"] == "session/prompt" {
+                    self.prompts.push(message["id"].clone());
+                }
+                both::translated(&mut message);
+                message.to_string()
+            }
+            _ => line.to_owned(),
+        };
+        let line = &*translated;
         if let Ok(message) = serde_json::from_str::<Value>(line)
             && let Some(session) = message["params"]["sessionId"].as_str()
         {
@@ -540,7 +586,7 @@ impl Run {
                 capabilities["elicitation"]["url"] = json!({});
             }
         }
-        let params = if how.contains("in version 2") {
+        let params = if self.second || how.contains("in version 2") {
             capabilities.as_object_mut().ok_or("no capabilities")?.shift_remove("fs");
             json!({ "protocolVersion": 2, "capabilities": capabilities, "info": { "name": "page", "version": "1" } })
         } else {
@@ -721,19 +767,26 @@ impl Run {
 
     fn agent_block(&mut self, body: &str, unordered: bool) -> Result<(), String> {
         let mut expected = self.expected(body)?;
-        // Which of two children that are made side by side is named first is a matter of luck.
-        let mut swapped = self.expected(&exchanged(body))?;
+        // Which of two that are made side by side is named first is a matter of luck.
+        let mut swapped = Vec::new();
+        for twins in [CHILDREN, QUESTIONS] {
+            if unordered && twins.iter().all(|one| body.contains(one)) {
+                let mut lines = self.expected(&exchanged(body, twins))?;
+                by_call(&mut lines);
+                swapped.push((twins, lines));
+            }
+        }
         if unordered {
             by_call(&mut expected);
-            by_call(&mut swapped);
         }
-        let twins = unordered && CHILDREN.iter().all(|child| body.contains(child));
-        let mut exchange = false;
+        let mut exchange = None;
         let mut claims = |heard: &[Heard]| {
             claim(&expected, heard, unordered).or_else(|| {
-                let claimed = twins.then(|| claim(&swapped, heard, unordered))?;
-                exchange = claimed.is_some();
-                claimed
+                swapped.iter().find_map(|(twins, lines)| {
+                    let claimed = claim(lines, heard, unordered)?;
+                    exchange = Some(*twins);
+                    Some(claimed)
+                })
             })
         };
         let mut claimed = claims(&self.heard);
@@ -754,10 +807,11 @@ impl Run {
         for at in claimed.unwrap_or_default().into_iter().rev() {
             self.heard.remove(at);
         }
-        if exchange {
-            self.names.exchange(CHILDREN);
+        if let Some(twins) = exchange {
+            self.names.exchange(twins);
             for heard in &mut self.heard {
-                heard.value = serde_json::from_str(&exchanged(&heard.value.to_string())).map_err(|e| e.to_string())?;
+                let text = exchanged(&heard.value.to_string(), twins);
+                heard.value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
             }
         }
         Ok(())
@@ -810,6 +864,15 @@ impl Run {
         self.asks.clear();
         let laws = std::mem::take(&mut self.laws);
         self.problems.extend(laws.problems().iter().cloned());
+    }
+
+    /// The end of a page that was acted out in version 2.
+    fn end_second(mut self, lines: &[Value]) -> Vec<String> {
+        self.leave();
+        let heard: Vec<Value> = std::mem::take(&mut self.heard).into_iter().map(|heard| heard.value).collect();
+        let (page, heard) = (both::summary(lines, &self.prompts), both::summary(&heard, &self.prompts));
+        self.problems.extend(both::differences(&page, &heard));
+        self.end(false)
     }
 
     fn end(mut self, bless: bool) -> Vec<String> {

@@ -1,8 +1,9 @@
 //! The door: ACP on one side, our nouns on the other. ACP's words end here.
 //!
 //! What an editor can want stands once, in our own nouns, and knows of no version of the protocol: sessions
-//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/`
-//! are projections: they decode, call, and encode, and are spoken to through `face.rs`.
+//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/`
+//! and `v2/` are projections: they decode, call, and encode, and are spoken to through `face.rs`. What is the same in
+//! both but for the types stands in `same/`, and is compiled for each.
 
 pub mod ask;
 pub mod card;
@@ -19,5 +20,7 @@ pub mod prompt;
 pub mod server;
 pub mod sessions;
 pub mod updates;
+#[expect(clippy::duplicate_mod, reason = "same/ is compiled for each version, with its types")]
 pub mod v1;
+#[expect(clippy::duplicate_mod, reason = "same/ is compiled for each version, with its types")]
 pub mod v2;

@@ -41,6 +41,7 @@ pub mod message;
 
 pub mod environment;
 
+pub mod approvals;
 pub mod channel;
 pub mod git;
 pub mod id;

@@ -8,6 +8,7 @@
 //! unit has to pass. Nothing in this folder starts a program or changes the disk; `shell` and
 //! `paths` look at it, to see where a path really leads and which file a program's name means.
 
+pub mod approve;
 pub mod arity;
 pub mod check;
 pub mod evaluate;
@@ -41,11 +42,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-pub use evaluate::{evaluate, settles};
+pub use approve::judge;
+pub use evaluate::evaluate;
 pub use laxer::laxer;
 pub use rule::{Action, Rule, Rules};
 pub use shell::command_need;
 
+use crate::approvals::Approvals;
 use crate::environment::Environment;
 use crate::message::Change;
 use crate::worktree::Worktree;
@@ -72,6 +75,13 @@ pub struct Need {
     /// For a command line: the system keeps it from changing anything and from the network, and the
     /// user wants no question then.
     pub kept: bool,
+    /// The system keeps it within the project and from the network, or could, and the user wants no
+    /// question then: see [`approve`].
+    pub held: bool,
+    /// It changes a file of the project, as a command could.
+    pub within: bool,
+    /// Nobody here knows what it does: a tool of a server's.
+    pub unknown: bool,
     /// It goes on with what was allowed a moment ago, so that nobody is asked again: only a deny
     /// counts.
     pub agreed: bool,
@@ -155,10 +165,27 @@ pub struct Policy {
     pub rules: Rules,
     /// What was granted before.
     pub grants: Rules,
+    /// How much of the rest is asked.
+    pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
     /// Where.
     pub place: Place,
+    /// A sandbox was tried and holds, for who asks what would become of something.
+    pub sandboxed: bool,
+}
+
+impl Policy {
+    /// Judges a need.
+    pub fn judge(&self, need: &Need) -> Verdict {
+        judge(self.approvals, &self.rules, &self.grants, need)
+    }
+
+    /// A need as the sandbox would hold it, where there is one.
+    #[must_use]
+    pub fn as_held(&self, need: Need) -> Need {
+        if self.sandboxed { approve::held(need) } else { need }
+    }
 }
 
 /// Where a command or a path is judged. Absolute paths throughout.

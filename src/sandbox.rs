@@ -133,6 +133,13 @@ impl Held {
         self.mechanism.is_some() && (policy.network || self.offline)
     }
 
+    /// Whether it keeps everything that it is for: the network can be cut off, modes of files outside stay, and so
+    /// does what decides what runs.
+    pub fn is_whole(&self) -> bool {
+        let control = self.control || self.level == Level::ReadOnly;
+        self.mechanism.is_some() && self.offline && self.modes && control
+    }
+
     /// One line for people and models: what holds, and what does not.
     pub fn words(&self, network: bool) -> String {
         let Some(mechanism) = self.mechanism else {

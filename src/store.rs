@@ -276,8 +276,16 @@ impl Store {
     /// # Errors
     /// Any of [`Error`].
     pub async fn rename(&self, session: &SessionId, title: &str) -> Result<Record, Error> {
-        let (session, title) = (session.clone(), title.to_owned());
-        self.ask(|reply| StoreJob::Rename { session, title, reply }).await
+        self.change(session, RecordChange::Title(title.to_owned())).await
+    }
+
+    /// Changes something of a session's record, for good, whether it is open here or not.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub async fn change(&self, session: &SessionId, change: RecordChange) -> Result<Record, Error> {
+        let session = session.clone();
+        self.ask(|reply| StoreJob::Change { session, change, reply }).await
     }
 
     /// The sessions a session delegated to.
@@ -299,8 +307,22 @@ impl Store {
         after: Option<ListCursor>,
         limit: usize,
     ) -> Result<SessionPage, Error> {
+        self.list_archived(cwd, None, after, limit).await
+    }
+
+    /// The same, of those that are put aside, or of those that are not.
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub async fn list_archived(
+        &self,
+        cwd: Option<&Path>,
+        archived: Option<bool>,
+        after: Option<ListCursor>,
+        limit: usize,
+    ) -> Result<SessionPage, Error> {
         let cwd = cwd.map(Path::to_path_buf);
-        self.ask(|reply| StoreJob::List { cwd, after, limit, reply }).await
+        self.ask(|reply| StoreJob::List { cwd, archived, after, limit, reply }).await
     }
 
     /// Removes a session and its children. Unknown ones are fine.

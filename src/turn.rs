@@ -44,6 +44,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::registry::Agents;
+use crate::approvals::Approvals;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
 use crate::event::{Outlet, SessionRequestSender};
@@ -94,6 +95,10 @@ pub struct Choice {
     pub steer: Option<bool>,
     /// What the settings say about that.
     pub steers: bool,
+    /// How much is asked; none: as the settings say.
+    pub approvals: Option<Approvals>,
+    /// What the settings say about that.
+    pub approves: Approvals,
 }
 
 impl Choice {
@@ -102,9 +107,21 @@ impl Choice {
         self.steer.unwrap_or(self.steers)
     }
 
+    /// Of an agent, with nothing else chosen.
+    pub fn of(agent: &str, model: Option<ModelRef>) -> Self {
+        let (agent, approves) = (agent.to_owned(), Approvals::default());
+        Self { agent, model, steer: None, steers: false, approvals: None, approves }
+    }
+
+    /// How much is asked.
+    pub fn approvals(&self) -> Approvals {
+        self.approvals.unwrap_or(self.approves)
+    }
+
     /// What is kept of it.
     pub fn kept(&self) -> RecordChange {
-        RecordChange::Choice { agent: self.agent.clone(), model: self.model.clone(), steer: self.steer }
+        let (agent, model) = (self.agent.clone(), self.model.clone());
+        RecordChange::Choice { agent, model, steer: self.steer, approvals: self.approvals }
     }
 }
 
@@ -147,6 +164,8 @@ pub struct TurnContext {
     pub choice: watch::Receiver<Choice>,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
+    /// What the editor adds to the system prompt, as long as the session is open.
+    pub words: Option<Arc<str>>,
     /// How many sessions have delegated on the way here: 0 for the user's own.
     pub depth: u32,
     /// Keeps what happens.
@@ -193,6 +212,8 @@ pub struct Permissions {
     pub confinement: tool::confinement::Confinement,
     /// Somebody is there to answer questions.
     pub attended: bool,
+    /// The choice of the session the user speaks with: how much is asked, also by subagents.
+    pub chosen: watch::Receiver<Choice>,
 }
 
 /// What lives as long as a session is open.

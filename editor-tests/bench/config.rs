@@ -58,6 +58,7 @@ fn session_new_200_agents_50_instructions(bencher: Bencher<'_, '_>) {
             attended: false,
             addresses: false,
             servers: vec![],
+            system: None,
             notices: vec![],
         };
         runtime.block_on(shared.create(place)).is_ok()

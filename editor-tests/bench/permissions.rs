@@ -58,7 +58,7 @@ fn hostile_counted(bencher: Bencher<'_, '_>, piece: &str) {
 /// A policy's own tests: ten thousand lines of every kind.
 #[divan::bench(sample_count = 10)]
 fn check_10_000(bencher: Bencher<'_, '_>) {
-    let policy = Policy { rules: rules(), grants: Rules::default(), private: vec![], place: place() };
+    let policy = Policy { rules: rules(), place: place(), ..Policy::default() };
     let lines = [
         r#"{"id":1,"bash":"git status && git diff | head"}"#,
         r#"{"id":2,"bash":"cd src && sudo rm -rf build; echo \"$x\" > log"}"#,

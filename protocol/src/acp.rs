@@ -38,6 +38,9 @@ bind! {
     "session/fork" v1::ForkSessionRequest => v1::ForkSessionResponse;
     "session/set_title" v1::SetSessionTitleRequest => v1::SetSessionTitleResponse;
     "session/status" v1::SessionStatusRequest => v1::SessionStatusResponse;
+    "session/archive" v1::ArchiveSessionRequest => v1::ArchiveSessionResponse;
+    "session/unarchive" v1::UnarchiveSessionRequest => v1::UnarchiveSessionResponse;
+    "auth/status" v1::AuthStatusRequest => v1::AuthStatusResponse;
     "session/set_mode" v1::SetSessionModeRequest => v1::SetSessionModeResponse;
     "session/set_config_option" v1::SetSessionConfigOptionRequest => v1::SetSessionConfigOptionResponse;
     "session/set_model" SetModel => Empty;
@@ -63,6 +66,9 @@ bind! {
     "session/fork" v2::ForkSessionRequest => v2::ForkSessionResponse;
     "session/set_title" v2::SetSessionTitleRequest => v2::SetSessionTitleResponse;
     "session/status" v2::SessionStatusRequest => v2::SessionStatusResponse;
+    "session/archive" v2::ArchiveSessionRequest => v2::ArchiveSessionResponse;
+    "session/unarchive" v2::UnarchiveSessionRequest => v2::UnarchiveSessionResponse;
+    "auth/status" v2::AuthStatusRequest => v2::AuthStatusResponse;
     "session/set_config_option" v2::SetSessionConfigOptionRequest => v2::SetSessionConfigOptionResponse;
     "session/prompt" v2::PromptRequest => v2::PromptResponse;
     "session/cancel" v2::CancelSessionNotification => ();
@@ -288,9 +294,9 @@ pub const METHODS: &[(&str, &str, bool, Support)] = &[
     ("tool_call/cancel", "2", true, Support::Refused("no call is offered for it; session/cancel stops the turn")),
     ("terminal/cancel", "2", true, Support::Refused("no terminal is offered for it; session/cancel stops the turn")),
     ("$/cancel_request", "1, 2", true, Support::Served),
-    ("auth/status", "1, 2", true, Support::Refused("whether a key is accepted is known when it is used")),
-    ("session/archive", "1, 2", true, Support::Refused("a session is kept until it is deleted, or pruned by age")),
-    ("session/unarchive", "1, 2", true, Support::Refused("as above")),
+    ("auth/status", "1, 2", true, Support::Served),
+    ("session/archive", "1, 2", true, Support::Served),
+    ("session/unarchive", "1, 2", true, Support::Served),
     ("mcp/message", "1, 2", true, Support::Refused("MCP servers are connected to adjutant itself")),
     ("providers/*", "1, 2", true, Support::Refused("provider addresses come from the user's configuration only")),
     ("session/update", "1, 2", false, Support::Called),
@@ -305,7 +311,7 @@ pub const METHODS: &[(&str, &str, bool, Support)] = &[
     ),
     ("elicitation/create", "1, 2", false, Support::Called),
     ("elicitation/complete", "1, 2", false, Support::NotCalled("who asks at an address does not say when it is done")),
-    ("auth/status_update", "1, 2", false, Support::NotCalled("as auth/status")),
+    ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
     ("$/cancel_request", "1, 2", false, Support::Called),
 ];
 

@@ -221,6 +221,9 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
             "sandbox",
             &format!("for agents that {}: {told}", if key == "readOnly" { "only read" } else { "edit" }),
         );
+        if held.mechanism.is_some() && !held.is_whole() {
+            report.say("", "  not enough to ask less because of it (approvals: sandboxed)");
+        }
         for (mechanism, why) in &held.failed {
             report.say("", &format!("  tried {}: {why}", mechanism.key()));
         }
@@ -233,6 +236,7 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
             "controlFilesProtected": held.control,
             "modesProtected": held.modes,
             "signalsKept": held.signals,
+            "whole": held.is_whole(),
             "failed": failed,
         });
         if let Some(Value::Object(all)) = report.data.get_mut("sandbox") {

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
+use crate::approvals::Approvals;
 use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
 use crate::permission::paths::{self, Access, Barred};
-use crate::permission::{Need, Place, Policy, Rules, command_need, evaluate};
+use crate::permission::{Need, Place, Policy, Rules, command_need};
+use crate::sandbox::Sandbox;
 use crate::store::{Grant, Store};
+use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 
 /// Options of `adjutant permissions`.
@@ -53,6 +56,9 @@ pub(super) enum Verb {
         /// Agent that would do it
         #[arg(long, default_value = "build")]
         agent: String,
+        /// How much is asked [default: as the settings say]
+        #[arg(long, value_parser = approvals)]
+        approvals: Option<Approvals>,
         /// File that would be read
         #[arg(long, group = "what", value_name = "PATH")]
         read: Option<String>,
@@ -71,6 +77,9 @@ pub(super) enum Verb {
         /// Agent whose rules apply
         #[arg(long, default_value = "build")]
         agent: String,
+        /// How much is asked [default: as the settings say]
+        #[arg(long, value_parser = approvals)]
+        approvals: Option<Approvals>,
         /// Settings file to use in addition to the usual ones
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
@@ -81,19 +90,28 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
     match args.verb.unwrap_or(Verb::List(args.listing)) {
         Verb::List(Listing { all }) => list(all, environment).await,
         Verb::Revoke { permission, pattern, agent } => revoke(&permission, pattern, agent, environment).await,
-        Verb::Explain { agent, read, edit, command } => {
-            let policy = policy(&agent, &Here::read(Path::new("."), environment)?, environment)?;
+        Verb::Explain { agent, approvals, read, edit, command } => {
+            let here = Here::read(Path::new("."), environment)?;
+            let policy = asking(approvals, policy(&agent, &here, environment)?, &here, environment).await;
             let path = read.map(|path| (Access::Read, path)).or(edit.map(|path| (Access::Edit, path)));
             let needs = match (&path, command) {
                 (Some((access, path)), _) => path_needs(&policy, *access, path),
                 (None, command) => vec![command_need(&command.unwrap_or_default(), &policy.place)],
             };
-            for need in &needs {
-                super::say(&explain(&evaluate(&policy.rules, &policy.grants, need), need, &policy.rules));
+            if policy.approvals != Approvals::Default {
+                let held = match (policy.approvals, policy.sandboxed) {
+                    (Approvals::Sandboxed, false) => ", but no sandbox holds here",
+                    _ => "",
+                };
+                super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
+            }
+            for need in needs {
+                let need = policy.as_held(need);
+                super::say(&explain(&policy.judge(&need), &need, &policy.rules));
             }
             Ok(0)
         }
-        Verb::Check { agent, config } => {
+        Verb::Check { agent, approvals, config } => {
             let environment = match config {
                 Some(file) => {
                     let file =
@@ -104,7 +122,7 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
             };
             let here = Here::read(Path::new("."), &environment)?;
             let secrets = secrets(&here.loaded.settings, &environment);
-            check(&policy(&agent, &here, &environment)?, &secrets)
+            check(&asking(approvals, policy(&agent, &here, &environment)?, &here, &environment).await, &secrets)
         }
     }
 }
@@ -117,7 +135,21 @@ pub(super) fn policy(agent: &str, here: &Here, environment: &Environment) -> any
     };
     let place = Place::new(environment, &here.worktree, &here.cwd);
     let private = here.loaded.settings.webfetch_private.clone();
-    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), private, place })
+    let approvals = here.loaded.settings.approvals;
+    Ok(Policy { rules: found.rules.clone(), grants: Rules::default(), approvals, private, place, sandboxed: false })
+}
+
+/// The same where so much is asked; tries the sandbox where that matters.
+async fn asking(approvals: Option<Approvals>, policy: Policy, here: &Here, environment: &Environment) -> Policy {
+    let approvals = approvals.unwrap_or(policy.approvals);
+    let sandboxed = approvals == Approvals::Sandboxed
+        && Confinement::new(&Sandbox::new(environment)).for_agent(&policy.rules, &here.loaded.settings).holds().await;
+    Policy { approvals, sandboxed, ..policy }
+}
+
+fn approvals(word: &str) -> Result<Approvals, String> {
+    let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
+    Approvals::named(word).ok_or_else(|| format!("there is: {}", known()))
 }
 
 /// What a file tool would need; says so where it would refuse.

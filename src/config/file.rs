@@ -33,6 +33,7 @@ pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
 pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};
+use crate::approvals::Approvals;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -89,6 +90,11 @@ pub(crate) struct ConfigFile {
     /// Text sent while a turn runs reaches the model between two steps of that turn; if false, it
     /// waits for the turn to end. Default: true.
     pub steer: Option<bool>,
+    /// How much is asked where a session begins, besides what the rules say: `default`, nothing more; `ask`, every
+    /// edit, every tool of a server and every command that is not known to be harmless; `sandboxed`, nothing that a
+    /// sandbox holds: commands without network, changes in the project. A deny stays a deny. Can be chosen in each
+    /// session. Default: `default`.
+    pub approvals: Option<Approvals>,
     /// Projects that are trusted without a question: `ask`, or `all` for machines that only ever see
     /// repositories you trust, such as CI. Read from your own files only. Default: `ask`.
     pub trust: Option<TrustConfig>,

@@ -19,6 +19,7 @@ use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::roster::{Roster, RosterEntry, reach};
 use super::settings::Settings;
 use super::{builtin, join, resolve, rules};
+use crate::approvals::Approvals;
 use crate::environment::Environment;
 use crate::permission::rule::{BUILT_IN, derive};
 use crate::permission::{Action, Rule, Rules, laxer};
@@ -122,9 +123,9 @@ fn take(node: &mut Node, way: &[String]) {
 fn part(told: &ParsedLayer) -> Node {
     let mut node = told.node.clone();
     let keep: &[&str] = if told.origin.project {
-        &["permission", "agent", "default_agent", "command"]
+        &["permission", "agent", "default_agent", "command", "approvals"]
     } else {
-        &["permission", "agent", "default_agent", "command", "references"]
+        &["permission", "agent", "default_agent", "command", "references", "approvals"]
     };
     let only = |node: &mut Node, keep: &[&str]| {
         if let Some(entries) = node.entries_mut() {
@@ -177,6 +178,9 @@ fn pieces(told: &[ParsedLayer], alone: &Node) -> Vec<Piece> {
         if let Some(default) = told.node.get("default_agent") {
             push(&["default_agent"], 6, "default_agent".into(), default.to_json().to_string(), &default.at);
         }
+        if let Some(approvals) = told.node.get("approvals") {
+            push(&["approvals"], 8, "approvals".into(), approvals.to_json().to_string(), &approvals.at);
+        }
         for command in told.node.get("command").map(Node::entries).unwrap_or_default() {
             if let Some(agent) = command.node.get("agent") {
                 let way = ["command", &command.key, "agent"];
@@ -217,6 +221,8 @@ struct AccessState {
     off: Vec<String>,
     /// Which agent answers which command.
     commands: Vec<(String, Option<String>)>,
+    /// How much is asked.
+    approvals: Approvals,
 }
 
 /// What an agent is compared with, and how each of these rules is known.
@@ -281,6 +287,9 @@ impl<'a> LooseningReview<'a> {
     }
 
     fn loosened(&self, after: &AccessState) -> bool {
+        if after.approvals < self.before.approvals {
+            return true;
+        }
         let (before, now) = (&self.before.roster, &after.roster);
         let Some(usual) = before.get(&before.default) else { return true };
         let Some(start) = now.get(&now.default) else { return true };
@@ -421,6 +430,7 @@ fn state(
     AccessState {
         off: settings.agents.iter().filter(|entry| entry.disable).map(|entry| entry.name.clone()).collect(),
         commands: tree.get("command").map(Node::entries).unwrap_or_default().iter().map(agent).collect(),
+        approvals: settings.approvals,
         roster: Roster::new(&settings, environment, worktree, &[]),
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         snapshot: file.snapshot.unwrap_or(defaults.snapshot),
         subagent_depth: file.subagent_depth.unwrap_or(defaults.subagent_depth),
         steer: file.steer.unwrap_or(defaults.steer),
+        approvals: file.approvals.unwrap_or(defaults.approvals),
         trust_all: file.trust == Some(file::TrustConfig::All),
         sandbox: tree.get("sandbox").map(sandbox).unwrap_or_default(),
         variables: file

@@ -12,6 +12,7 @@ pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
+use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::process::Variables;
@@ -64,6 +65,8 @@ pub struct Settings {
     pub subagent_depth: u32,
     /// Whether text sent during a turn reaches the model between two steps of it.
     pub steer: bool,
+    /// How much is asked where a session begins.
+    pub approvals: Approvals,
     /// Whether every project is trusted without a question.
     pub trust_all: bool,
     /// The user trusts this very project, or every one.
@@ -113,6 +116,7 @@ impl Default for Settings {
             snapshot: true,
             subagent_depth: 1,
             steer: true,
+            approvals: Approvals::Default,
             trust_all: false,
             trusted: false,
             sandbox: SandboxSettings::default(),

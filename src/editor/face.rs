@@ -14,6 +14,9 @@ use crate::turn::Outcome;
 /// Lines for the editor, in order.
 pub type Lines = Vec<Vec<u8>>;
 
+/// The id of a session's plan, of which there is one.
+pub const PLAN: &str = "todos";
+
 /// An answer of the editor's on its way. Dropped before it came, the question is withdrawn.
 pub type Asking<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
@@ -67,6 +70,8 @@ pub struct DisplayCapabilities {
     pub subagents: bool,
     /// Options that are on or off.
     pub switches: bool,
+    /// Plans with an id, which are told of as one.
+    pub plans: bool,
 }
 
 /// What a session does, for the user.

@@ -57,3 +57,21 @@ pub fn log_out(server: &Arc<Server>) -> impl Future<Output = Result<(), Refusal>
         forgotten.map_err(std::io::Error::other).and_then(|done| done).map_err(failed)
     }
 }
+
+/// Something that providers know the user by, for display.
+pub struct Account {
+    /// The provider's id.
+    pub label: String,
+    /// What is kept, and where.
+    pub name: String,
+}
+
+/// What is kept of keys and logins. Nothing is asked of anybody: whether a key is accepted is known when it is used.
+pub fn known(server: &Arc<Server>) -> impl Future<Output = Vec<Account>> + Send + 'static {
+    let environment = server.shared.environment.clone();
+    async move {
+        let places = tokio::task::spawn_blocking(move || Auth::places(&environment)).await.unwrap_or_default();
+        let account = |(label, kind, place): (String, &str, &str)| Account { label, name: format!("{kind} {place}") };
+        places.into_iter().map(account).collect()
+    }
+}

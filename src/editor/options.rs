@@ -1,4 +1,4 @@
-//! What can be chosen in a session: mode, model, effort, steering. The rules of it, whichever version asks.
+//! What can be chosen in a session: mode, model, effort, approvals, steering. The rules of it, whichever version asks.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use super::error::Refusal;
 use super::face::{Alternative, Category, Group, Setting, SettingValue};
 use super::server::{ChoiceReply, Server};
 use crate::agent::Agent;
+use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::model::Model;
 use crate::session::Handle;
@@ -23,6 +24,23 @@ const STEERS: [(&str, &str, &str); 2] = [
     ("on", "Steer", "A message sent while the agent works reaches it before its next step."),
     ("off", "Wait", "A message sent while the agent works is answered afterwards."),
 ];
+/// How much is asked: the values, their names, what they mean.
+const APPROVALS: &str = "approvals";
+
+fn approval(one: Approvals) -> Alternative {
+    let (name, description) = match one {
+        Approvals::Default => ("Default", "The rules of your settings decide what is asked."),
+        Approvals::Ask => {
+            ("Ask", "Every edit, every tool of a server and every command that is not known to be harmless asks.")
+        }
+        Approvals::Sandboxed => (
+            "Sandboxed",
+            "What the sandbox holds is not asked: changes in the project, and commands, which then have no network.",
+        ),
+    };
+    Alternative { id: one.as_str().to_owned(), name: name.to_owned(), description: Some(description.to_owned()) }
+}
+
 /// The effort that leaves it to the provider.
 const DEFAULT: &str = "default";
 
@@ -35,6 +53,8 @@ pub struct Pending<'a> {
     pub model: Option<&'a ModelRef>,
     /// Whether messages steer.
     pub steer: Option<bool>,
+    /// How much is asked.
+    pub approvals: Option<Approvals>,
 }
 
 /// The settings of a session as they will be once what is pending has taken effect.
@@ -57,12 +77,21 @@ pub fn settings(server: &Server, session: &Handle, pending: Pending<'_>) -> Vec<
         let now = model.effort.as_deref().unwrap_or(DEFAULT).to_owned();
         out.push(of(EFFORT, "Effort", Category::Effort, SettingValue::List(now, names.map(value).collect())));
     }
+    out.push(approvals(pending.approvals.unwrap_or(choice.approvals()), session.sandboxes()));
     out.push(steering(pending.steer.unwrap_or(choice.steers()), server.capabilities().shows.switches));
     out
 }
 
 fn alternative(id: String, name: String) -> Alternative {
     Alternative { id, name, description: None }
+}
+
+/// How much is asked. What relies on a sandbox is offered where one was tried and holds.
+fn approvals(now: Approvals, sandboxes: bool) -> Setting {
+    let offered = |one: &Approvals| *one == now || *one != Approvals::Sandboxed || sandboxes;
+    let values = Approvals::ALL.into_iter().filter(offered).map(approval).collect();
+    let value = SettingValue::List(now.as_str().to_owned(), values);
+    Setting { id: APPROVALS, name: "Approvals", description: None, category: None, value }
 }
 
 /// A switch where the editor has them, else a choice of two.
@@ -132,6 +161,11 @@ pub enum Chosen<'a> {
     Switch(bool),
 }
 
+/// Whether a value relies on the sandbox for commands.
+pub fn relies_on_sandbox(setting: &str, value: &str) -> bool {
+    setting == APPROVALS && value == Approvals::Sandboxed.as_str()
+}
+
 /// Chooses a value for a setting: the settings as they are from then on.
 ///
 /// # Errors
@@ -163,13 +197,26 @@ pub fn choose(
             };
             return steer(server, session, *word == "on");
         }
+        APPROVALS => return approve(server, session, value),
         _ => {
             return Err(Refusal::Invalid(format!(
-                "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {STEER}"
+                "there is no such option; there are: {MODE}, {MODEL}, {EFFORT}, {APPROVALS}, {STEER}"
             )));
         }
     };
-    let response = settings(server, session, Pending { mode, model: model.as_ref(), steer: None });
+    let response = settings(server, session, Pending { mode, model: model.as_ref(), ..Pending::default() });
+    Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
+}
+
+fn approve(server: &Server, session: &Handle, word: &str) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
+    let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
+    let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("there is: {}", known())))?;
+    if chosen == Approvals::Sandboxed && !session.sandboxes() {
+        let why = "no sandbox was tried here that holds all commands; `adjutant doctor` says why";
+        return Err(Refusal::Invalid(why.into()));
+    }
+    let written = session.choose_approvals(chosen)?;
+    let response = settings(server, session, Pending { approvals: Some(chosen), ..Pending::default() });
     Ok(ChoiceReply { response, kept: Some((session.clone(), written)) })
 }
 

@@ -198,17 +198,38 @@ impl Server {
         id: &str,
         work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
     ) -> Reply<R> {
+        self.when_tried(id, false, work)
+    }
+
+    /// The same; where what is chosen relies on the sandbox for commands, once that was tried.
+    pub fn when_tried<R: Send + 'static>(
+        self: &Arc<Self>,
+        id: &str,
+        tries: bool,
+        work: impl FnOnce() -> Result<ChoiceReply<R>, Refusal> + Send + 'static,
+    ) -> Reply<R> {
         let server = self.clone();
+        let tried = self.session(id).is_ok_and(|session| session.sandboxes());
         match self.wait(id) {
-            None => match work() {
+            None if tried || !tries => match work() {
                 Ok(ChoiceReply { response, kept: None }) => Reply::now(Ok(response)),
                 Ok(chosen) => Reply::later(async move { Ok(server.settled(chosen).await?) }),
                 Err(refusal) => Reply::now(Err(refusal.into())),
             },
-            Some(wait) => Reply::later(async move {
-                wait.over().await;
-                Ok(server.settled(work()?).await?)
-            }),
+            wait => {
+                let id = id.to_owned();
+                Reply::later(async move {
+                    if let Some(wait) = wait {
+                        wait.over().await;
+                    }
+                    if let Ok(session) = server.session(&id)
+                        && tries
+                    {
+                        session.try_sandbox().await;
+                    }
+                    Ok(server.settled(work()?).await?)
+                })
+            }
         }
     }
 

@@ -22,7 +22,7 @@ use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
 use crate::session::open::{OpenOptions, OpenedSession};
 use crate::session::{Handle, access, title};
-use crate::store::{ListCursor, Record};
+use crate::store::{ListCursor, Record, RecordChange};
 use crate::worktree::normal;
 
 /// Sessions per page of a listing.
@@ -40,6 +40,16 @@ pub struct Place {
     pub extra: Vec<PathBuf>,
     /// MCP servers; none for one of a kind that was not offered.
     pub servers: Vec<Option<McpEntry>>,
+    /// What the editor adds to the system prompt.
+    pub system: Option<SystemWords>,
+}
+
+/// What an editor wants of the system prompt.
+pub enum SystemWords {
+    /// These words at its end.
+    Added(String),
+    /// Something that was not offered: other words in place of ours, or no words.
+    NotOffered,
 }
 
 /// An MCP server of the editor's that is a program.
@@ -154,6 +164,9 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
     tokio::pin!(again);
     let mut waits = misses_commands;
+    let tried = session.try_sandbox();
+    tokio::pin!(tried);
+    let mut trying = true;
     loop {
         tokio::select! {
             biased;
@@ -176,6 +189,13 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
                 if now != commands {
                     commands.clone_from(&now);
                     updates.event(Event::Commands(now)).await;
+                }
+            }
+            holds = &mut tried, if trying => {
+                trying = false;
+                // There is more to choose from now.
+                if holds {
+                    updates.event(Event::Options).await;
                 }
             }
             true = models.changed() => updates.event(Event::Options).await,
@@ -265,16 +285,21 @@ pub struct SessionPage {
     pub next: Option<String>,
 }
 
-/// The sessions of a directory, or all, newest first.
+/// The sessions of a directory, or all, newest first; `archived`: those put aside, or the others.
 ///
 /// # Errors
 /// The directory is not absolute, or the cursor not one of ours.
-pub async fn list(server: Arc<Server>, cwd: Option<PathBuf>, after: Option<String>) -> Result<SessionPage, Refusal> {
+pub async fn list(
+    server: Arc<Server>,
+    cwd: Option<PathBuf>,
+    archived: Option<bool>,
+    after: Option<String>,
+) -> Result<SessionPage, Refusal> {
     let after = after.as_deref().map(cursor).transpose()?;
     if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_absolute()) {
         return Err(Refusal::Invalid(format!("cwd must be absolute; {} is not", cwd.display())));
     }
-    let page = server.shared.store.list(cwd.as_deref().map(normal).as_deref(), after, PAGE).await?;
+    let page = server.shared.store.list_archived(cwd.as_deref().map(normal).as_deref(), archived, after, PAGE).await?;
     let next = page.next.map(|at| BASE64.encode(format!("{} {}", at.updated.0, at.id)));
     Ok(SessionPage { sessions: page.sessions, next })
 }
@@ -298,6 +323,33 @@ pub fn close(server: &Arc<Server>, id: &str) -> impl Future<Output = Result<(), 
         if let Some(live) = live {
             live.close().await;
         }
+        Ok(())
+    }
+}
+
+/// Puts a session aside, or takes it back. One that is open is closed before it is put aside.
+pub fn archive(
+    server: &Arc<Server>,
+    id: &str,
+    aside: bool,
+) -> impl Future<Output = Result<(), Refusal>> + Send + 'static {
+    let id = SessionId::new(id);
+    let claim = server.claim(id.as_str());
+    let live = server.session(id.as_str()).ok().filter(|_| claim.is_ok());
+    let live = if aside { live.and_then(|_| server.dismiss(id.as_str())) } else { live };
+    let server = server.clone();
+    async move {
+        let _claim = claim?;
+        if !id.is_well_formed() {
+            return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()));
+        }
+        match live {
+            Some(live) if aside => live.close().await,
+            // It writes its record itself.
+            Some(live) => return server.kept(&live, live.take_back()?).await,
+            None => {}
+        }
+        server.shared.store.change(&id, RecordChange::Archived(aside)).await?;
         Ok(())
     }
 }
@@ -341,8 +393,16 @@ fn known_place(server: &Server, id: &str, place: Place) -> Result<OpenOptions, R
 
 /// Checks where a session is to work.
 fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
-    let Place { cwd, extra, servers } = place;
+    let Place { cwd, extra, servers, system } = place;
     directory("cwd", &cwd)?;
+    let system = match system {
+        None => None,
+        Some(SystemWords::Added(words)) => Some(words.into()),
+        Some(SystemWords::NotOffered) => {
+            let why = "systemPrompt takes the mode \"append\" and content of text; nothing was opened";
+            return Err(Refusal::Invalid(why.into()));
+        }
+    };
     for dir in &extra {
         directory("additionalDirectories", dir)?;
     }
@@ -358,7 +418,7 @@ fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
     }
     let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
     let (cwd, exposed, attended) = (normal(&cwd), shows.subagents, !alone);
-    Ok(OpenOptions { cwd, extra, files, exposed, attended, addresses, servers, notices })
+    Ok(OpenOptions { cwd, extra, files, exposed, attended, addresses, servers, system, notices })
 }
 
 fn directory(field: &str, path: &Path) -> Result<(), Refusal> {

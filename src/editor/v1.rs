@@ -4,14 +4,19 @@ mod ask;
 mod card;
 mod content;
 mod files;
-mod form;
 mod initialize;
 mod line;
 mod options;
 mod prompt;
+#[path = "same.rs"]
+mod same;
 mod sessions;
 mod table;
 mod update;
+
+// The types of this version, for what is the same in both.
+use protocol::acp::v1 as acp;
+use same::{form, kept};
 
 pub use initialize::answer;
 pub use table::table;

@@ -429,7 +429,7 @@ fn files(out: &mut String, stored: &StoredSession, home: Option<&str>) {
     let root = format!("{}/", stored.record.cwd.display());
     out.push_str("<div class=\"files\"><h2>Files changed</h2>\n<ul>\n");
     for (path, (old, new)) in changed {
-        let (added, removed) = lines(&Change { path: path.clone(), old, new });
+        let (added, removed) = lines(&Change { path: path.clone(), old, new, deleted: false });
         let shown = path.strip_prefix(&root).map_or_else(|| short_path(&path, home), str::to_owned);
         put!(
             out,

@@ -140,7 +140,7 @@ impl AnyTool for McpTool {
                     return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
                 }
             };
-            let mut need = Need::new(&self.name, "*").always("*");
+            let mut need = Need { unknown: true, ..Need::new(&self.name, "*").always("*") };
             if context.confinement.reads_only() {
                 let why = format!("what {} does is not known, and this agent only reads", self.server);
                 need.floor = Some((Action::Ask, why));

@@ -517,4 +517,7 @@ pub struct Change {
     pub old: Option<String>,
     /// Empty for a deleted one.
     pub new: String,
+    /// The file is gone, not emptied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }

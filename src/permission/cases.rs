@@ -3,8 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::approve::settles;
 use super::rule::{self, RuleValue};
-use super::{Action, Place, Rules, Verdict, command_need, evaluate, settles};
+use super::{Action, Place, Rules, Verdict, command_need, evaluate};
+use crate::approvals::Approvals;
 
 /// A workspace as the tables expect it, beside a directory `out` that does not belong to it.
 pub(crate) struct Lab {
@@ -303,7 +305,9 @@ fn what_always_grants() {
 fn what_would_be_asked_again_is_not_granted_for_good() {
     let lab = Lab::new();
     let edits = |action| with(&lab.place, &[("*", Action::Ask)]).then(&Rules::built_in(&[("edit", "*", action)]));
-    let lasting = |rules: &Rules, command: &str| settles(rules, &Rules::default(), &command_need(command, &lab.place));
+    let lasting = |rules: &Rules, command: &str| {
+        settles(Approvals::Default, rules, &Rules::default(), &command_need(command, &lab.place))
+    };
     assert!(lasting(&edits(Action::Ask), "ls -la"));
     assert!(lasting(&edits(Action::Allow), "mkdir -p made"));
     assert!(!lasting(&edits(Action::Ask), "mkdir -p made"));

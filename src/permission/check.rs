@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::paths::{self, Access, Found, PathVerdict, Refusal};
 use super::url::{self, UrlVerdict};
-use super::{Need, Place, Policy, Rule, command_need, evaluate, explain};
+use super::{Need, Place, Policy, Rule, command_need, explain};
 
 #[derive(Deserialize)]
 struct Question {
@@ -42,7 +42,8 @@ pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
         None => policy,
     };
     if let Some(command) = &question.bash {
-        let verdict = evaluate(&policy.rules, &policy.grants, &command_need(command, &policy.place));
+        let need = policy.as_held(command_need(command, &policy.place));
+        let verdict = policy.judge(&need);
         let units: Vec<Value> = verdict
             .units
             .iter()
@@ -81,7 +82,7 @@ pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
         return answer(id, "refuse", None, &[], Some(reason.into()));
     }
     let need = Need::new(permission, question.pattern.as_deref().unwrap_or("*"));
-    let verdict = evaluate(&policy.rules, &policy.grants, &need);
+    let verdict = policy.judge(&need);
     answer(id, explain::word(verdict.action), verdict.rule.as_ref(), &[], verdict.reason)
 }
 

@@ -10,6 +10,9 @@ use super::url::{self, Address};
 use super::wildcard::UNKNOWN;
 use super::{Action, Need, Rule, Rules, UnitVerdict, Verdict, unread, wildcard};
 
+/// Why something is not asked that a rule asks about.
+const HELD: &str = "what the sandbox holds is not asked here";
+
 /// Judges a need: the strictest of its patterns, or of its command's parts, counts. A grant turns an
 /// ask into an allow, never a deny; a floor is not undercut.
 pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
@@ -20,6 +23,11 @@ pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
             strictest(verdicts).unwrap_or_else(|| one(rules, grants, &need.permission, "*"))
         }
     };
+    let verdict = if need.held && need.command.is_none() && verdict.action == Action::Ask {
+        Verdict { action: Action::Allow, rule: None, reason: Some(HELD.into()), ..verdict }
+    } else {
+        verdict
+    };
     match &need.floor {
         Some((least, reason))
             if *least > verdict.action && !(*least == Action::Ask && opened(rules, grants, need, &verdict)) =>
@@ -28,19 +36,6 @@ pub fn evaluate(rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
         }
         _ => verdict,
     }
-}
-
-/// Whether granting what "always" names would answer the question for good. Where it would not, as for
-/// a command that also changes a file the user is asked about, "always" must not be offered.
-pub fn settles(rules: &Rules, grants: &Rules, need: &Need) -> bool {
-    let granted = |pattern: &String| Rule {
-        permission: need.permission.clone(),
-        pattern: pattern.clone(),
-        action: Action::Allow,
-        source: BUILT_IN.into(),
-    };
-    let given = Rules(need.always.iter().map(granted).collect());
-    !need.always.is_empty() && evaluate(rules, &grants.clone().then(&given), need).action == Action::Allow
 }
 
 /// Whether an agent may edit nothing, but for exceptions that come with the program (plans).
@@ -133,7 +128,7 @@ fn stands(deny: &Rule, matching: &[&Rule]) -> bool {
 
 /// Judges a command line.
 fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
-    let bash = Bash { kept: need.kept, ..Bash::of(rules, grants, &need.permission) };
+    let bash = Bash { kept: need.kept, held: need.held, ..Bash::of(rules, grants, &need.permission) };
     let mut verdicts: Vec<UnitVerdict> = line.units.iter().map(|unit| bash.unit(unit)).collect();
     let worst = verdicts.iter().max_by_key(|unit| (unit.action, std::cmp::Reverse(unit.layer)));
     let mut verdict = match worst {
@@ -215,6 +210,8 @@ struct Bash<'r> {
     denied_names: Vec<String>,
     /// What is not proven runs where it can change nothing.
     kept: bool,
+    /// What is asked about runs where it can change nothing but the project, without network.
+    held: bool,
 }
 
 impl<'r> Bash<'r> {
@@ -237,7 +234,7 @@ impl<'r> Bash<'r> {
         let mut denied_names: Vec<String> = denies.iter().filter_map(|rule| name(&rule)).collect();
         denied_names.sort();
         denied_names.dedup();
-        Self { rules, grants, about, denies, posture, denied_names, kept: false }
+        Self { rules, grants, about, denies, posture, denied_names, kept: false, held: false }
     }
 
     fn catch_all(&self) -> Option<&'r Rule> {
@@ -273,9 +270,14 @@ impl<'r> Bash<'r> {
         if action == Action::Ask && self.granted(unit) {
             (action, rule, reason) = (Action::Allow, None, Some("you allowed this before".into()));
         }
+        if action == Action::Ask && self.held && self.doubt(unit).is_none() {
+            (action, rule, reason) = (Action::Allow, None, Some(HELD.into()));
+        }
         for need in &unit.touches {
-            let verdict = evaluate(self.rules, self.grants, need);
-            let mut verdict = verdict;
+            let mut verdict = evaluate(self.rules, self.grants, need);
+            if self.held && need.permission == "edit" && need.floor.is_none() && verdict.action == Action::Ask {
+                verdict.action = Action::Allow;
+            }
             if need.permission == "edit" && self.posture.is_some() && unit.carried && !unit.destroys {
                 // What an option carries may never start: see [`posture_of`].
                 verdict.action = verdict.action.min(Action::Ask);

@@ -437,6 +437,7 @@ impl Located {
         let name = &self.relative;
         let mut need = Need::new(permission, name);
         need.floor = self.floor(access);
+        need.within = access == Access::Edit && self.inside;
         // What is asked about every time is not granted for good, and a name is no pattern.
         if (need.floor.is_none() || access == Access::Read) && !name.contains(['*', '?']) {
             need = need.always(name.clone());
@@ -560,7 +561,7 @@ pub fn judge_path(policy: &Policy, access: Access, text: &str, more: Vec<Need>) 
         Err(Barred::Denied(denied)) => return PathVerdict::Judged(denied.1),
         Err(Barred::Refused(refusal)) => return PathVerdict::Refused(refusal),
     };
-    let verdicts = needs.iter().chain(&more).map(|need| evaluate(&policy.rules, &policy.grants, need));
+    let verdicts = needs.into_iter().map(|need| policy.as_held(need)).chain(more).map(|need| policy.judge(&need));
     // The first of the strictest.
     let worst = verdicts.reduce(|worst, next| if next.action > worst.action { next } else { worst });
     PathVerdict::Judged(worst.unwrap_or_else(|| Verdict::allowed(text)))

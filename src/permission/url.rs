@@ -275,6 +275,7 @@ fn labels(pattern: &str, host: &str) -> bool {
 mod tests {
     use super::super::cases::records;
     use super::*;
+    use crate::approvals::Approvals;
     use crate::permission::Rule;
 
     fn rules() -> Rules {
@@ -580,8 +581,13 @@ mod tests {
         let asked = Rules::built_in(&[(PERMISSION, "*", Action::Ask)]);
         let need = granted("https://a.example:8443/x?y");
         assert_eq!(need.always, ["https://a.example:8443/*"]);
-        assert!(super::super::settles(&asked, &Rules::default(), &need));
-        assert!(!super::super::settles(&asked, &Rules::default(), &granted("https://a.example/?q=sk-live-0123456789")));
+        assert!(super::super::approve::settles(Approvals::Default, &asked, &Rules::default(), &need));
+        assert!(!super::super::approve::settles(
+            Approvals::Default,
+            &asked,
+            &Rules::default(),
+            &granted("https://a.example/?q=sk-live-0123456789")
+        ));
         let grants = Rules::built_in(&[(PERMISSION, "https://a.example/*", Action::Allow)]);
         for (url, action) in [
             ("https://a.example/", Action::Allow),

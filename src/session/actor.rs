@@ -311,6 +311,10 @@ impl SessionState {
             ActorEvent::Mail(MailboxMessage::Prompt(prompt)) => self.inbox.push(prompt),
             ActorEvent::Mail(MailboxMessage::Choose(change, written)) => self.choose(change, written).await,
             ActorEvent::Mail(MailboxMessage::Title(title, written)) => self.rename(title, written).await,
+            ActorEvent::Mail(MailboxMessage::TakeBack(written)) => {
+                self.amend(RecordChange::Archived(false)).await;
+                acknowledge(written);
+            }
             ActorEvent::Mail(MailboxMessage::Close(done)) => self.close(Some(done)),
             ActorEvent::Cancel(cancel) => {
                 if let Some(turn) = self.running.as_ref().filter(|turn| cancel.covers(turn.number)) {
@@ -373,6 +377,8 @@ fn carry_choices(from: &Record, to: &mut Record) {
     to.agent.clone_from(&from.agent);
     to.model.clone_from(&from.model);
     to.steer = from.steer;
+    to.approvals = from.approvals;
+    to.archived = from.archived;
     if from.titled == TitleSource::User {
         to.title.clone_from(&from.title);
         to.titled = TitleSource::User;

@@ -108,11 +108,7 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     let work = async {
         let agent = parent.project.agents.get(&agent).ok_or_else(|| format!("There is no agent {agent}."))?;
         let model = wanted.unwrap_or_else(|| match agent.model {
-            Some(_) => frame::resolve_model(
-                &Choice { agent: agent.name.clone(), model: None, steer: None, steers: false },
-                Some(&agent),
-                &parent.project.models,
-            ),
+            Some(_) => frame::resolve_model(&Choice::of(&agent.name, None), Some(&agent), &parent.project.models),
             None => model,
         });
         let task = ChildTask { shared, parent, call, facts, agent, description, prompt, files, model, rules };
@@ -146,14 +142,13 @@ impl ChildTask<'_> {
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
         record.denied = self.denied();
+        record.approvals = Some(self.parent.permissions.chosen.borrow().approvals());
         let model = self.model.clone();
         self.announce(&id, &model).await;
         let cancelled = self.parent.cancelled.child_token();
         let _working = self.shared.live.works(&id, &cancelled);
         let (outlet, events) = Outlet::new();
-        let agent = self.agent.name.clone();
-        let (_choice, choice) =
-            watch::channel(Choice { agent, model: Some(model.clone()), steer: None, steers: false });
+        let (_choice, choice) = watch::channel(Choice::of(&self.agent.name, Some(model.clone())));
         let scope = self.scope(&record, &history, choice, (cancelled, outlet));
         let (todos, kept) = (scope.resources.todos.clone(), scope.clone());
         let before = history.cost().unwrap_or_default();

@@ -1,8 +1,10 @@
-//! What the user has chosen in a session: the agent, the model, whether words steer a running turn.
+//! What the user has chosen in a session: the agent, the model, whether words steer a running turn, how much
+//! is asked.
 
 use tokio::sync::watch;
 
 use super::recent::RecentModels;
+use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::store::RecordChange;
 use crate::turn::Choice;
@@ -15,6 +17,8 @@ pub enum ChoiceChange {
     Model(ModelRef),
     /// Whether words that come while a turn runs are heard in it.
     Steer(bool),
+    /// How much is asked.
+    Approvals(Approvals),
 }
 
 pub(super) struct Choices {
@@ -44,6 +48,7 @@ impl Choices {
             ChoiceChange::Agent(agent) => choice.agent = agent,
             ChoiceChange::Model(model) => choice.model = Some(model),
             ChoiceChange::Steer(steer) => choice.steer = Some(steer),
+            ChoiceChange::Approvals(approvals) => choice.approvals = Some(approvals),
         });
     }
 

@@ -12,12 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::builtin::BuiltinCommand;
 use super::choices::ChoiceChange;
 use super::project::ProjectConfig;
+use crate::approvals::Approvals;
 use crate::channel::Receiver;
 use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef};
+use crate::sandbox::Level;
+use crate::tool::confinement::Confinement;
 use crate::turn::{Choice, Outcome};
 
 /// How much mail may wait.
@@ -41,6 +44,8 @@ pub struct Handle {
     pub(super) cancels: mpsc::UnboundedSender<CancelScope>,
     pub(super) mailbox: mpsc::Sender<MailboxMessage>,
     pub(super) choice: watch::Receiver<Choice>,
+    /// What the system can forbid commands.
+    pub(super) confinement: Confinement,
     // The model that was chosen last, its mail perhaps still on its way. A leaf lock around a value.
     pub(super) said: Arc<Mutex<Option<ModelRef>>>,
     /// What is to be shown between turns.
@@ -56,6 +61,8 @@ pub enum MailboxMessage {
     Choose(ChoiceChange, oneshot::Sender<()>),
     /// Be called this from now on.
     Title(String, oneshot::Sender<()>),
+    /// Be put aside no longer.
+    TakeBack(oneshot::Sender<()>),
     /// Stop, let go of the store, and end.
     Close(oneshot::Sender<()>),
 }
@@ -196,6 +203,15 @@ impl Handle {
         self.send(MailboxMessage::Title(title.into(), written)).map(|()| done)
     }
 
+    /// Says that its user has not put it aside any more.
+    ///
+    /// # Errors
+    /// [`MailboxError`].
+    pub fn take_back(&self) -> Result<SavedReceiver, MailboxError> {
+        let (written, done) = oneshot::channel();
+        self.send(MailboxMessage::TakeBack(written)).map(|()| done)
+    }
+
     /// What comes between turns from now on: titles, notices.
     pub fn asides(&self) -> broadcast::Receiver<Event> {
         self.asides.subscribe()
@@ -213,6 +229,32 @@ impl Handle {
     pub fn choose_steer(&self, steer: bool) -> Result<SavedReceiver, MailboxError> {
         let (written, done) = oneshot::channel();
         self.send(MailboxMessage::Choose(ChoiceChange::Steer(steer), written)).map(|()| done)
+    }
+
+    /// Chooses how much is asked from now on, in subagents at work as well.
+    ///
+    /// # Errors
+    /// [`MailboxError`].
+    pub fn choose_approvals(&self, approvals: Approvals) -> Result<SavedReceiver, MailboxError> {
+        let (written, done) = oneshot::channel();
+        self.send(MailboxMessage::Choose(ChoiceChange::Approvals(approvals), written)).map(|()| done)
+    }
+
+    /// Tries the sandbox for commands of those who may edit, unless that was done or none is wanted. Says whether it
+    /// holds, which was not known before.
+    pub async fn try_sandbox(&self) -> bool {
+        let confinement = self.confined();
+        let before = confinement.is_known_to_hold();
+        confinement.holds().await && !before
+    }
+
+    /// Whether a sandbox was tried that holds commands of those who may edit.
+    pub fn sandboxes(&self) -> bool {
+        self.confined().is_known_to_hold()
+    }
+
+    fn confined(&self) -> Confinement {
+        self.confinement.at(Level::WorkspaceWrite, &self.project.borrow().settings)
     }
 
     /// Cancels what runs, lets go of the store, ends the session's task.

@@ -20,11 +20,14 @@ use super::revert::{RevertError, RevertPoint};
 use super::sessions::Sessions;
 use super::title::Titling;
 use super::{child, interrupted, revert};
+use crate::approvals::Approvals;
+use crate::config::Settings;
 use crate::config::settings::McpEntry;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
+use crate::sandbox::Level;
 use crate::snapshot::Tracker;
 use crate::store::{self, LockHolder, Record, StoredSession};
 use crate::tool;
@@ -71,6 +74,8 @@ pub struct OpenOptions {
     pub addresses: bool,
     /// The MCP servers the editor gives it.
     pub servers: Vec<McpEntry>,
+    /// What the editor adds to the system prompt.
+    pub system: Option<Arc<str>>,
     /// Things the user should hear at the first turn.
     pub notices: Vec<Event>,
 }
@@ -240,7 +245,13 @@ impl Sessions {
         let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());
-        let choice = Choice { agent: agent.clone(), model, steer: record.steer, steers: read.settings.steer };
+        let choice = Choice {
+            steer: record.steer,
+            steers: read.settings.steer,
+            approvals: record.approvals,
+            approves: read.settings.approvals,
+            ..Choice::of(&agent, model)
+        };
         let (choice, chosen) = watch::channel(choice);
         let mut notices = options.notices.clone();
         notices.extend(self.greeting(&record, &agent));
@@ -253,6 +264,8 @@ impl Sessions {
             }
         };
         notices.extend(read.news(&[]));
+        let approvals = chosen.borrow().approvals();
+        notices.extend(self.unheld(approvals, &read.settings).await);
         let project = read.project_config(models.clone());
         let watcher =
             ConfigWatcher::new((self.janitor.clone(), self.models.clone()), paths.clone(), read, models, registry);
@@ -266,13 +279,14 @@ impl Sessions {
         let jobs = Arc::new(tool::jobs::Jobs::after(turn::jobs::last(&history)));
         let scope = TurnContext {
             resources: self.resources(&options, &project, &record, jobs, snapshots),
-            permissions: self.permissions(&paths, &record, options.attended).await,
+            permissions: self.permissions(&paths, &record, chosen.clone(), options.attended).await,
             project: self.workspace(paths, project, &options),
             session: record.id.clone(),
             mark: record.mark.clone(),
             environment: self.environment.clone(),
             choice: chosen.clone(),
             exposed: options.exposed,
+            words: options.system.clone(),
             record: Recorder::new(self.store.clone(), record.id.clone()).choosing(chosen.clone()),
             cancelled: self.ended.child_token(),
             spoken: heard,
@@ -307,6 +321,7 @@ impl Sessions {
             cancels,
             mailbox,
             choice: choices.current.subscribe(),
+            confinement: scope.permissions.confinement.clone(),
             said: Arc::default(),
         };
         let end = store::visible(&history.messages, &record.undone);
@@ -345,6 +360,18 @@ impl Sessions {
         notices
     }
 
+    /// That no sandbox holds what is not to be asked because of one.
+    async fn unheld(&self, approvals: Approvals, settings: &Settings) -> Option<Event> {
+        if approvals != Approvals::Sandboxed {
+            return None;
+        }
+        let confinement = tool::confinement::Confinement::new(&self.sandbox).at(Level::WorkspaceWrite, settings);
+        let title = "No sandbox holds commands here: approvals are \"sandboxed\", and the rules decide what is asked.";
+        let details = Some("`adjutant doctor` says what was tried.".to_owned());
+        let notice = Event::Notice { severity: Severity::Warning, title: title.into(), details };
+        (!confinement.holds().await).then_some(notice)
+    }
+
     fn workspace(&self, paths: ProjectPaths, project: ProjectConfig, options: &OpenOptions) -> Workspace {
         Workspace {
             cwd: options.cwd.clone(),
@@ -358,12 +385,19 @@ impl Sessions {
         }
     }
 
-    async fn permissions(&self, paths: &ProjectPaths, record: &Record, attended: bool) -> Permissions {
+    async fn permissions(
+        &self,
+        paths: &ProjectPaths,
+        record: &Record,
+        chosen: watch::Receiver<Choice>,
+        attended: bool,
+    ) -> Permissions {
         Permissions {
             grants: self.grants(&paths.worktree.root.display().to_string()).await,
             inherited: child::rules(&record.denied),
             confinement: tool::confinement::Confinement::new(&self.sandbox),
             attended,
+            chosen,
         }
     }
 

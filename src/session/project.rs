@@ -351,6 +351,14 @@ impl ConfigWatcher {
             choice.send_modify(|choice| (choice.steer, choice.steers) = (None, read.settings.steer));
             outlet.event(Event::Options).await;
         }
+        if old.settings.approvals != read.settings.approvals {
+            // What was chosen in the editor holds where it asks more.
+            let now = read.settings.approvals;
+            choice.send_modify(|choice| {
+                (choice.approvals, choice.approves) = (choice.approvals.filter(|chosen| *chosen > now), now);
+            });
+            outlet.event(Event::Options).await;
+        }
         for notice in read.news(&self.read.problems) {
             outlet.event(notice).await;
         }

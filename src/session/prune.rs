@@ -101,7 +101,7 @@ mod tests {
             let new = Record::new(id(n), "/w".into(), Timestamp(created * DAY));
             let record = Record { updated: Timestamp(updated * DAY), ..new };
             store.create(&record).await.unwrap();
-            let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
+            let choice = RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
             store.amend(&record.id, choice).await;
             if named {
                 store.amend(&record.id, RecordChange::Title("Mine".into())).await;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::{changes, interrupted};
+use crate::event::NotWritten;
 use crate::message::{CallState, Content, FileChange, FileKind, FileState, Message, Todo};
 use crate::snapshot::Tracker;
 use crate::store::{Record, UndoEntry, visible};
@@ -381,8 +382,13 @@ async fn put(change: &FileChange, cx: &RestoreContext) -> Result<(), String> {
         // Editors spoil what is not plain text with plain line ends.
         && !text.contains(['\r', '\0', '\u{feff}'])
     {
-        // Whatever the editor says, what counts is what is on the disk then; see below.
-        editor.write_buffer(&path, text).await;
+        // A file of the project is the editor's to refuse. Whatever else it says, what counts is what is on the
+        // disk then; see below.
+        if let Some(Err(NotWritten::Refused(why))) = editor.write_buffer(&path, text).await
+            && std::iter::once(&cx.worktree.root).chain(&cx.worktree.extra).any(|root| path.starts_with(root))
+        {
+            return Err(format!("the editor refused: {}", why.trim_end_matches('.')));
+        }
     }
     let (root, change) = (cx.worktree.root.clone(), change.clone());
     let work = move || set(&path, change.new.as_ref(), bytes.as_deref(), &root);

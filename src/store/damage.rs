@@ -268,7 +268,12 @@ async fn a_title_of_the_users_and_a_choice_outlast_what_a_turn_writes() {
     store.create(&record).await.unwrap();
     write(&store, &record, &[message("a", &["one"])]).await;
     store.amend(&record.id, RecordChange::Title("Mine".into())).await;
-    store.amend(&record.id, RecordChange::Choice { agent: "plan".into(), model: None, steer: Some(false) }).await;
+    store
+        .amend(
+            &record.id,
+            RecordChange::Choice { agent: "plan".into(), model: None, steer: Some(false), approvals: None },
+        )
+        .await;
     record.agent = Some("plan".into());
     record.title = Some("words of the prompt".into());
     store.record(&record).await;

@@ -125,14 +125,19 @@ fn damage(db: &Connection) -> rusqlite::Result<Option<String>> {
 /// Nothing was said in it, and its user gave it no title.
 const UNSAID: &str = "(messages = 0 AND coalesce(json_extract(data, '$.titled'), 'words') <> 'user')";
 
-/// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`.
-fn page(in_directory: bool) -> String {
+/// How a page is asked for: before `?1` and `?2`, so many, in the directory `?4`, put aside or not.
+fn page(in_directory: bool, archived: Option<bool>) -> String {
     let columns = IndexRow::COLUMNS;
     let place = if in_directory { "cwd = ?4" } else { "?4 IS NULL" };
+    let aside = match archived {
+        None => "",
+        Some(true) => " AND coalesce(json_extract(data, '$.archived'), 0) <> 0",
+        Some(false) => " AND coalesce(json_extract(data, '$.archived'), 0) = 0",
+    };
     // `+`: almost all have no parent, and by the index over parents all of them would be sorted for each page.
     // Where nothing was said yet, there is nothing to come back to, unless its user has named it.
     format!(
-        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID} AND (updated, id) < (?1, ?2)
+        "SELECT {columns} FROM session WHERE {place} AND +parent IS NULL AND NOT {UNSAID}{aside} AND (updated, id) < (?1, ?2)
          ORDER BY updated DESC, id DESC LIMIT ?3"
     )
 }
@@ -352,6 +357,7 @@ impl Index {
     pub(super) fn list(
         &self,
         cwd: Option<&Path>,
+        archived: Option<bool>,
         after: Option<&ListCursor>,
         limit: usize,
     ) -> Result<SessionPage, Error> {
@@ -360,7 +366,7 @@ impl Index {
             // Greater than any id.
             None => (i64::MAX, "\u{10ffff}".to_owned()),
         };
-        let sql = page(cwd.is_some());
+        let sql = page(cwd.is_some(), archived);
         let mut query = self.db.prepare_cached(&sql).map_err(unwritable)?;
         let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
         let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
@@ -432,7 +438,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let index = Index::open(dir.path()).unwrap();
         for (in_directory, by) in [(false, "session_by_time"), (true, "session_by_cwd")] {
-            let mut query = index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory))).unwrap();
+            let mut query =
+                index.db.prepare(&format!("EXPLAIN QUERY PLAN {}", page(in_directory, Some(false)))).unwrap();
             let steps = query.query_map(params![1, "id", 100, "/w"], |row| row.get::<_, String>(3)).unwrap();
             let steps: Vec<String> = steps.collect::<rusqlite::Result<_>>().unwrap();
             assert!(steps.len() == 1 && steps[0].contains("SEARCH") && steps[0].contains(by), "{steps:?}");

@@ -4,35 +4,103 @@ use std::path::PathBuf;
 
 use tokio::sync::oneshot;
 
-use super::{Error, Grant, ListCursor, Record, SessionPage, SessionWrite, StoredSession};
+use super::{Error, Grant, ListCursor, Record, RecordChange, SessionPage, SessionWrite, StoredSession};
 use crate::id::{PartId, SessionId};
 use crate::message::Part;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 pub(super) enum StoreJob {
-    Create { record: Box<Record>, reply: Reply<()> },
-    Write { session: SessionId, entry: SessionWrite },
-    Flush { session: SessionId, reply: Reply<()> },
-    Load { session: SessionId, lean: bool, reply: Reply<(StoredSession, usize)> },
-    Parts { session: SessionId, ids: Vec<PartId>, reply: Reply<Vec<Part>> },
-    Peek { session: SessionId, reply: Reply<StoredSession> },
-    Has { session: SessionId, reply: Reply<bool> },
-    Import { stored: Box<StoredSession>, reply: Reply<()> },
-    Rename { session: SessionId, title: String, reply: Reply<Record> },
-    Children { session: SessionId, reply: Reply<Vec<SessionId>> },
-    List { cwd: Option<PathBuf>, after: Option<ListCursor>, limit: usize, reply: Reply<SessionPage> },
-    Delete { session: SessionId, reply: Reply<()> },
-    Close { session: SessionId, reply: Reply<()> },
-    Leave { session: SessionId, reply: Reply<bool> },
-    Discard { session: SessionId, unsaid: bool, reply: Reply<bool> },
-    Unsaid { reply: Reply<Vec<Record>> },
-    Grants { project: Option<String>, reply: Reply<Vec<Grant>> },
-    Grant { grant: Box<Grant>, reply: Reply<()> },
-    Revoke { grant: Box<Grant>, reply: Reply<()> },
-    HandOver { session: SessionId, reply: Reply<()> },
+    Create {
+        record: Box<Record>,
+        reply: Reply<()>,
+    },
+    Write {
+        session: SessionId,
+        entry: SessionWrite,
+    },
+    Flush {
+        session: SessionId,
+        reply: Reply<()>,
+    },
+    Load {
+        session: SessionId,
+        lean: bool,
+        reply: Reply<(StoredSession, usize)>,
+    },
+    Parts {
+        session: SessionId,
+        ids: Vec<PartId>,
+        reply: Reply<Vec<Part>>,
+    },
+    Peek {
+        session: SessionId,
+        reply: Reply<StoredSession>,
+    },
+    Has {
+        session: SessionId,
+        reply: Reply<bool>,
+    },
+    Import {
+        stored: Box<StoredSession>,
+        reply: Reply<()>,
+    },
+    Change {
+        session: SessionId,
+        change: RecordChange,
+        reply: Reply<Record>,
+    },
+    Children {
+        session: SessionId,
+        reply: Reply<Vec<SessionId>>,
+    },
+    List {
+        cwd: Option<PathBuf>,
+        archived: Option<bool>,
+        after: Option<ListCursor>,
+        limit: usize,
+        reply: Reply<SessionPage>,
+    },
+    Delete {
+        session: SessionId,
+        reply: Reply<()>,
+    },
+    Close {
+        session: SessionId,
+        reply: Reply<()>,
+    },
+    Leave {
+        session: SessionId,
+        reply: Reply<bool>,
+    },
+    Discard {
+        session: SessionId,
+        unsaid: bool,
+        reply: Reply<bool>,
+    },
+    Unsaid {
+        reply: Reply<Vec<Record>>,
+    },
+    Grants {
+        project: Option<String>,
+        reply: Reply<Vec<Grant>>,
+    },
+    Grant {
+        grant: Box<Grant>,
+        reply: Reply<()>,
+    },
+    Revoke {
+        grant: Box<Grant>,
+        reply: Reply<()>,
+    },
+    HandOver {
+        session: SessionId,
+        reply: Reply<()>,
+    },
     Wake,
-    Stop { reply: oneshot::Sender<()> },
+    Stop {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 impl StoreJob {
@@ -47,7 +115,7 @@ impl StoreJob {
             | Self::Parts { session, .. }
             | Self::Peek { session, .. }
             | Self::Has { session, .. }
-            | Self::Rename { session, .. }
+            | Self::Change { session, .. }
             | Self::HandOver { session, .. }
             | Self::Leave { session, .. }
             | Self::Close { session, .. } => JobScope::Session(session.clone()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::approvals::Approvals;
 use crate::environment::Timestamp;
 use crate::id::{MessageId, SessionId};
 use crate::message::{FileChange, Message, ModelRef, Todo};
@@ -49,6 +50,12 @@ pub struct Record {
     /// Whether what the user says while a turn runs is heard in it, as chosen; none: as the settings say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steer: Option<bool>,
+    /// How much is asked, as chosen; none: as the settings say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approvals: Option<Approvals>,
+    /// Its user has put it aside.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub archived: bool,
     /// The plan.
     #[serde(default)]
     pub todos: Vec<Todo>,
@@ -116,6 +123,8 @@ impl Record {
             agent: None,
             model: None,
             steer: None,
+            approvals: None,
+            archived: false,
             todos: Vec::new(),
             cost: None,
             changed: None,
@@ -152,6 +161,8 @@ pub enum TitleSource {
 pub enum RecordChange {
     /// The title its user wants.
     Title(String),
+    /// Whether it is put aside.
+    Archived(bool),
     /// Who is to speak.
     Choice {
         agent: String,
@@ -159,6 +170,8 @@ pub enum RecordChange {
         model: Option<ModelRef>,
         /// Whether it hears what is said while it works; none leaves it to the settings.
         steer: Option<bool>,
+        /// How much is asked; none leaves it to the settings.
+        approvals: Option<Approvals>,
     },
 }
 
@@ -169,10 +182,12 @@ impl RecordChange {
                 record.title = Some(title);
                 record.titled = TitleSource::User;
             }
-            Self::Choice { agent, model, steer } => {
+            Self::Archived(archived) => record.archived = archived,
+            Self::Choice { agent, model, steer, approvals } => {
                 record.agent = Some(agent);
                 record.model = model;
                 record.steer = steer;
+                record.approvals = approvals;
             }
         }
     }

@@ -356,7 +356,7 @@ async fn words_are_found_in_whatever_case() {
 #[tokio::test]
 async fn what_was_never_prompted_is_kept_until_it_is_left() {
     let dir = tempfile::tempdir().unwrap();
-    let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None };
+    let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
     let named = || RecordChange::Title("Mine".into());
     let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
     let store = Store::start(dir.path());

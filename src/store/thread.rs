@@ -369,10 +369,10 @@ impl Thread {
             StoreJob::Peek { session, reply } => drop(reply.send(self.peek(&session))),
             StoreJob::Has { session, reply } => drop(reply.send(self.has(&session))),
             StoreJob::Import { stored, reply } => drop(reply.send(self.import(&stored))),
-            StoreJob::Rename { session, title, reply } => drop(reply.send(self.rename(&session, title))),
+            StoreJob::Change { session, change, reply } => drop(reply.send(self.change(&session, change))),
             StoreJob::Children { session, reply } => drop(reply.send(self.complete(|index| index.children(&session)))),
-            StoreJob::List { cwd, after, limit, reply } => {
-                drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), after.as_ref(), limit))));
+            StoreJob::List { cwd, archived, after, limit, reply } => {
+                drop(reply.send(self.complete(|index| index.list(cwd.as_deref(), archived, after.as_ref(), limit))));
             }
             StoreJob::Delete { session, reply } => drop(reply.send(self.delete(&session))),
             StoreJob::Close { session, reply } => {
@@ -514,12 +514,11 @@ impl Thread {
         }
     }
 
-    fn rename(&mut self, session: &SessionId, title: String) -> Result<Record, Error> {
+    fn change(&mut self, session: &SessionId, amend: RecordChange) -> Result<Record, Error> {
         let ours = self.locks.contains_key(session);
-        let renamed = self.load(session, true).and_then(|(stored, _)| {
-            let amend = RecordChange::Title(title);
+        let changed = self.load(session, true).and_then(|(stored, _)| {
             let mut record = stored.record;
-            // Its file may be gone, or not made yet: the title is to be kept all the same.
+            // Its file may be gone, or not made yet: the change is to be kept all the same.
             let file = self.file(session, true)?;
             file.remember(Some(record.clone()))?;
             let kept = file.write(&[SessionWrite::Amend(amend.clone())], true)?;
@@ -533,7 +532,7 @@ impl Thread {
         if !ours {
             self.release(session);
         }
-        renamed
+        changed
     }
 
     fn delete(&mut self, session: &SessionId) -> Result<(), Error> {

@@ -166,7 +166,7 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             if earlier(steps, &document).is_some() {
                 return Err(twice(&document));
             }
-            let change = document.change("");
+            let change = document.deletion();
             steps.push(PatchStep::new(document, None, change));
         }
         Section::Update { path, to, hunks } => {
@@ -208,7 +208,7 @@ async fn verify(section: Section, steps: &mut Vec<PatchStep>, context: &ToolCont
             let whole = document.with_mark(&text);
             let change = moved.change(&text);
             steps.push(PatchStep { from: Some(shown), remarks, ..PatchStep::new(moved, Some(whole), change) });
-            let change = document.change("");
+            let change = document.deletion();
             steps.push(PatchStep { moved: true, ..PatchStep::new(document, None, change) });
         }
     }

@@ -30,9 +30,11 @@ use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
+use crate::approvals::Approvals;
 use crate::event::{Event, Kind, ProgramExit, Severity};
 use crate::message::{BackgroundJob, CallFacts, JobState};
-use crate::permission::{Need, Place, Rules, command_need, evaluate};
+use crate::permission::approve::held;
+use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
 use crate::process::{GIT_HELD, Program, StdioMode, find};
 use crate::text;
 
@@ -155,9 +157,12 @@ impl Tool for BashTool {
         // Beside others it changes nothing, whatever the agent may do.
         let beside = context.call.position.as_ref().is_some_and(|order| order.beside) && only_reads(&need);
         let confinement = if beside { context.confinement.reading() } else { context.confinement.clone() };
-        let lock = confinement.lock(context).await?;
+        let mut lock = confinement.lock(context).await?;
         need.unproven.clone_from(&lock.unproven);
         need.kept = lock.kept;
+        if let Some(alone) = unasked(&need, &lock, context) {
+            (lock, need.held) = (alone, true);
+        }
         need.sandbox.clone_from(&lock.words);
         need.metadata.insert("command".into(), Value::String(input.command.clone()));
         need.metadata.insert("workdir".into(), Value::String(place.path.display().to_string()));
@@ -262,6 +267,14 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     };
     let printed = CapturedOutput::new(context.limits, context.project.environment.clone());
     Ok((RunningCommand { child, pipe, open: true, printed, live: LiveOutput::new(context) }, note, watch))
+}
+
+/// The sandbox in which a command that would be asked about need not be, where the user wants that.
+fn unasked(need: &Need, lock: &CommandSandbox, context: &ToolContext) -> Option<CommandSandbox> {
+    let policy = &context.policy;
+    let alone = lock.alone().filter(|_| policy.approvals == Approvals::Sandboxed)?;
+    let asked = policy.judge(need).action == Action::Ask;
+    (asked && policy.judge(&held(need.clone())).action == Action::Allow).then_some(alone)
 }
 
 /// Whether a command line is known to change nothing, and to end with its shell.

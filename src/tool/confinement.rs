@@ -75,7 +75,12 @@ impl Confinement {
     /// For an agent with these rules.
     #[must_use]
     pub fn for_agent(&self, rules: &Rules, settings: &Settings) -> Self {
-        let level = if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite };
+        self.at(if only_reads(rules) { Level::ReadOnly } else { Level::WorkspaceWrite }, settings)
+    }
+
+    /// For an agent that may do so much.
+    #[must_use]
+    pub fn at(&self, level: Level, settings: &Settings) -> Self {
         Self { level, wish: settings.sandbox.clone(), trusted: settings.trusted, ..self.clone() }
     }
 
@@ -101,6 +106,17 @@ impl Confinement {
         let [reading, writing] = &*self.reach;
         let told = if self.reads_only() { reading } else { writing };
         told.get_or_init(|| self.describe()).clone()
+    }
+
+    /// Whether a sandbox keeps commands of the agent within what they may write, from what decides what runs, and
+    /// from the network, where that is wanted. The first call of a process tries it out.
+    pub async fn holds(&self) -> bool {
+        self.wish.mode != SandboxMode::Off && self.sandbox.held(self.level).await.is_whole()
+    }
+
+    /// The same, as far as it was tried.
+    pub fn is_known_to_hold(&self) -> bool {
+        self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(Held::is_whole)
     }
 
     fn describe(&self) -> String {
@@ -241,6 +257,12 @@ fn named(path: &str, context: &ToolContext) -> PathBuf {
 }
 
 impl CommandSandbox {
+    /// The same sandbox without network, where it holds whatever runs in it.
+    pub fn alone(&self) -> Option<Self> {
+        let words = self.words.as_ref().map(|_| self.held.words(false));
+        self.held.is_whole().then(|| Self { network: false, words, ..self.clone() })
+    }
+
     /// For the model: that a failure looks like the sandbox's doing, and what to make of it.
     pub fn blame(&self, output: &str) -> Option<String> {
         self.held.mechanism?;

@@ -253,7 +253,12 @@ impl Document {
     /// The change to a new text, whole, for people.
     pub fn change(&self, new: &str) -> Change {
         let old = self.exists.then(|| self.text.clone());
-        Change { path: self.place.path.display().to_string(), old, new: new.into() }
+        Change { path: self.place.path.display().to_string(), old, new: new.into(), deleted: false }
+    }
+
+    /// The change that removes the file, for people.
+    pub fn deletion(&self) -> Change {
+        Change { deleted: true, ..self.change("") }
     }
 
     /// The need to make a change, and the one to leave the project where the file is outside.

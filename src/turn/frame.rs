@@ -165,6 +165,9 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
     } else {
         String::new()
     };
+    let own = options.and_then(|options| options.system.as_deref());
+    let extra: Vec<&str> = scope.words.as_deref().into_iter().chain(own).collect();
+    let extra = extra.join("\n\n");
     let system = system::prompt(&Layers {
         agent: &agent,
         model: &model,
@@ -176,7 +179,7 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         instructions: &scope.project.background.instructions,
         servers: &scope.resources.servers.words(&names),
         skills: &skills,
-        extra: options.and_then(|options| options.system.as_deref()),
+        extra: (!extra.is_empty()).then_some(&*extra),
     });
     // The last step offers no tools; its system prompt stays as it was, for the provider's cache.
     let tools = if last { Vec::new() } else { tools };

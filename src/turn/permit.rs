@@ -1,14 +1,18 @@
 //! May a call go on? The rules decide, and where they say so the user is asked: here and nowhere else.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::{TurnContext, hooks};
 use crate::agent::Agent;
+use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::message::Call;
+use crate::permission::approve::{self, settles};
 use crate::permission::explain::{explain, unit_line};
-use crate::permission::{Action, Denial, Need, Verdict, evaluate, settles};
+use crate::permission::{Action, Denial, Need, Verdict};
 use crate::tool::{Failure, refusal};
 
 /// Judges a need, and asks where the rules say so.
@@ -19,7 +23,9 @@ pub(super) async fn permit(
     need: &Need,
     reason: Option<String>,
 ) -> Result<(), Failure> {
-    let judge = || evaluate(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let approvals = || scope.permissions.chosen.borrow().approvals();
+    let need = &as_held(scope, agent, need, approvals()).await;
+    let judge = || approve::judge(approvals(), &agent.rules, &scope.permissions.grants.of(&agent.name), need);
     // Subscribed before judging: a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
     let verdict = judge();
@@ -37,7 +43,7 @@ pub(super) async fn permit(
     }
     let (reply, mut answer) = oneshot::channel();
     let hooked = verdict.action == Action::Ask && judge().action == Action::Allow;
-    let lasting = !hooked && settles(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let lasting = !hooked && settles(approvals(), &agent.rules, &scope.permissions.grants.of(&agent.name), need);
     let ask = PermissionRequest {
         call: call.call.clone(),
         show: question(call, need),
@@ -72,6 +78,18 @@ pub(super) async fn permit(
             }
         }
     }
+}
+
+/// A change of a file, where the user wants no question about what the sandbox holds: a command could make it
+/// there. Commands say themselves what holds them.
+async fn as_held<'n>(scope: &TurnContext, agent: &Agent, need: &'n Need, approvals: Approvals) -> Cow<'n, Need> {
+    if approvals == Approvals::Sandboxed
+        && need.within
+        && scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings).holds().await
+    {
+        return Cow::Owned(approve::held(need.clone()));
+    }
+    Cow::Borrowed(need)
 }
 
 /// The call as the question shows it: complete, because some editors show nothing else.

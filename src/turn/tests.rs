@@ -193,6 +193,7 @@ impl Stage {
                 inherited: Rules::default(),
                 confinement: tool::confinement::Confinement::none(&environment),
                 attended: true,
+                chosen: watch::channel(Choice::of("build", None)).1,
             },
             resources: SessionResources {
                 extensions: Arc::default(),
@@ -228,8 +229,9 @@ impl Stage {
                 }),
                 worktree: Arc::new(worktree),
             },
-            choice: watch::channel(Choice { agent: "build".into(), model: None, steer: None, steers: true }).1,
+            choice: watch::channel(Choice { steers: true, ..Choice::of("build", None) }).1,
             exposed: false,
+            words: None,
             record: Recorder::new(store.clone(), session.clone()),
             cancelled: self.cancelled.clone(),
             spoken: self.spoken.clone(),

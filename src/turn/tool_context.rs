@@ -17,12 +17,14 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
     Policy {
         rules: agent.rules.clone(),
         grants: scope.permissions.grants.of(&agent.name),
+        approvals: scope.permissions.chosen.borrow().approvals(),
         private: scope.project.settings.webfetch_private.clone(),
         place: Place {
             scratch,
             trusted,
             ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
         },
+        sandboxed: false,
     }
 }
 

@@ -87,7 +87,7 @@ class Conversation:
     async def say(self, words, answer="allow_once"):
         editor = self.editor
         editor.updates, editor.questions, editor.answer = [], [], answer
-        return await self.agent.prompt(session_id=self.session, prompt=[acp.text_block(words)])
+        return await self.agent.prompt(session_id=self.session, prompt=[schema.TextContentBlock(type="text", text=words)])
 
     async def leave(self):
         self.process.stdin.close()

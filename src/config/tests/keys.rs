@@ -165,6 +165,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("sandbox.mode", json!("auto"), Withheld),
         ("sandbox.writable", json!(["/"]), Withheld),
         ("sandbox.network", json!(true), Withheld),
+        ("approvals", json!("sandboxed"), Withheld),
         ("sandbox.unattended", json!(true), Withheld),
         ("environment", json!({"pass": ["X"]}), Ignored),
         ("environment.pass", json!(["X"]), Ignored),

@@ -34,6 +34,7 @@ pub(super) fn initialize(
             notices: session.is_some_and(|s| s.notices.is_some()),
             compaction: session.is_some_and(|s| s.compaction.is_some()),
             subagents: client.subagents.is_some(),
+            plans: client.plan.is_some(),
             switches: session.is_some_and(|s| s.config_options.as_ref().is_some_and(|o| o.boolean.is_some())),
         },
     });
@@ -61,9 +62,15 @@ pub fn answer(terminal: bool, legacy: bool, program: &str) -> v1::InitializeResp
                 .fork(v1::SessionForkCapabilities::new())
                 .title(v1::SessionTitleCapabilities::new())
                 .status(v1::SessionStatusCapabilities::new())
+                .archive(v1::SessionArchiveCapabilities::new())
+                .system_prompt(v1::SessionSystemPromptCapabilities::new())
                 .additional_directories(v1::SessionAdditionalDirectoriesCapabilities::new()),
         )
-        .auth(v1::AgentAuthCapabilities::new().logout(v1::LogoutCapabilities::new()));
+        .auth(
+            v1::AgentAuthCapabilities::new()
+                .logout(v1::LogoutCapabilities::new())
+                .status(v1::AuthStatusCapabilities::new()),
+        );
     let keys = v1::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v1::AuthMethod::Agent(keys)];
     let LoginMethod { id, name, description } = AT_THE_TERMINAL;

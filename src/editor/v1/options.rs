@@ -65,7 +65,9 @@ pub(super) fn set_config_option(
     request: v1::SetSessionConfigOptionRequest,
 ) -> Reply<v1::SetSessionConfigOptionResponse> {
     let (server, id) = (server.clone(), request.session_id.0.clone());
-    server.clone().when_open(&id, move || {
+    let tries = matches!(&request.value, v1::SessionConfigOptionValue::ValueId { value }
+        if options::relies_on_sandbox(&request.config_id.0, &value.0));
+    server.clone().when_tried(&id, tries, move || {
         let session = server.session(&request.session_id.0)?;
         let chosen = match &request.value {
             v1::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),

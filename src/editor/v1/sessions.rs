@@ -1,24 +1,24 @@
-//! session/new, load, resume, fork, set_title, status, list, close, delete, cancel.
+//! session/new, load, resume, fork, list, cancel.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::acp::{LoadSession, NewSession, v1};
 use protocol::table::{Cx, Reply};
-use serde_json::json;
 
+use super::kept::{filter, info, words};
 use super::options::choices;
 use crate::config::settings::McpEntry;
-use crate::editor::meta::{self, BEFORE, CHANGED};
+use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, Use, introduce};
-use crate::id::SessionId;
-use crate::store::{DiffStats, Record};
+use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, introduce};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1::NewSessionResponse> {
     let NewSession(request) = request;
-    let session = sessions::create(server, place(request.cwd, request.additional_directories, &request.mcp_servers));
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
+    let session = sessions::create(server, place);
     let server = server.clone();
     Reply::later(async move {
         let session = session.await?;
@@ -32,7 +32,8 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: NewSession) -> Reply<v1
 /// session/load: the whole history, then the response.
 pub(super) fn load(server: &Arc<Server>, cx: Cx, request: LoadSession) -> Reply<v1::LoadSessionResponse> {
     let LoadSession(request) = request;
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Shown);
     let server = server.clone();
     Reply::later(async move {
@@ -49,7 +50,8 @@ pub(super) fn resume(
     cx: Cx,
     request: v1::ResumeSessionRequest,
 ) -> Reply<v1::ResumeSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let opened = sessions::reopen(server, &cx, &request.session_id.0, place, History::Known);
     let server = server.clone();
     Reply::later(async move {
@@ -62,7 +64,8 @@ pub(super) fn resume(
 
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest) -> Reply<v1::ForkSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, &request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, &request.mcp_servers, system);
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
     let session = sessions::fork(server, &request.session_id.0, place, before);
     let server = server.clone();
@@ -75,66 +78,14 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v1::ForkSessionRequest
     })
 }
 
-/// session/set_title: what the user calls it stays.
-pub(super) fn set_title(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v1::SetSessionTitleRequest,
-) -> Reply<v1::SetSessionTitleResponse> {
-    let title = sessions::set_title(server, &request.session_id.0, &request.title);
-    Reply::later(async move { Ok(v1::SetSessionTitleResponse::new(title.await?)) })
-}
-
-/// session/status.
-pub(super) fn status(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v1::SessionStatusRequest,
-) -> Reply<v1::SessionStatusResponse> {
-    let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
-    Reply::later(async move {
-        Ok(v1::SessionStatusResponse::new(match status.await? {
-            Use::Open => v1::SessionStatus::Open,
-            Use::Saved => v1::SessionStatus::Saved,
-        }))
-    })
-}
-
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v1::ListSessionsRequest) -> Reply<v1::ListSessionsResponse> {
-    let page = sessions::list(server.clone(), request.cwd, request.cursor);
+    let archived = filter(request.archived.as_ref());
+    let page = archived.map(|archived| sessions::list(server.clone(), request.cwd, archived, request.cursor));
     Reply::later(async move {
-        let page = page.await?;
+        let page = page?.await?;
         Ok(v1::ListSessionsResponse::new(page.sessions.iter().map(info).collect()).next_cursor(page.next))
     })
-}
-
-fn info(record: &Record) -> v1::SessionInfo {
-    let changed = record.changed.map(|changed| {
-        let DiffStats { files, additions, deletions } = changed;
-        meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
-    });
-    v1::SessionInfo::new(record.id.share(), record.cwd.clone())
-        .additional_directories(record.extra.clone())
-        .title(record.title.clone())
-        .updated_at(record.updated.iso())
-        .meta(changed)
-}
-
-/// session/close.
-pub(super) fn close(server: &Arc<Server>, _: Cx, request: v1::CloseSessionRequest) -> Reply<v1::CloseSessionResponse> {
-    let closed = sessions::close(server, &request.session_id.0);
-    Reply::later(async move { Ok(closed.await.map(|()| v1::CloseSessionResponse::default())?) })
-}
-
-/// session/delete.
-pub(super) fn delete(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v1::DeleteSessionRequest,
-) -> Reply<v1::DeleteSessionResponse> {
-    let deleted = sessions::delete(server, &request.session_id.0);
-    Reply::later(async move { Ok(deleted.await.map(|()| v1::DeleteSessionResponse::default())?) })
 }
 
 /// session/cancel. (`$/cancel_request` ends the token of a request; `prompt.rs` treats it alike.)
@@ -142,8 +93,8 @@ pub(super) fn cancel(server: &Arc<Server>, note: v1::CancelNotification) {
     sessions::cancel(server, &note.session_id.0);
 }
 
-fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer]) -> Place {
-    Place { cwd, extra, servers: servers.iter().map(given).collect() }
+fn place(cwd: PathBuf, extra: Vec<PathBuf>, servers: &[v1::McpServer], system: Option<SystemWords>) -> Place {
+    Place { cwd, extra, servers: servers.iter().map(given).collect(), system }
 }
 
 /// A server as the settings would have it; none where it is of a kind that was not offered.

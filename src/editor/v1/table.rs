@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::table::Table;
 
-use super::{initialize, options, prompt, sessions};
+use super::{initialize, kept, options, prompt, sessions};
 use crate::editor::server::Server;
 
 /// What an editor can ask of us.
@@ -14,15 +14,18 @@ pub fn table(server: &Arc<Server>) -> Table<Server> {
         .request(initialize::initialize)
         .request(initialize::authenticate)
         .request(initialize::logout)
+        .request(kept::auth_status)
         .request(sessions::new)
         .request(sessions::load)
         .request(sessions::resume)
         .request(sessions::list)
-        .request(sessions::close)
-        .request(sessions::delete)
+        .request(kept::close)
+        .request(kept::delete)
         .request(sessions::fork)
-        .request(sessions::set_title)
-        .request(sessions::status)
+        .request(kept::set_title)
+        .request(kept::status)
+        .request(kept::archive)
+        .request(kept::unarchive)
         .request(options::set_mode)
         .request(options::set_config_option)
         .request(options::set_model)

@@ -13,7 +13,7 @@ use super::content::block;
 use super::line::line;
 use super::{ask, files, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, Picked, Setting, View};
+use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, View};
 use crate::event::{
     Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
@@ -92,7 +92,13 @@ fn updates(event: &Event, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
             out.extend(seen.cards.updates(update, seen.shows.notices));
             out
         }
-        Event::Plan(todos) => vec![U::Plan(v1::Plan::new(todos.iter().filter_map(entry).collect()))],
+        Event::Plan(todos) => {
+            let entries = todos.iter().filter_map(entry).collect();
+            vec![match seen.shows.plans {
+                true => U::PlanUpdate(v1::PlanUpdate::new(v1::PlanUpdateContent::items(PLAN, entries))),
+                false => U::Plan(v1::Plan::new(entries)),
+            }]
+        }
         Event::Mode(mode) => vec![U::CurrentModeUpdate(v1::CurrentModeUpdate::new(mode.clone()))],
         // Version 1 has no word for it.
         Event::Prompted { .. } => vec![],

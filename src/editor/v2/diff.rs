@@ -11,7 +11,7 @@ use crate::message::Change;
 /// How long may be spent on making a patch short.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Changes that belong together. What has nothing in it any more is taken for deleted.
+/// Changes that belong together.
 pub(super) fn diff(changes: &[&Change]) -> v2::Diff {
     let mut patch = String::new();
     changes.iter().for_each(|change| section(&mut patch, change));
@@ -22,7 +22,7 @@ fn operation(change: &Change) -> v2::DiffChange {
     let path = change.path.as_str();
     let operation = match &change.old {
         None => v2::DiffChange::add(path),
-        Some(old) if change.new.is_empty() && !old.is_empty() => v2::DiffChange::delete(path),
+        Some(_) if change.deleted => v2::DiffChange::delete(path),
         Some(_) => v2::DiffChange::modify(path),
     };
     operation.file_type(v2::DiffFileType::Text)
@@ -34,9 +34,7 @@ fn section(patch: &mut String, change: &Change) {
     let old = change.old.as_deref().unwrap_or_default();
     let (was, is, mode) = match &change.old {
         None => ("/dev/null", path.as_str(), "new file mode 100644\n"),
-        Some(old) if change.new.is_empty() && !old.is_empty() => {
-            (path.as_str(), "/dev/null", "deleted file mode 100644\n")
-        }
+        Some(_) if change.deleted => (path.as_str(), "/dev/null", "deleted file mode 100644\n"),
         Some(_) => (path.as_str(), path.as_str(), ""),
     };
     let diff = TextDiff::configure().timeout(LIMIT).diff_lines(old, &change.new);
@@ -72,7 +70,7 @@ mod tests {
     use super::*;
 
     fn change(path: &str, old: Option<&str>, new: &str) -> Change {
-        Change { path: path.into(), old: old.map(Into::into), new: new.into() }
+        Change { path: path.into(), old: old.map(Into::into), new: new.into(), deleted: false }
     }
 
     #[test]
@@ -80,7 +78,8 @@ mod tests {
         let all = [
             change("/w/a", Some("x\ny\n"), "x\nz\n"),
             change("/w/new", None, "n\n"),
-            change("/w/\"ö", Some("gone\n"), ""),
+            Change { deleted: true, ..change("/w/\"ö", Some("gone\n"), "") },
+            change("/w/emptied", Some("gone\n"), ""),
             change("/w/empty", None, ""),
         ];
         let diff = diff(&all.iter().collect::<Vec<_>>());
@@ -89,7 +88,13 @@ mod tests {
             json["changes"].as_array().unwrap().iter().map(|c| format!("{} {}", c["operation"], c["path"])).collect();
         assert_eq!(
             told,
-            ["\"modify\" \"/w/a\"", "\"add\" \"/w/new\"", "\"delete\" \"/w/\\\"ö\"", "\"add\" \"/w/empty\""]
+            [
+                "\"modify\" \"/w/a\"",
+                "\"add\" \"/w/new\"",
+                "\"delete\" \"/w/\\\"ö\"",
+                "\"modify\" \"/w/emptied\"",
+                "\"add\" \"/w/empty\""
+            ]
         );
         assert_eq!(
             json["patch"]["text"],
@@ -97,6 +102,7 @@ mod tests {
              diff --git /w/new /w/new\nnew file mode 100644\n--- /dev/null\n+++ /w/new\n@@ -0,0 +1 @@\n+n\n\
              diff --git \"/w/\\\"\\303\\266\" \"/w/\\\"\\303\\266\"\ndeleted file mode 100644\n\
              --- \"/w/\\\"\\303\\266\"\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n\
+             diff --git /w/emptied /w/emptied\n--- /w/emptied\n+++ /w/emptied\n@@ -1 +0,0 @@\n-gone\n\
              diff --git /w/empty /w/empty\nnew file mode 100644\n"
         );
     }

@@ -23,6 +23,7 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
             notices: true,
             compaction: true,
             subagents: false,
+            plans: true,
             switches: true,
         },
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
@@ -47,7 +48,9 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
         .additional_directories(v2::SessionAdditionalDirectoriesCapabilities::new())
         .fork(v2::SessionForkCapabilities::new())
         .title(v2::SessionTitleCapabilities::new())
-        .status(v2::SessionStatusCapabilities::new());
+        .status(v2::SessionStatusCapabilities::new())
+        .archive(v2::SessionArchiveCapabilities::new())
+        .system_prompt(v2::SessionSystemPromptCapabilities::new());
     let keys = v2::AuthMethodAgent::new(KEYS.id, KEYS.name).description(KEYS.description.to_owned());
     let mut methods = vec![v2::AuthMethod::Agent(keys)];
     if terminal {
@@ -57,7 +60,11 @@ fn answer(terminal: bool) -> v2::InitializeResponse {
     }
     let info = v2::Implementation::new("adjutant", env!("CARGO_PKG_VERSION")).title("adjutant".to_owned());
     v2::InitializeResponse::new(ProtocolVersion::V2, info)
-        .capabilities(v2::AgentCapabilities::new().session(session))
+        .capabilities(
+            v2::AgentCapabilities::new()
+                .session(session)
+                .auth(v2::AgentAuthCapabilities::new().status(v2::AuthStatusCapabilities::new())),
+        )
         .auth_methods(methods)
 }
 

@@ -56,7 +56,9 @@ pub(super) fn set_config_option(
     request: v2::SetSessionConfigOptionRequest,
 ) -> Reply<v2::SetSessionConfigOptionResponse> {
     let (server, id) = (server.clone(), request.session_id.0.clone());
-    server.clone().when_open(&id, move || {
+    let tries = matches!(&request.value, v2::SessionConfigOptionValue::Id { value }
+        if options::relies_on_sandbox(&request.config_id.0, &value.0));
+    server.clone().when_tried(&id, tries, move || {
         let session = server.session(&request.session_id.0)?;
         let chosen = match &request.value {
             v2::SessionConfigOptionValue::Boolean { value } => Chosen::Switch(*value),

@@ -1,26 +1,25 @@
-//! session/new, resume, fork, set_title, status, list, close, delete, cancel.
+//! session/new, resume, fork, list, cancel.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use protocol::acp::v2;
 use protocol::table::{Cx, Reply};
-use serde_json::json;
 
+use super::kept::{filter, info, words};
 use super::options::choices;
 use super::update;
 use crate::config::settings::McpEntry;
 use crate::editor::error::Refusal;
-use crate::editor::meta::{self, BEFORE, CHANGED};
+use crate::editor::meta::{self, BEFORE};
 use crate::editor::server::Server;
-use crate::editor::sessions::{self, History, Place, Reopened, Use, introduce};
-use crate::id::SessionId;
+use crate::editor::sessions::{self, History, Place, Reopened, SystemWords, introduce};
 use crate::session::Handle;
-use crate::store::{DiffStats, Record};
 
 /// session/new.
 pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) -> Reply<v2::NewSessionResponse> {
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::create(server, place));
     let server = server.clone();
     Reply::later(async move {
@@ -48,7 +47,8 @@ pub(super) fn resume(
         Some(v2::ReplayFrom::Start(_)) => Ok(History::Shown),
         Some(_) => Err(Refusal::Invalid("a session is replayed from its start, or not at all".into())),
     };
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let opened = history.and_then(|history| Ok((history, place?)));
     let opened = opened.map(|(history, place)| sessions::reopen(server, &cx, &request.session_id.0, place, history));
     let server = server.clone();
@@ -65,7 +65,8 @@ pub(super) fn resume(
 /// session/fork: a new session with the history of another.
 pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest) -> Reply<v2::ForkSessionResponse> {
     let before = meta::of_ours(request.meta.as_ref(), BEFORE).cloned();
-    let place = place(request.cwd, request.additional_directories, request.mcp_servers);
+    let system = request.system_prompt.map(words);
+    let place = place(request.cwd, request.additional_directories, request.mcp_servers, system);
     let session = place.map(|place| sessions::fork(server, &request.session_id.0, place, before));
     let server = server.clone();
     Reply::later(async move {
@@ -78,68 +79,16 @@ pub(super) fn fork(server: &Arc<Server>, cx: Cx, request: v2::ForkSessionRequest
     })
 }
 
-/// session/set_title: what the user calls it stays.
-pub(super) fn set_title(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::SetSessionTitleRequest,
-) -> Reply<v2::SetSessionTitleResponse> {
-    let title = sessions::set_title(server, &request.session_id.0, &request.title);
-    Reply::later(async move { Ok(v2::SetSessionTitleResponse::new(title.await?)) })
-}
-
-/// session/status.
-pub(super) fn status(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::SessionStatusRequest,
-) -> Reply<v2::SessionStatusResponse> {
-    let status = sessions::status(server.clone(), SessionId::new(request.session_id.0));
-    Reply::later(async move {
-        Ok(v2::SessionStatusResponse::new(match status.await? {
-            Use::Open => v2::SessionStatus::Open,
-            Use::Saved => v2::SessionStatus::Saved,
-        }))
-    })
-}
-
 /// session/list: newest first, any number of pages.
 pub(super) fn list(server: &Arc<Server>, _: Cx, request: v2::ListSessionsRequest) -> Reply<v2::ListSessionsResponse> {
     let cursor = request.cursor.map(|cursor| cursor.0.to_string());
-    let page = sessions::list(server.clone(), request.cwd.map(v2::AbsolutePath::into_inner), cursor);
+    let (archived, cwd) = (filter(request.archived.as_ref()), request.cwd.map(v2::AbsolutePath::into_inner));
+    let page = archived.map(|archived| sessions::list(server.clone(), cwd, archived, cursor));
     Reply::later(async move {
-        let page = page.await?;
+        let page = page?.await?;
         let sessions = page.sessions.iter().map(info).collect();
         Ok(v2::ListSessionsResponse::new(sessions).next_cursor(page.next.map(v2::SessionListCursor::new)))
     })
-}
-
-fn info(record: &Record) -> v2::SessionInfo {
-    let changed = record.changed.map(|changed| {
-        let DiffStats { files, additions, deletions } = changed;
-        meta::own(CHANGED, json!({ "files": files, "additions": additions, "deletions": deletions }))
-    });
-    v2::SessionInfo::new(record.id.share(), record.cwd.clone())
-        .additional_directories(record.extra.clone())
-        .title(record.title.clone())
-        .updated_at(record.updated.iso())
-        .meta(changed)
-}
-
-/// session/close.
-pub(super) fn close(server: &Arc<Server>, _: Cx, request: v2::CloseSessionRequest) -> Reply<v2::CloseSessionResponse> {
-    let closed = sessions::close(server, &request.session_id.0);
-    Reply::later(async move { Ok(closed.await.map(|()| v2::CloseSessionResponse::default())?) })
-}
-
-/// session/delete.
-pub(super) fn delete(
-    server: &Arc<Server>,
-    _: Cx,
-    request: v2::DeleteSessionRequest,
-) -> Reply<v2::DeleteSessionResponse> {
-    let deleted = sessions::delete(server, &request.session_id.0);
-    Reply::later(async move { Ok(deleted.await.map(|()| v2::DeleteSessionResponse::default())?) })
 }
 
 /// session/cancel.
@@ -165,14 +114,19 @@ fn not_alone(what: &str) -> protocol::rpc::Error {
     Refusal::Invalid(format!("this {what} cannot be cancelled by itself; session/cancel stops the turn")).into()
 }
 
-fn place(cwd: v2::AbsolutePath, extra: Vec<v2::AbsolutePath>, servers: Vec<v2::McpServer>) -> Result<Place, Refusal> {
+fn place(
+    cwd: v2::AbsolutePath,
+    extra: Vec<v2::AbsolutePath>,
+    servers: Vec<v2::McpServer>,
+    system: Option<SystemWords>,
+) -> Result<Place, Refusal> {
     let extra: Vec<PathBuf> = extra.into_iter().map(v2::AbsolutePath::into_inner).collect();
     let names: Vec<&str> = servers.iter().filter_map(name).collect();
     if let Some(twice) = names.iter().enumerate().find_map(|(n, name)| names[..n].contains(name).then_some(*name)) {
         return Err(Refusal::Invalid(format!("two of mcpServers are called \"{}\"", crate::text::title(twice))));
     }
     let servers = servers.into_iter().enumerate().map(|(n, server)| given(n, server).map(Some));
-    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()? })
+    Ok(Place { cwd: cwd.into_inner(), extra, servers: servers.collect::<Result<_, _>>()?, system })
 }
 
 fn name(server: &v2::McpServer) -> Option<&str> {

@@ -13,15 +13,14 @@ use super::line::line;
 use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, Picked, Setting, State, View};
+use crate::editor::face::{
+    Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, State, View,
+};
 use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
 use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::text;
 use crate::turn::Outcome;
-
-/// A session has one plan.
-const PLAN: &str = "todos";
 
 /// What has been shown.
 struct ShownState {

@@ -2,98 +2,98 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::acp::v2;
 use protocol::rpc::Peer;
 
+use super::acp;
 use crate::editor::face::{Asking, Form, FormAnswer};
 use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
 use crate::id::SessionId;
 
 /// Shows a form, or an address.
-pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
     /// Numbers the addresses: an editor tells them apart by that.
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
-    let call = form.call.map(|call| v2::ToolCallId::from(call.share()));
-    let scope = v2::ElicitationSessionScope::new(session.share()).tool_call_id(call);
-    let mode: v2::ElicitationMode = match form.page {
-        FormPage::Fields(fields) => v2::ElicitationFormMode::new(scope, schema(fields)).into(),
+    let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
+    let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+    let mode: acp::ElicitationMode = match form.page {
+        FormPage::Fields(fields) => acp::ElicitationFormMode::new(scope, schema(fields)).into(),
         FormPage::Address(url) => {
             let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
-            v2::ElicitationUrlMode::new(scope, id, url).into()
+            acp::ElicitationUrlMode::new(scope, id, url).into()
         }
     };
-    let request = v2::CreateElicitationRequest::new(mode, form.message);
+    let request = acp::CreateElicitationRequest::new(mode, form.message);
     let peer = peer.clone();
     Box::pin(async move { Ok(answer(peer.call(&request, None).await?.action)) })
 }
 
-fn schema(fields: Vec<FormField>) -> v2::ElicitationSchema {
-    let mut schema = v2::ElicitationSchema::new();
+fn schema(fields: Vec<FormField>) -> acp::ElicitationSchema {
+    let mut schema = acp::ElicitationSchema::new();
     for FormField { key, title, words, required, kind } in fields {
         schema = schema.property(key, property(title, words, kind), required);
     }
     schema
 }
 
-fn property(title: String, words: Option<String>, kind: FieldKind) -> v2::ElicitationPropertySchema {
+fn property(title: String, words: Option<String>, kind: FieldKind) -> acp::ElicitationPropertySchema {
     match kind {
         FieldKind::Text(TextLimits { shortest, longest, format, default }) => {
-            let text = v2::StringPropertySchema::new().title(title).description(words).default_value(default);
+            let text = acp::StringPropertySchema::new().title(title).description(words).default_value(default);
             text.min_length(shortest).max_length(longest).format(format.map(text_format)).into()
         }
         #[expect(clippy::cast_possible_truncation, reason = "a limit of whole numbers that is none is the nearest one")]
         FieldKind::Number { whole: true, least, most, default } => {
-            let number = v2::IntegerPropertySchema::new().title(title).description(words);
+            let number = acp::IntegerPropertySchema::new().title(title).description(words);
             let whole = |limit: f64| limit as i64;
             number.minimum(least.map(whole)).maximum(most.map(whole)).default_value(default.map(whole)).into()
         }
         FieldKind::Number { least, most, default, .. } => {
-            let number = v2::NumberPropertySchema::new().title(title).description(words);
+            let number = acp::NumberPropertySchema::new().title(title).description(words);
             number.minimum(least).maximum(most).default_value(default).into()
         }
         FieldKind::Switch(default) => {
-            v2::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
+            acp::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
         }
         FieldKind::One(options, default) => {
-            let text = v2::StringPropertySchema::new().title(title).description(words);
+            let text = acp::StringPropertySchema::new().title(title).description(words);
             text.one_of(all(options)).default_value(default).into()
         }
         FieldKind::Many(options, ManyLimits { fewest, most, default }) => {
-            let many = v2::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
+            let many = acp::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
             many.min_items(fewest).max_items(most).default_value(default).into()
         }
     }
 }
 
-fn text_format(format: TextFormat) -> v2::StringFormat {
+fn text_format(format: TextFormat) -> acp::StringFormat {
     match format {
-        TextFormat::Email => v2::StringFormat::Email,
-        TextFormat::Uri => v2::StringFormat::Uri,
-        TextFormat::Date => v2::StringFormat::Date,
-        TextFormat::DateTime => v2::StringFormat::DateTime,
+        TextFormat::Email => acp::StringFormat::Email,
+        TextFormat::Uri => acp::StringFormat::Uri,
+        TextFormat::Date => acp::StringFormat::Date,
+        TextFormat::DateTime => acp::StringFormat::DateTime,
     }
 }
 
-fn all(options: Vec<FieldOption>) -> Vec<v2::EnumOption> {
+fn all(options: Vec<FieldOption>) -> Vec<acp::EnumOption> {
     let one = |option: FieldOption| {
         let description = Some(option.description).filter(|words| !words.is_empty());
-        v2::EnumOption::new(option.value, option.label).description(description)
+        acp::EnumOption::new(option.value, option.label).description(description)
     };
     options.into_iter().map(one).collect()
 }
 
-fn answer(action: v2::ElicitationAction) -> FormAnswer {
+fn answer(action: acp::ElicitationAction) -> FormAnswer {
     let accepted = match action {
-        v2::ElicitationAction::Accept(accepted) => accepted,
-        v2::ElicitationAction::Decline => return FormAnswer::Declined,
+        acp::ElicitationAction::Accept(accepted) => accepted,
+        acp::ElicitationAction::Decline => return FormAnswer::Declined,
         _ => return FormAnswer::Cancelled,
     };
     let words = |value| match value {
-        v2::ElicitationContentValue::String(words) => vec![words],
-        v2::ElicitationContentValue::StringArray(many) => many,
-        v2::ElicitationContentValue::Integer(number) => vec![number.to_string()],
-        v2::ElicitationContentValue::Number(number) => vec![number.to_string()],
-        v2::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
+        acp::ElicitationContentValue::String(words) => vec![words],
+        acp::ElicitationContentValue::StringArray(many) => many,
+        acp::ElicitationContentValue::Integer(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Number(number) => vec![number.to_string()],
+        acp::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
         _ => Vec::new(),
     };
     FormAnswer::Filled(
