@@ -21,6 +21,7 @@ mod faults;
 mod files;
 mod hands;
 mod history;
+mod language;
 mod laws;
 mod marathon;
 mod mcp;
@@ -57,7 +58,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     "first-words",
     "turns",
     "tasks",
@@ -68,12 +69,14 @@ const FOLDERS: [&str; 11] = [
     "config",
     "failures",
     "servers",
+    "language",
     "version-2",
 ];
 
 fn main() -> ExitCode {
     faults::write_if_asked();
     mcp::serve_if_asked();
+    language::serve_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {

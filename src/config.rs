@@ -11,6 +11,7 @@ mod examples;
 pub mod file;
 pub mod formatter;
 mod jsonc;
+pub mod language_server;
 mod layers;
 mod legacy;
 mod loosen;

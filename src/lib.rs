@@ -20,6 +20,7 @@ pub mod command;
 pub mod event;
 pub mod export;
 pub mod instruction;
+pub mod lsp;
 pub mod skill;
 
 pub mod model;

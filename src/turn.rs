@@ -48,6 +48,7 @@ use crate::event::{Outlet, SessionRequestSender};
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
 use crate::lock::locked;
+use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
@@ -202,6 +203,8 @@ pub struct SessionResources {
     pub jobs: Arc<tool::jobs::Jobs>,
     /// Which formatters the user was told of.
     pub formatters: Arc<tool::format::ToldFormatters>,
+    /// The language servers it uses.
+    pub language: Arc<SessionServers>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
     /// Keeps what becomes of the files, where the settings want it.

@@ -8,6 +8,7 @@
 mod agent;
 mod formatter;
 mod ignored;
+mod language_server;
 mod limits;
 mod mcp;
 mod provider;
@@ -23,7 +24,8 @@ use serde_json::Value;
 pub use self::agent::Mode;
 pub(crate) use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
-use self::ignored::{AutoUpdate, Enterprise, LanguageServer, LogLevel, Plugin, ServerConfig, Share, Watcher};
+use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
+pub(crate) use self::language_server::LanguageServer;
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
 pub use self::mcp::OAuth;
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
@@ -100,8 +102,8 @@ pub(crate) struct ConfigFile {
     /// Formatters that run after each edit: true for the usual ones that the project means and that are
     /// installed, or by name. Default: none.
     pub formatter: Option<OnOrNamed<Formatter>>,
-    /// Language servers: true for the usual ones, or by name.
-    #[schemars(extend("x-status" = "later: no language server is started yet"))]
+    /// Language servers that say what an edit broke: true for the usual ones that are installed, or by name.
+    /// They run in trusted projects only. Default: none.
     pub lsp: Option<OnOrNamed<LanguageServer>>,
     /// Paths that a file watcher leaves out.
     #[schemars(extend("x-status" = "no effect: adjutant needs no file watcher"))]

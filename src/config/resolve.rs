@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::declare::ConfigSchema;
 use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
 use super::formatter;
+use super::language_server;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
@@ -77,6 +78,16 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
             &["formatter", &name],
             "adjutant does not know this formatter; it needs a command and extensions".into(),
             Some("\"command\": [\"program\", \"$FILE\"], \"extensions\": [\".x\"]"),
+        );
+    }
+    let (servers, incomplete) = language_server::entries(file.lsp);
+    settings.language_servers = servers;
+    for name in incomplete {
+        resolver.wrong(
+            ProblemCode::Incomplete,
+            &["lsp", &name],
+            "adjutant does not know this language server; it needs a command and extensions".into(),
+            Some("\"command\": [\"program\", \"--stdio\"], \"extensions\": [\".x\"]"),
         );
     }
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
 pub use super::formatter::FormatterEntry;
+pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
@@ -40,6 +41,8 @@ pub struct Settings {
     pub mcp: Vec<McpEntry>,
     /// What may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
+    /// The language servers that may be asked about files, in order.
+    pub language_servers: Vec<ServerEntry>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -92,6 +95,7 @@ impl Default for Settings {
             enabled_providers: None,
             mcp: Vec::new(),
             formatters: Vec::new(),
+            language_servers: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

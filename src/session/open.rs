@@ -23,6 +23,7 @@ use super::{child, interrupted, revert};
 use crate::config::settings::McpEntry;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
+use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::message::ModelRef;
 use crate::snapshot::Tracker;
@@ -382,6 +383,7 @@ impl Sessions {
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs,
             formatters: Arc::default(),
+            language: Arc::new(SessionServers::new(&self.language)),
             files: options.files,
             snapshots: Some(snapshots),
         }

@@ -13,7 +13,7 @@ use super::document::encoding;
 use super::path::{Access, Found, ResolvedPath};
 use super::search::{elsewhere, look_up};
 use super::seen::{Fingerprint, KnownFile};
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Kind, Location, Severity};
 use crate::instruction;
 use crate::message::File;
@@ -153,6 +153,7 @@ impl Tool for ReadTool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut output = page(&place, text, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
+        language::warm(&place.real.path, text, &context).await;
         context.session.seen.note(&place.real.path, KnownFile::of(text, disk));
         Ok(output)
     }

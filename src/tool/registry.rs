@@ -41,6 +41,7 @@ pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::bash_stop::BashStopTool>(),
     properties::<super::read::ReadTool>(),
     properties::<super::list::ListTool>(),
+    properties::<super::lsp::LspTool>(),
     properties::<super::glob::GlobTool>(),
     properties::<super::grep::GrepTool>(),
     properties::<super::edit::EditTool>(),

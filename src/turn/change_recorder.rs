@@ -95,10 +95,10 @@ impl ChangeRecorder {
     /// cancelled.
     pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
-        if !kind.acts() && !sweeps(kind, tool) {
+        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
+        if !kind.acts() && !sweeps(kind, tool) && changes.is_empty() {
             return;
         }
-        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         if sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
             tokio::select! {
                 () = self.marked(scope) => {}

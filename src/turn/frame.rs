@@ -12,6 +12,8 @@ use crate::model::{Model, Provider};
 use crate::permission::{Action, Rule, Rules, wildcard};
 use crate::system::{self, Layers};
 use crate::text::mark::ReminderMark;
+use crate::tool::language::offered;
+use crate::tool::lsp::LspTool;
 use crate::tool::question::QuestionTool;
 use crate::tool::registry::PROPERTIES;
 use crate::tool::skill::SkillTool;
@@ -153,7 +155,8 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
             .tools(&agent.rules)
             .into_iter()
             .filter(|tool| scope.project.tools.find(tool.name()).is_none());
-        let made = task.into_iter().chain(skill).chain(servers).collect();
+        let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
+        let made = task.into_iter().chain(skill).chain(lsp).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;
