@@ -12,7 +12,8 @@ use super::shape::{self, Diagnostic, Judged};
 
 /// A server that says several things of a file says them within this.
 const SETTLED: Duration = Duration::from_millis(150);
-/// How long the files that a change may concern are waited for once the changed one is there.
+/// How long a server that cannot be asked is waited for about the files that a change may concern, once it has
+/// spoken of the changed one.
 const OTHERS: Duration = Duration::from_secs(2);
 /// How long a server that says it is at work is waited for, beyond what its answers took.
 const BUSY: Duration = Duration::from_secs(5);
@@ -28,11 +29,12 @@ impl Peer {
             self.waited_in_vain();
         }
         let ability = self.abilities();
+        let mut later = until;
         if !ability.pull && !ability.tsserver {
             // Nobody says of the others that they are done: they are looked at again.
             others.iter().for_each(|path| self.nudge(path));
+            later = until.min(Instant::now() + OTHERS);
         }
-        let later = until.min(Instant::now() + OTHERS);
         judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
         if self.is_busy() && !self.is_silent() {
             self.rested(until.max(Instant::now()) + BUSY).await;
