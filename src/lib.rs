@@ -21,6 +21,7 @@ pub mod event;
 pub mod export;
 pub mod instruction;
 pub mod lsp;
+pub mod picture;
 pub mod skill;
 
 pub mod model;

@@ -19,7 +19,7 @@ const RANKS: &[(u32, &[&str])] = &[
     (5, &["permission"]),
     (6, &["config"]),
     (7, &["model"]),
-    (8, &["export", "agent", "skill", "command", "instruction", "hook", "event", "lsp"]),
+    (8, &["export", "agent", "skill", "command", "instruction", "hook", "event", "lsp", "picture"]),
     (9, &["tool", "system"]),
     (10, &["mcp"]),
     (11, &["turn"]),

@@ -20,6 +20,7 @@ pub mod jobs;
 pub mod models;
 pub mod next;
 mod permit;
+mod pictures;
 pub mod prune;
 pub mod record;
 pub mod release;

@@ -227,17 +227,15 @@ pub(crate) struct AttachmentConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ImageConfig {
-    /// Make larger ones smaller.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// Make larger ones smaller; else they are left out, and the model is told. Default: true.
     pub auto_resize: Option<bool>,
-    /// In pixels.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// In pixels. Default: 2000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_width: Option<u32>,
-    /// In pixels.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// In pixels. Default: 2000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_height: Option<u32>,
-    /// The largest that is sent.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// How long it may be in base64, in bytes. Default: 5242880.
     pub max_base64_bytes: Option<u64>,
 }
 

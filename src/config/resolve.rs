@@ -125,6 +125,14 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         settings.tool_output.lines = size(output.max_lines, settings.tool_output.lines);
         settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
     }
+    if let Some(image) = file.attachment.and_then(|attachment| attachment.image) {
+        let to = &mut settings.images;
+        to.auto_resize = image.auto_resize.unwrap_or(to.auto_resize);
+        to.max_width = image.max_width.unwrap_or(to.max_width).max(1);
+        to.max_height = image.max_height.unwrap_or(to.max_height).max(1);
+        let bytes = image.max_base64_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
+    }
     settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
     if let Some(compaction) = file.compaction {
         let to = &mut settings.compaction;

@@ -52,6 +52,8 @@ pub struct Settings {
     pub references: Vec<ReferenceEntry>,
     /// How long a tool's result may be.
     pub tool_output: OutputLimits,
+    /// How pictures are made to fit.
+    pub images: ImageSettings,
     /// After how many unused days a session may go, if ever. A project has no say in it.
     pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
@@ -101,6 +103,7 @@ impl Default for Settings {
             skills: SkillSources::default(),
             references: Vec::new(),
             tool_output: OutputLimits { lines: 2_000, bytes: 50 << 10 },
+            images: ImageSettings::default(),
             keep_days: None,
             compaction: CompactionSettings {
                 auto: true,
@@ -232,6 +235,25 @@ pub struct OutputLimits {
     pub lines: usize,
     /// In bytes.
     pub bytes: usize,
+}
+
+/// How pictures are made to fit a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageSettings {
+    /// Whether larger ones are made smaller.
+    pub auto_resize: bool,
+    /// In pixels.
+    pub max_width: u32,
+    /// In pixels.
+    pub max_height: u32,
+    /// In base64, in bytes.
+    pub max_base64_bytes: usize,
+}
+
+impl Default for ImageSettings {
+    fn default() -> Self {
+        Self { auto_resize: true, max_width: 2_000, max_height: 2_000, max_base64_bytes: 5 << 20 }
+    }
 }
 
 /// What a turn may take.

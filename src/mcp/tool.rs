@@ -250,7 +250,7 @@ fn output(server: &str, result: CallToolResult) -> Result<ToolOutput, Failure> {
     let mut attach = |mime: String, uri: Option<String>, data: String, texts: &mut Vec<String>| {
         let known = mime.starts_with("image/") || mime == "application/pdf";
         if known && data.len() <= ATTACHMENT {
-            attachments.push(File { mime, name: None, uri, data: Some(data) });
+            attachments.push(File { mime, name: None, uri, data: Some(data), refused: false });
         } else {
             texts.push(format!("[{mime}, {} bytes in base64, left out]", data.len()));
         }

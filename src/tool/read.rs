@@ -25,8 +25,8 @@ use crate::text;
 const LINE: usize = 2_000;
 /// How many lines are shown where the model does not say.
 const LINES: usize = 2_000;
-/// The largest image, in bytes: what providers take.
-const IMAGE: usize = 5 << 20;
+/// The largest image, in bytes: it is made smaller on its way.
+const IMAGE: usize = 50 << 20;
 /// The largest PDF, in bytes.
 const PDF: usize = 20 << 20;
 
@@ -299,7 +299,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
         )));
     }
     let name = place.path.file_name().map(|name| text::escaped(&name.to_string_lossy()));
-    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)) };
+    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)), refused: false };
     Ok(ToolOutput { attachments: vec![file], ..ToolOutput::text(format!("{what} read successfully")) })
 }
 

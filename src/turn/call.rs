@@ -15,10 +15,12 @@ use super::doom::Repeats;
 use super::frame::Frame;
 use super::{History, TurnContext, carry, doom, next, permit, view};
 use crate::agent::Agent;
+use crate::config::settings::ImageSettings;
 use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
 use crate::id::{CallId, MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Denial, Need, Place, Policy};
+use crate::picture;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
     AnyTool, CallContext, CallPosition, ClientContext, Failure, ProjectContext, RunCall, SessionContext, ToolContext,
@@ -288,7 +290,8 @@ impl RunningCall<'_> {
         let made = self.attempt().await;
         let (mut title, mut locations) = (None, None);
         self.call.state = match made {
-            Ok(output) => {
+            Ok(mut output) => {
+                fit(&mut output, self.scope.project.settings.images).await;
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
@@ -503,6 +506,18 @@ impl RunningCall<'_> {
         };
         ToolContext { call, limits, ..context }
     }
+}
+
+/// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
+async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
+    let mut kept = Vec::with_capacity(output.attachments.len());
+    for file in std::mem::take(&mut output.attachments) {
+        match picture::fitting(file, limits).await {
+            Ok(file) => kept.push(file),
+            Err(why) => output.text = format!("{}\n{why}", output.text),
+        }
+    }
+    output.attachments = kept;
 }
 
 /// The files that are as the model knows them.

@@ -3,7 +3,9 @@
 use super::budget::{self, Remaining};
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
-use super::{History, Outcome, TurnContext, compact, jobs, prune, release, remind, request, size, step, subtask};
+use super::{
+    History, Outcome, TurnContext, compact, jobs, pictures, prune, release, remind, request, size, step, subtask,
+};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
@@ -93,6 +95,18 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
                 });
                 match frame::freeze(scope, false, history) {
                     Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
+                    Err(fault) => return Outcome::Failed(fault),
+                }
+                continue;
+            }
+            Next::LeaveOut => {
+                match frame::freeze(scope, false, history) {
+                    Ok(frame) => {
+                        let fault = history.messages.last().and_then(Message::assistant).and_then(|a| a.fault.clone());
+                        let why = fault.map(|fault| fault.message).unwrap_or_default();
+                        let words = pictures::leave_out(history, scope, &frame.model.name, &why).await;
+                        add(history, scope, &frame, remind::note(&words)).await;
+                    }
                     Err(fault) => return Outcome::Failed(fault),
                 }
                 continue;
