@@ -29,6 +29,7 @@ pub mod task;
 pub mod todoread;
 pub mod todowrite;
 pub mod webfetch;
+pub mod websearch;
 pub mod write;
 
 pub mod accept;

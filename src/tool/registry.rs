@@ -54,6 +54,7 @@ pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::plan_exit::PlanExitTool>(),
     properties::<super::question::QuestionTool>(),
     properties::<super::webfetch::WebfetchTool>(),
+    properties::<super::websearch::WebsearchTool>(),
     properties::<super::todowrite::TodowriteTool>(),
     properties::<super::todoread::TodoreadTool>(),
 ];

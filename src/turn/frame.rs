@@ -19,6 +19,7 @@ use crate::tool::registry::PROPERTIES;
 use crate::tool::skill::SkillTool;
 use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::task::TaskTool;
+use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 
 /// What one step sees.
@@ -156,7 +157,9 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
             .into_iter()
             .filter(|tool| scope.project.tools.find(tool.name()).is_none());
         let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
-        let made = task.into_iter().chain(skill).chain(lsp).chain(servers).collect();
+        let searches = websearch::offered(&scope.environment) && !agent.rules.hides(WebsearchTool::NAME);
+        let search = searches.then(|| erase(WebsearchTool));
+        let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;

@@ -8,6 +8,7 @@ fn name(error: &Error) -> &'static str {
         Error::Auth(_) => "auth",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
+        Error::Picture(_) => "picture",
         Error::Filtered(_) => "filtered",
         Error::Untrusted(_) => "untrusted",
         Error::Network(_) => "network",
@@ -49,6 +50,22 @@ fn replies() {
         (502, "<html><title>502 Bad Gateway</title></html>", "busy"),
         (504, "", "busy"),
         (408, "", "busy"),
+        // A picture that is not taken.
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 5590912 bytes > 5242880 bytes"}}"#,
+            "picture",
+        ),
+        (
+            400,
+            r#"{"error":{"message":"You uploaded an unsupported image. Please make sure your image is valid.","code":"invalid_image_format"}}"#,
+            "picture",
+        ),
+        (400, r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#, "picture"),
+        (404, r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#, "picture"),
+        (400, r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#, "picture"),
+        (500, r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#, "picture"),
+        (400, r#"{"error":{"message":"the image generation tool is unknown"}}"#, "bad"),
         // Too long, in a dozen spellings.
         (
             400,
