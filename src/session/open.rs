@@ -379,6 +379,7 @@ impl Sessions {
         servers.reconcile(&project.settings.mcp);
         SessionResources {
             servers: Arc::new(servers),
+            extensions: Arc::default(),
             seen: Arc::default(),
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs,

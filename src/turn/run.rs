@@ -3,7 +3,9 @@
 use super::budget::{self, Remaining};
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
-use super::{History, Outcome, TurnContext, compact, jobs, prune, release, remind, request, size, step, subtask};
+use super::{
+    History, Outcome, TurnContext, compact, hooks, jobs, prune, release, remind, request, size, step, subtask,
+};
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::message::{Content, Fault, FaultKind, Message, Role, User};
@@ -14,7 +16,14 @@ use crate::store;
 /// kept as it happens; the history comes back with it.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
-    let outcome = steps(&mut history, &scope).await;
+    let mut outcome = steps(&mut history, &scope).await;
+    let mut sent_on = 0;
+    while let Some(words) = hooks::ended(&history, &scope, &outcome, sent_on).await {
+        let Ok(frame) = frame::freeze(&scope, false, &history) else { break };
+        add(&mut history, &scope, &frame, remind::note(&words)).await;
+        sent_on += 1;
+        outcome = steps(&mut history, &scope).await;
+    }
     prune::prune(&mut history, &scope).await;
     release::let_go(&mut history, &scope).await;
     scope.outlet.event(Event::Status(Status::Idle)).await;

@@ -195,6 +195,7 @@ impl Stage {
                 attended: true,
             },
             resources: SessionResources {
+                extensions: Arc::default(),
                 servers: {
                     let client = Arc::new(Client::new(&environment));
                     Arc::new(crate::mcp::McpServers::new(&cwd, &[], &environment, &settings, client, Vec::new()))
