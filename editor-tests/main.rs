@@ -58,7 +58,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 13] = [
     "first-words",
     "turns",
     "tasks",
@@ -68,6 +68,7 @@ const FOLDERS: [&str; 12] = [
     "sessions",
     "config",
     "failures",
+    "hooks",
     "servers",
     "language",
     "version-2",

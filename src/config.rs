@@ -3,6 +3,7 @@
 //! and no user's file is ever changed.
 
 pub(crate) mod builtin;
+pub mod claude;
 mod covered;
 pub mod declare;
 mod decode;
@@ -10,6 +11,7 @@ pub mod disk;
 mod examples;
 pub mod file;
 pub mod formatter;
+pub mod hook;
 mod jsonc;
 pub mod language_server;
 mod layers;
@@ -117,6 +119,12 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let declared = resolve::ConfigSchemas::new();
     let mut disk = ConfigReader::new(environment, worktree);
     let (mut layers, directories) = layers::read(&mut disk, &declared, cwd);
+    if environment.setting("PURE").is_some_and(resolve::on) {
+        for layer in &mut layers {
+            layer.node.take("hook");
+        }
+    }
+    trust::drop_doubles(&mut layers, &mut disk.problems);
 
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));

@@ -10,6 +10,7 @@ pub mod editor;
 pub mod session;
 pub mod turn;
 
+pub mod extension;
 pub mod mcp;
 
 pub mod system;

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout_at};
 
@@ -175,11 +175,12 @@ impl Program {
     /// # Errors
     /// The system's; `TimedOut` after `limit`, `FileTooLarge` for more output than that.
     pub async fn run(&self, limit: Duration) -> io::Result<ProgramOutput> {
+        const MOST: u64 = 64 << 20;
         let mut child = self.start(StdioMode::Separate, "own")?;
         let (stdin, stdout, stderr) = child.streams();
         drop(stdin);
         let work = async {
-            let (stdout, stderr) = tokio::try_join!(whole(stdout), whole(stderr))?;
+            let (stdout, stderr) = tokio::try_join!(whole(stdout, MOST), whole(stderr, MOST))?;
             Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
         };
         match tokio::time::timeout(limit, work).await {
@@ -190,14 +191,58 @@ impl Program {
             }
         }
     }
+
+    /// Runs it to its end with `input` on its stdin, which it need not read, and collects what it writes, at
+    /// most `most` bytes of either stream. What it leaves running is ended with it.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub async fn answer(&self, input: &[u8], most: u64, limit: Duration) -> io::Result<ProgramOutput> {
+        let mut child = self.start(StdioMode::Separate, "hook")?;
+        let answered = tokio::time::timeout(limit, talk(&mut child, input, most)).await;
+        if !matches!(answered, Ok(Ok(_))) || child.left_something() {
+            child.kill(Duration::ZERO).await;
+        }
+        answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
-async fn whole(from: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    const MOST: u64 = 64 << 20;
+/// Gives a child its input and takes what it writes until it has ended.
+async fn talk(child: &mut Child, input: &[u8], most: u64) -> io::Result<ProgramOutput> {
+    /// How long what it leaves behind may hold its pipes.
+    const GRACE: Duration = Duration::from_millis(200);
+    let (stdin, stdout, stderr) = child.streams();
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // Whoever does not read it has no use for it.
+            stdin.write_all(input).await.ok();
+        }
+        Ok(())
+    };
+    let reading = async { tokio::try_join!(whole(stdout, most), whole(stderr, most), feed) };
+    let mut reading = std::pin::pin!(reading);
+    let early = tokio::select! {
+        read = &mut reading => Some(read?),
+        status = child.wait() => status.map(|_| None)?,
+    };
+    let (stdout, stderr, ()) = match early {
+        Some(read) => read,
+        None => match tokio::time::timeout(GRACE, &mut reading).await {
+            Ok(read) => read?,
+            Err(_) => {
+                child.kill(Duration::ZERO).await;
+                reading.await?
+            }
+        },
+    };
+    Ok(ProgramOutput { status: child.wait().await?, stdout, stderr })
+}
+
+async fn whole(from: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        let read = from.take(MOST + 1).read_to_end(&mut bytes).await?;
-        if u64::try_from(read).unwrap_or(u64::MAX) > MOST {
+        let read = from.take(most + 1).read_to_end(&mut bytes).await?;
+        if u64::try_from(read).unwrap_or(u64::MAX) > most {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
@@ -458,6 +503,25 @@ mod tests {
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let missing = run("no-such-program-here", &[], Path::new("/"), &[], &environment, limit).await;
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn a_program_answers_what_it_is_given() {
+        let (environment, _home) = environment();
+        let env = Variables::default().tame(&environment);
+        let answer = async |script: &str, input: &[u8], limit: u64| {
+            let program = Program::new("sh", "/", env.clone()).args(["-c", script]);
+            program.answer(input, 1_000, Duration::from_millis(limit)).await.map(|ran| (ran.status.code(), ran.stdout))
+        };
+        let large = vec![b'x'; 1 << 20];
+        let began = Instant::now();
+        assert_eq!(answer("cat; exit 2", b"hello", 9_000).await.unwrap(), (Some(2), b"hello".to_vec()));
+        assert_eq!(answer("wc -c | tr -d ' \\n'", &large, 9_000).await.unwrap(), (Some(0), b"1048576".to_vec()));
+        // Nobody has to read it, and what stays behind holds nobody up.
+        assert_eq!(answer("echo a; sleep 66 &", &large, 9_000).await.unwrap(), (Some(0), b"a\n".to_vec()));
+        assert_eq!(answer("sleep 67", b"", 50).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(answer("yes", b"", 9_000).await.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ pub mod compact;
 pub mod digest;
 pub mod doom;
 pub mod frame;
+pub mod hooks;
 pub mod insert;
 pub mod jobs;
 pub mod models;
@@ -31,6 +32,7 @@ pub mod run;
 pub mod size;
 pub mod step;
 pub mod subtask;
+pub mod tool_context;
 pub mod view;
 
 #[cfg(test)]
@@ -46,6 +48,7 @@ use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
 use crate::event::{Outlet, SessionRequestSender};
+use crate::extension::Extensions;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
 use crate::lock::locked;
@@ -198,6 +201,8 @@ pub struct Permissions {
 #[derive(Clone)]
 pub struct SessionResources {
     pub servers: Arc<McpServers>,
+    /// What users and projects hang into it.
+    pub extensions: Arc<Extensions>,
     /// Which files the model has seen.
     pub seen: Arc<tool::seen::SeenFiles>,
     pub todos: Arc<tool::todos::Todos>,

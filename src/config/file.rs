@@ -7,6 +7,7 @@
 
 mod agent;
 mod formatter;
+mod hook;
 mod ignored;
 mod language_server;
 mod limits;
@@ -24,6 +25,8 @@ use serde_json::Value;
 pub use self::agent::Mode;
 pub(crate) use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
+pub(crate) use self::hook::{HookConfig, HooksConfig};
+pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::language_server::LanguageServer;
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
@@ -102,6 +105,11 @@ pub(crate) struct ConfigFile {
     /// Formatters that run after each edit: true for the usual ones that the project means and that are
     /// installed, or by name. Default: none.
     pub formatter: Option<OnOrNamed<Formatter>>,
+    /// Commands that run when something happens in a session, by name; they may refuse it, change it or
+    /// add to it. A project's wait for trust, and never take the place of yours.
+    pub hook: Option<Ordered<HookConfig>>,
+    /// Hooks that are written for other programs.
+    pub hooks: Option<HooksConfig>,
     /// Language servers that say what an edit broke: true for the usual ones that are installed, or by name.
     /// They run in trusted projects only. Default: none.
     pub lsp: Option<OnOrNamed<LanguageServer>>,

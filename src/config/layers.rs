@@ -21,7 +21,7 @@ use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation
 use super::problem::{Problem, ProblemCode};
 use super::resolve::{ConfigSchemas, on};
 use super::settings::Directory;
-use super::{examples, legacy, markdown, rules, substitute};
+use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
@@ -126,6 +126,7 @@ pub(crate) fn read(
             layers.permission(text, &variable(name, Layer::Variable));
         }
     }
+    layers.claude(&down);
     (layers.parsed, directories)
 }
 
@@ -221,6 +222,37 @@ impl LayerReader<'_, '_> {
             super::trust::drop_variables(&mut node, &mut self.disk.problems);
         }
         self.parsed.push(ParsedLayer { origin: origin.clone(), node });
+    }
+
+    /// The hooks of Claude Code's files, where the settings want them. Those of the home only where the user's
+    /// own settings say so.
+    fn claude(&mut self, down: &[PathBuf]) {
+        let wanted = |own: bool| {
+            let mut layers = self.parsed.iter().filter(|layer| !(own && layer.origin.project));
+            layers.any(|layer| layer.node.at(&["hooks", "claude"]).and_then(Node::as_bool) == Some(true))
+        };
+        let (any, own) = (wanted(false), wanted(true));
+        let home = self.disk.environment.home.clone().filter(|_| own);
+        let home = home.iter().map(|home| (home.as_path(), Layer::Global, false));
+        let places: Vec<_> = home.chain(down.iter().map(|dir| (dir.as_path(), Layer::Project, true))).collect();
+        for (dir, layer, project) in places.into_iter().filter(|_| any) {
+            for path in claude::files(dir) {
+                if self.read.contains(&path) {
+                    continue;
+                }
+                self.read.push(path.clone());
+                let origin = self.disk.origin(&path, layer, project);
+                let Some(text) = self.disk.read(&origin) else { continue };
+                match jsonc::parse(&text, &origin, &mut self.disk.problems) {
+                    Ok(node) => {
+                        let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
+                        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+                        self.parsed.push(ParsedLayer { origin, node });
+                    }
+                    Err(problem) => self.disk.problems.push(problem),
+                }
+            }
+        }
     }
 
     /// A variable that holds the value of `permission` alone.

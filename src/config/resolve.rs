@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use super::declare::ConfigSchema;
 use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
-use super::formatter;
-use super::language_server;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
@@ -14,6 +12,7 @@ use super::settings::{
     AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry, Rates,
     ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
+use super::{formatter, hook, language_server};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::process::Variables;
@@ -89,6 +88,9 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
             "adjutant does not know this language server; it needs a command and extensions".into(),
             Some("\"command\": [\"program\", \"--stdio\"], \"extensions\": [\".x\"]"),
         );
+    }
+    for (name, written) in file.hook.into_iter().flat_map(|hooks| hooks.0) {
+        settings.hooks.extend(resolver.hook(name, written));
     }
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
         settings.commands.extend(resolver.command(name, command));
@@ -341,6 +343,24 @@ impl Resolver<'_> {
         let call_timeout = server.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         let timeout = call_timeout.unwrap_or(Duration::from_secs(30));
         Some(McpEntry { enabled: server.enabled.unwrap_or(true), timeout, call_timeout, transport, source, name })
+    }
+
+    fn hook(&mut self, name: String, written: file::HookConfig) -> Option<hook::HookEntry> {
+        let way = ["hook", name.as_str()];
+        let project = self.tree.at(&way).is_some_and(|node| node.at.origin.project);
+        let source = self.source(&way);
+        match hook::entry(name.clone(), written, project, source) {
+            Ok(hook) => hook,
+            Err(why) => {
+                self.wrong(
+                    ProblemCode::Incomplete,
+                    &way,
+                    why.into(),
+                    Some("\"on\": \"tool.after\", \"command\": [\"program\"]"),
+                );
+                None
+            }
+        }
     }
 
     fn command(&mut self, name: String, command: file::CommandConfig) -> Option<CommandEntry> {

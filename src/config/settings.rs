@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 pub use super::file::{Mode, OAuth, Ordered, SandboxMode};
 pub use super::formatter::FormatterEntry;
+pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub formatters: Vec<FormatterEntry>,
     /// The language servers that may be asked about files, in order.
     pub language_servers: Vec<ServerEntry>,
+    /// Commands that run when something happens in a session, in order.
+    pub hooks: Vec<HookEntry>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -98,6 +101,7 @@ impl Default for Settings {
             mcp: Vec::new(),
             formatters: Vec::new(),
             language_servers: Vec::new(),
+            hooks: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

@@ -36,6 +36,8 @@ pub enum Kind {
     Formatter,
     /// A language server is started.
     LanguageServer,
+    /// A command runs when something happens in a session.
+    Hook,
     /// The shell that runs every command.
     Shell,
     /// A slash command runs a command line before it is sent.
@@ -59,6 +61,7 @@ impl Kind {
             Self::Mcp => ["MCP server", "MCP servers"],
             Self::Formatter => ["formatter", "formatters"],
             Self::LanguageServer => ["language server", "language servers"],
+            Self::Hook => ["hook", "hooks"],
             Self::Shell => ["shell", "shells"],
             Self::Command => ["command with a shell insert", "commands with a shell insert"],
             Self::Permission => ["looser rule", "looser rules"],
@@ -236,7 +239,7 @@ fn servers_meant(alone: &Node) -> Option<Item> {
 fn programs_known(told: &[ParsedLayer]) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for told in told.iter().filter(|told| !told.origin.project) {
-        for key in ["mcp", "formatter", "lsp"] {
+        for key in ["mcp", "formatter", "lsp", "hook"] {
             let entries = told.node.get(key).map(Node::entries).unwrap_or_default();
             known.extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
         }
@@ -266,7 +269,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
             push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
         }
     }
-    for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer)] {
+    for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer), ("hook", Kind::Hook)] {
         let Some(tools) = node.get(key) else { continue };
         if tools.as_bool() == Some(true) {
             push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Covered::default());
@@ -274,6 +277,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
         for entry in tools.entries() {
             if !is_off(key, entry, known) {
                 let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
+                let detail = if kind == Kind::Hook { hooked(&detail, &entry.node) } else { detail };
                 let covered = runs(&entry.node, worktree, cwd);
                 push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
             }
@@ -358,7 +362,7 @@ fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[ExternalValue]
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
     }
-    for key in ["formatter", "lsp"] {
+    for key in ["formatter", "lsp", "hook"] {
         let Some(tools) = node.get_mut(key) else { continue };
         if tools.as_bool() == Some(true) {
             node.take(key);
@@ -446,6 +450,31 @@ fn described(mut detail: String, node: &Node) -> String {
     detail
 }
 
+/// What a hook runs, and what it hangs into.
+fn hooked(command: &str, node: &Node) -> String {
+    let text = |key: &str| node.get(key).and_then(Node::as_text);
+    let about: Vec<&str> = ["on", "tool", "pattern"].into_iter().filter_map(text).collect();
+    format!("on {}: {command}", about.join(" "))
+}
+
+/// Takes out of a project's files the hooks whose names the user's own settings have: a project neither
+/// changes those nor switches them off.
+pub(crate) fn drop_doubles(told: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
+    let known = programs_known(told);
+    for told in told.iter_mut().filter(|told| told.origin.project) {
+        let Some(hooks) = told.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
+        hooks.retain(|entry| {
+            let key = format!("hook.{}", entry.key);
+            let own = known.contains(&key);
+            if own {
+                let text = "your own settings have a hook of this name, which a project cannot change; it is ignored";
+                problems.push(Problem::warning(ProblemCode::NotForProjects, &entry.at, key, text));
+            }
+            !own
+        });
+    }
+}
+
 /// The project's files that a program of the settings runs.
 fn runs(node: &Node, worktree: &Worktree, cwd: &Path) -> Covered {
     let Some(NodeValue::List(words)) = node.get("command").map(|node| &node.value) else { return Covered::default() };
@@ -466,7 +495,8 @@ fn starts(own: Option<&str>, worktree: &Worktree, cwd: &Path) -> Vec<PathBuf> {
 /// Takes the variables out of a project's programs that make programs run something else: no consent to
 /// a program is one to what a variable slips into it.
 pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
-    for (kind, variables) in [("mcp", "environment"), ("formatter", "environment"), ("lsp", "env")] {
+    let programs = [("mcp", "environment"), ("formatter", "environment"), ("hook", "environment"), ("lsp", "env")];
+    for (kind, variables) in programs {
         for entry in node.get_mut(kind).and_then(Node::entries_mut).into_iter().flatten() {
             let Some(set) = entry.node.get_mut(variables).and_then(Node::entries_mut) else { continue };
             set.retain(|variable| {

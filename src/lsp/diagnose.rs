@@ -110,9 +110,7 @@ impl Peer {
             }
             tokio::select! {
                 () = sleep_until(settled.map_or(until, |settled| settled.min(until))) => {
-                    if settled.is_none() {
-                        return None;
-                    }
+                    settled?;
                 }
                 changed = news.changed() => changed.ok()?,
                 () = self.gone.cancelled() => return None,

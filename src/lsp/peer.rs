@@ -230,8 +230,8 @@ impl Peer {
     fn reply(&self, method: &str, params: &Value) -> Option<Value> {
         let section = |item: &Value| {
             let name = item.get("section").and_then(Value::as_str).unwrap_or_default();
-            let parts = name.split('.').filter(|part| !part.is_empty());
-            parts.fold(Some(&self.configuration), |at, part| at?.get(part)).cloned().unwrap_or_default()
+            let mut parts = name.split('.').filter(|part| !part.is_empty());
+            parts.try_fold(&self.configuration, |at, part| at.get(part)).cloned().unwrap_or_default()
         };
         Some(match method {
             "workspace/configuration" => {

@@ -24,7 +24,7 @@ use super::{changes, diff};
 use crate::event::{Event, Outlet, Severity};
 use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
-use crate::turn::{History, Outcome, TurnContext, jobs, next, release};
+use crate::turn::{History, Outcome, TurnContext, hooks, jobs, next, release};
 
 /// A session is named by the title agent only at its beginning.
 const FIRST: usize = 2;
@@ -270,6 +270,7 @@ impl Actor {
         session.titling.stop();
         // Answered in order, after the turn that ran.
         session.inbox.forget_waiting();
+        hooks::session_end(&self.scope).await;
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
         self.scope.resources.language.end();

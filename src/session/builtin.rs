@@ -218,7 +218,7 @@ async fn usage(cx: &mut BuiltinContext<'_>) {
 
 fn restore_context(scope: &TurnContext) -> Option<RestoreContext> {
     let agent = frame::agent(scope).ok()?;
-    let editor = crate::turn::call::context(scope, &agent, &scope.call_id());
+    let editor = crate::turn::tool_context::context(scope, &agent, &scope.call_id());
     Some(RestoreContext {
         tracker: scope.resources.snapshots.clone()?,
         worktree: scope.project.worktree.clone(),

@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::message::{Content, Message, Role, User};
 use crate::store::Record;
 use crate::turn::insert::PromptDraft;
-use crate::turn::{Choice, History, Outcome, TurnContext, frame, remind};
+use crate::turn::{Choice, History, Outcome, TurnContext, frame, hooks, remind};
 
 pub(super) struct PromptRun {
     pub(super) sessions: Arc<Sessions>,
@@ -55,6 +55,11 @@ impl PromptRun {
         watcher.refresh(&mut scope, &choice).await;
         let servers = &scope.resources.servers;
         servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
+        let resumed = history.messages.iter().any(Message::is_prompt);
+        let Some(content) = hooks::prompt(&scope, resumed, content).await else {
+            scope.outlet.event(Event::Prompted { message: scope.message_id() }).await;
+            return PromptResult { history, record, outcome: Outcome::Ended };
+        };
         // What was undone is gone for good with the next prompt.
         revert::settle(&mut history, &mut record, &scope.record).await;
         let mut draft = PromptDraft::new(head(&scope), &record);

@@ -85,6 +85,12 @@ impl Confinement {
         Self { level: Level::ReadOnly, aside: self.level != Level::ReadOnly, ..self.clone() }
     }
 
+    /// For what is no call of the model's: the user is told of the sandbox with the first that is.
+    #[must_use]
+    pub fn quietly(&self) -> Self {
+        Self { told: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
+    }
+
     /// Whether the agent is one that only reads.
     pub fn reads_only(&self) -> bool {
         self.level == Level::ReadOnly

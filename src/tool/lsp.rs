@@ -78,7 +78,7 @@ pub struct Input {
 
 /// A checked question; a renaming with what it changes.
 pub enum Ready {
-    Question(Input, Option<ResolvedPath>),
+    Question(Box<(Input, Option<ResolvedPath>)>),
     Rename(apply_patch::Ready),
 }
 
@@ -139,7 +139,7 @@ impl Tool for LspTool {
         };
         needs.extend(place.iter().flat_map(|place| place.real.needs(Access::Read)));
         if input.operation != Operation::Rename {
-            return Ok((needs, Ready::Question(input, place)));
+            return Ok((needs, Ready::Question(Box::new((input, place)))));
         }
         let ready = renamed(&input, place, context).await?;
         needs.extend(ready.needs());
@@ -149,7 +149,7 @@ impl Tool for LspTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let (input, place) = match ready {
             Ready::Rename(ready) => return ready.apply(&context).await,
-            Ready::Question(input, place) => (input, place),
+            Ready::Question(question) => *question,
         };
         tokio::select! {
             text = answer(&input, place, &context) => Ok(ToolOutput::text(text?)),

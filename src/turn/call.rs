@@ -13,18 +13,17 @@ use serde_json::Value;
 use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
-use super::{History, TurnContext, carry, doom, next, permit, view};
-use crate::agent::Agent;
-use crate::config::settings::ImageSettings;
+use super::{History, TurnContext, carry, doom, hooks, next, permit, tool_context, view};
+use crate::config::settings::{HookPoint, ImageSettings};
 use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
-use crate::id::{CallId, MessageId, PartId};
+use crate::extension::any;
+use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
-use crate::permission::{Denial, Need, Place, Policy};
+use crate::permission::{Action, Denial, Need};
 use crate::picture;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
-    AnyTool, CallContext, CallPosition, ClientContext, Failure, ProjectContext, RunCall, SessionContext, ToolContext,
-    ToolOutput, accept, truncate,
+    AnyTool, CallContext, CallPosition, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
 };
 
 /// The most bytes a call's arguments may have.
@@ -399,6 +398,7 @@ impl RunningCall<'_> {
             }
         };
         self.show(Some(&prepared.needs)).await;
+        let prepared = self.hooked(&tool, &context, prepared).await?;
         if self.repeats.is_loop() {
             let need = Need::new("doom_loop", &self.call.tool).always(&self.call.tool);
             let reason = self.repeats.reason(&self.call.tool);
@@ -428,10 +428,65 @@ impl RunningCall<'_> {
         done
     }
 
+    /// What hooks make of a call that is about to be judged. Arguments that one has changed are prepared,
+    /// shown, judged and kept in the place of the model's.
+    async fn hooked(
+        &mut self,
+        tool: &Arc<dyn AnyTool>,
+        context: &ToolContext,
+        mut prepared: PreparedCall,
+    ) -> Result<PreparedCall, Failure> {
+        if !any(&self.scope.project.settings, HookPoint::ToolBefore) {
+            return Ok(prepared);
+        }
+        let advice = hooks::before(self.scope, &self.frame.agent, &self.call, &prepared.needs, context).await?;
+        self.notes.extend(advice.context);
+        if let Some(input) = advice.input.filter(|input| *input != *self.call.input) {
+            let input = tool.accept(input).map(|accepted| accepted.input);
+            let wrong = |why| {
+                format!("The hook {} has changed the arguments so that they do not fit: {why}", advice.changed_by)
+            };
+            self.call.input = Arc::new(input.map_err(|why| Failure::Tell(wrong(why)))?);
+            self.notes.push(format!(
+                "The hook {} has changed the arguments; the call was made with: {}",
+                advice.changed_by, self.call.input
+            ));
+            if let Some(description) = tool.describe(&self.call.input, context) {
+                self.call.title = crate::text::title(&description.title);
+                self.call.locations = description.locations;
+            }
+            prepared = caught(tool.prepare(Value::clone(&self.call.input), context)).await?;
+            self.show(Some(&prepared.needs)).await;
+        }
+        if let Some(why) = advice.ask {
+            match prepared.needs.first_mut() {
+                Some(need) if need.floor.is_none() => need.floor = Some((Action::Ask, why)),
+                Some(_) => {}
+                None => {
+                    let floor = Some((Action::Ask, why));
+                    prepared.needs.push(Need { floor, ..Need::new(tool.permission(), "*") });
+                }
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// What hooks say to what a call has done. What they change in files, the agent has changed.
+    async fn followed(&self, done: Result<ToolOutput, Failure>, context: &ToolContext) -> Result<ToolOutput, Failure> {
+        if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
+            return done;
+        }
+        let before = known(context).await;
+        let done = hooks::after(self.scope, &self.frame.agent, &self.call, done, context).await;
+        adopt(before, context).await;
+        done
+    }
+
     /// Runs, as often as something further has to be allowed.
     async fn further(&mut self, mut run: RunCall, context: &ToolContext) -> Result<ToolOutput, Failure> {
         loop {
-            match self.run(run, context).await {
+            let done = self.run(run, context).await;
+            match self.followed(done, context).await {
                 Ok(mut output) => {
                     if !self.notes.is_empty() {
                         output.text.push_str(&format!("\n\n({})", self.notes.join(" ")));
@@ -493,7 +548,7 @@ impl RunningCall<'_> {
     }
 
     fn context(&self) -> ToolContext {
-        let context = context(self.scope, &self.frame.agent, &self.call.call);
+        let context = tool_context::context(self.scope, &self.frame.agent, &self.call.call);
         // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
         let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
@@ -534,62 +589,6 @@ async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
     let seen = context.session.seen.clone();
     if let Err(e) = tokio::task::spawn_blocking(move || seen.adopt(files)).await {
         tracing::warn!("what a command has changed was not looked at: {e}");
-    }
-}
-
-/// What an agent's tools and commands are judged by.
-fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
-    let data = &scope.environment.dirs.data;
-    let scratch = Some(data.join("scratch").join(scope.session.as_str()));
-    let trusted = scope.project.settings.trusted;
-    Policy {
-        rules: agent.rules.clone(),
-        grants: scope.permissions.grants.of(&agent.name),
-        private: scope.project.settings.webfetch_private.clone(),
-        place: Place {
-            scratch,
-            trusted,
-            ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
-        },
-    }
-}
-
-/// What the tool of a call may use.
-pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
-    ToolContext {
-        call: CallContext {
-            id: call.clone(),
-            position: None,
-            facts: LiveFacts::default(),
-            instructions: Arc::default(),
-        },
-        session: SessionContext {
-            id: scope.session.clone(),
-            mark: scope.mark.clone(),
-            seen: scope.resources.seen.clone(),
-            todos: scope.resources.todos.clone(),
-            jobs: scope.resources.jobs.clone(),
-            formatters: scope.resources.formatters.clone(),
-            language: scope.resources.language.clone(),
-        },
-        project: ProjectContext {
-            cwd: scope.project.cwd.clone(),
-            worktree: scope.project.worktree.clone(),
-            environment: scope.environment.clone(),
-            settings: scope.project.settings.clone(),
-        },
-        client: ClientContext {
-            outlet: scope.outlet.clone(),
-            session_requests: scope.session_requests.clone(),
-            files: scope.resources.files,
-        },
-        policy: Arc::new(policy(scope, agent)),
-        confinement: scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings),
-        cancelled: scope.cancelled.clone(),
-        limits: truncate::OutputLimits {
-            lines: scope.project.settings.tool_output.lines,
-            bytes: scope.project.settings.tool_output.bytes,
-        },
     }
 }
 

@@ -15,7 +15,9 @@ use tokio::sync::OnceCell;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::TurnContext;
+use crate::config::settings::HookPoint;
 use crate::event::{Event, Severity};
+use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::lock::locked;
 use crate::message::{Change, Content, FileChange, FileState, Kind, Part};
@@ -106,8 +108,10 @@ impl ChangeRecorder {
             }
             return;
         }
-        // A formatter may follow what a file names to other files.
-        if changes.iter().any(|change| format::any(&scope.project.settings, Path::new(&change.path))) {
+        // A hook may change anything, a formatter may follow what a file names to other files.
+        let settings = &scope.project.settings;
+        let hooked = any(settings, HookPoint::ToolAfter);
+        if hooked || changes.iter().any(|change| format::any(settings, Path::new(&change.path))) {
             tokio::select! {
                 () = self.marked(scope) => {}
                 () = scope.cancelled.cancelled() => {}

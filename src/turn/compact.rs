@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::frame::Frame;
 use super::next::CompactionTrigger;
 use super::view::{self, View, view};
-use super::{History, Outcome, TurnContext, carry, digest, remind, request, retry, size, step};
+use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::environment::Timestamp;
 use crate::event::{Compaction as Progress, Event, Status};
 use crate::id::PartId;
@@ -78,6 +78,8 @@ pub async fn compact(
     let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
     scope.outlet.event(Event::Status(Status::Compacting)).await;
     tell(Progress::InProgress).await;
+    let kept = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
+    let prompt = SummarySource { kept, ..prompt };
     let writer = writer(scope, frame);
     let written = write(scope, &writer, usable, &prompt).await;
     scope.outlet.event(Event::Status(Status::Busy)).await;
@@ -147,6 +149,8 @@ struct SummarySource {
     history: History,
     messages: usize,
     focus: Option<String>,
+    /// What hooks want kept in it.
+    kept: Vec<String>,
     /// The most tokens the summary may have.
     limit: u64,
 }
@@ -199,7 +203,13 @@ fn plan(
     if let Some((compaction, summary)) = seen.summary {
         messages.extend([compaction.clone(), summary.clone()]);
     }
-    let prompt = SummarySource { history: History::from(messages), messages: count, focus, limit: (room / 2).max(256) };
+    let prompt = SummarySource {
+        history: History::from(messages),
+        messages: count,
+        focus,
+        kept: Vec::new(),
+        limit: (room / 2).max(256),
+    };
     Ok(CompactionPlan { tail, prompt, estimated, usable })
 }
 
@@ -290,6 +300,9 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     text += &format!("<conversation>\n{}\n</conversation>\n\n{task}", transcript.trim());
     if let Some(focus) = &prompt.focus {
         text += &format!("\n\nThe user asked for this summary, and wants this kept above all: {focus}");
+    }
+    for kept in &prompt.kept {
+        text += &format!("\n\n{kept}");
     }
     Request {
         model: writer.model.clone(),

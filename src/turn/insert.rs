@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{TurnContext, call, permit};
+use super::{TurnContext, call, permit, tool_context};
 use crate::agent::Agent;
 use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, Message, Part};
@@ -104,6 +104,20 @@ async fn make(
     input: Value,
 ) -> Result<ToolOutput, String> {
     let Some(tool) = scope.project.tools.find(tool).cloned() else { return Err(format!("there is no tool {tool}")) };
+    call(draft, scope, agent, &*tool, input).await
+}
+
+/// Makes a call for a prompt.
+///
+/// # Errors
+/// A few words for the model, without a full stop.
+pub async fn call(
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+    agent: &Agent,
+    tool: &dyn AnyTool,
+    input: Value,
+) -> Result<ToolOutput, String> {
     let call = Call {
         call: scope.call_id(),
         provider_id: None,
@@ -116,7 +130,7 @@ async fn make(
         provider: Map::new(),
     };
     let mut one = InsertCall { draft, scope, agent, part: scope.part(Content::Tool(call.clone())), call };
-    let context = call::context(scope, agent, &one.call.call);
+    let context = tool_context::context(scope, agent, &one.call.call);
     if let Some(description) = tool.describe(&one.call.input, &context) {
         one.call.title = crate::text::title(&description.title);
         one.call.locations = description.locations;
@@ -131,7 +145,7 @@ async fn make(
         ..CallUpdate::of(&one.call.call)
     })
     .await;
-    let done = one.attempt(&*tool).await;
+    let done = one.attempt(tool).await;
     let made = match done {
         Ok(output) => {
             let facts = CallFacts { details: output.metadata.clone(), ..output.facts.clone() };
@@ -178,7 +192,7 @@ impl InsertCall<'_> {
     }
 
     async fn attempt(&mut self, tool: &dyn AnyTool) -> Result<ToolOutput, Failure> {
-        let context = call::context(self.scope, self.agent, &self.call.call);
+        let context = tool_context::context(self.scope, self.agent, &self.call.call);
         let prepared = call::caught(tool.prepare(Value::clone(&self.call.input), &context)).await?;
         for need in &prepared.needs {
             permit::permit(self.scope, self.agent, &self.call, need, None).await?;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::TurnContext;
+use super::{TurnContext, hooks};
 use crate::agent::Agent;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
 use crate::message::Call;
@@ -24,6 +24,7 @@ pub(super) async fn permit(
     let mut changes = scope.permissions.grants.changes();
     let verdict = judge();
     tracing::info!("for {}: {}", agent.name, explain(&verdict, need, &agent.rules));
+    let verdict = hooks::judged(scope, agent, call, need, verdict).await?;
     match verdict.action {
         Action::Allow => return Ok(()),
         Action::Deny => return Err(Failure::Denied(Denial::Rule(refusal::words(&verdict, need, &agent.rules)))),
@@ -35,7 +36,8 @@ pub(super) async fn permit(
         tracing::warn!("asking although the call could not be recorded: {e}");
     }
     let (reply, mut answer) = oneshot::channel();
-    let lasting = settles(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
+    let hooked = verdict.action == Action::Ask && judge().action == Action::Allow;
+    let lasting = !hooked && settles(&agent.rules, &scope.permissions.grants.of(&agent.name), need);
     let ask = PermissionRequest {
         call: call.call.clone(),
         show: question(call, need),
@@ -64,7 +66,7 @@ pub(super) async fn permit(
                 Err(_) => Err(Failure::Denied(Denial::Rejected)),
             },
             Ok(()) = changes.changed() => {
-                if judge().action == Action::Allow {
+                if !hooked && judge().action == Action::Allow {
                     return Ok(());
                 }
             }

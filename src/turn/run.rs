@@ -4,19 +4,27 @@ use super::budget::{self, Remaining};
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
 use super::{
-    History, Outcome, TurnContext, compact, jobs, pictures, prune, release, remind, request, size, step, subtask,
+    History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
 };
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
-use crate::message::{Content, Fault, FaultKind, Message, Role, User};
-use crate::prompts;
-use crate::store;
+use crate::mcp::resource::ChangedResource;
+use crate::message::{Content, Fault, FaultKind, Message, Role, Text, User};
+use crate::prompts::{self, CONTENTS_OF};
+use crate::{store, text};
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
-    let outcome = steps(&mut history, &scope).await;
+    let mut outcome = steps(&mut history, &scope).await;
+    let mut sent_on = 0;
+    while let Some(words) = hooks::ended(&history, &scope, &outcome, sent_on).await {
+        let Ok(frame) = frame::freeze(&scope, false, &history) else { break };
+        add(&mut history, &scope, &frame, remind::note(&words)).await;
+        sent_on += 1;
+        outcome = steps(&mut history, &scope).await;
+    }
     prune::prune(&mut history, &scope).await;
     release::let_go(&mut history, &scope).await;
     scope.outlet.event(Event::Status(Status::Idle)).await;
@@ -137,6 +145,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             continue;
         }
         remind_of(history, scope, &frame, made, last).await;
+        resources(history, scope, &frame).await;
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
@@ -213,15 +222,36 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
     }
 }
 
+/// Tells of resources of servers that have changed since they were read: what they hold now is data, and stands
+/// beside the note.
+async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
+    let servers = &scope.resources.servers;
+    for changed in servers.changed_resources(&frame.agent.rules, &scope.cancelled).await {
+        let ChangedResource { server, uri, now } = changed;
+        let words = prompts::reminder("resource-changed");
+        let words = words.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
+        note(history, scope, frame, &words).await;
+        if let Some(now) = now {
+            let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
+            let text = Text { text, synthetic: true, ..Text::default() };
+            put(history, scope, frame, Content::Text(text)).await;
+        }
+    }
+}
+
 /// Adds a note: to the prompt where it is the last message, else as a message of its own.
 async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
+    put(history, scope, frame, remind::note(words)).await;
+}
+
+async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
-            let part = scope.part(remind::note(words));
+            let part = scope.part(content);
             scope.record.part(&prompt.id, &part).await;
             prompt.parts.push(part);
         }
-        None => add(history, scope, frame, remind::note(words)).await,
+        None => add(history, scope, frame, content).await,
     }
 }
 

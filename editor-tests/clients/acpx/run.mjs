@@ -65,7 +65,7 @@ async function forked(sessionId) {
 
 /** Waits until something is so. */
 async function until(so) {
-  for (let tries = 0; tries < 200; tries += 1) {
+  for (let tries = 0; tries < 600; tries += 1) {
     if (so()) return;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

@@ -173,6 +173,15 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("webfetch.private", json!(["localhost"]), Withheld),
         ("formatter", json!(true), Withheld),
         ("formatter.<name>.disabled", json!(true), Holds),
+        ("hook", json!({"n": {"on": "prompt", "command": ["x"]}}), Withheld),
+        ("hook.<name>.on", json!("prompt"), Withheld),
+        ("hook.<name>.tool", text(), Withheld),
+        ("hook.<name>.pattern", text(), Withheld),
+        ("hook.<name>.format", json!("claude"), Withheld),
+        ("hook.<name>.disabled", json!(true), Holds),
+        ("hooks", json!({}), Parts),
+        // The files it names wait for trust themselves.
+        ("hooks.claude", json!(true), Holds),
         ("lsp", json!(true), Withheld),
         ("lsp.<name>.disabled", json!(true), Holds),
         ("lsp.<name>.initialization", json!({}), Withheld),
@@ -224,6 +233,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
     table.extend(keys("mcp", &whole));
     table.extend(keys("formatter", &["command", "environment", "extensions"]));
     table.extend(keys("lsp", &["command", "env", "extensions"]));
+    table.extend(keys("hook", &["command", "environment", "timeout"]));
     for key in ["clientId", "clientSecret", "scope", "callbackPort", "redirectUri"] {
         table.push((format!("mcp.<name>.oauth.{key}").leak(), Json::Null, Parts));
     }
@@ -348,12 +358,19 @@ const EXPLAINED: [&str; 7] =
 #[test]
 fn every_key_has_a_reader_or_says_that_it_has_none() {
     let resolved = sources(|name| {
-        ["config.rs", "config/resolve.rs", "config/legacy.rs", "config/layers.rs", "config/substitute.rs"]
-            .contains(&name)
+        [
+            "config.rs",
+            "config/hook.rs",
+            "config/resolve.rs",
+            "config/legacy.rs",
+            "config/layers.rs",
+            "config/substitute.rs",
+        ]
+        .contains(&name)
     });
     let used = sources(|name| !["config/settings.rs", "config/provider.rs", "config/resolve.rs"].contains(&name));
     let mut unread = Vec::new();
-    for file in ["", "/agent", "/limits", "/mcp", "/provider", "/sandbox"] {
+    for file in ["", "/agent", "/hook", "/limits", "/mcp", "/provider", "/sandbox"] {
         let path = format!("config/file{file}.rs");
         let all = fields(&path).into_iter().filter(|name| !EXPLAINED.contains(&name.as_str()));
         unread.extend(all.filter(|name| !is_read(name, &resolved)).map(|name| format!("{path}: {name}")));

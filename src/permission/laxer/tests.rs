@@ -191,6 +191,22 @@ fn what_is_pruned_says_nothing_else() {
 }
 
 /// What holds, what comes after it, and a command that this lets through.
+/// The posture is about every command, not about those that are called like its pattern: where it changes,
+/// nothing may be left out.
+#[test]
+fn nothing_is_pruned_where_the_posture_changes() {
+    let posture = ("posture", "read-only", Deny);
+    let named = [("bash", "*", Deny), ("bash", "git *", Allow), ("bash", "*read-only*", Deny)];
+    let before = rules(&[&named[..], &[posture]].concat());
+    // The rule after it keeps the key itself denied.
+    let lifted = before.clone().then(&rules(&[("posture", "read-only", Allow), ("p*", "*", Deny)]));
+    for with in [rules(&named), rules(&[&[posture], &named[..]].concat()), lifted] {
+        for pruned in [true, false] {
+            assert!(compared(&with, &[&before], Allow, pruned).is_some(), "{with:?}, pruned: {pruned}");
+        }
+    }
+}
+
 #[test]
 fn names_of_commands_are_no_way_around() {
     type Rows = &'static [(&'static str, Action)];

@@ -18,7 +18,7 @@ pub(super) use deed::{Deed, Picked, Picks, View};
 #[cfg(test)]
 pub(in crate::permission) use lookup::beginnings;
 pub(in crate::permission) use lookup::carries;
-pub(super) use lookup::{family, is_language, is_shell, knows, runs_of_itself, takes_any};
+pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_itself, takes_any, takes_next};
 
 use super::expand::{Arg, Input};
 use super::unit::Effect;

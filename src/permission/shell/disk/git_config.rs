@@ -43,6 +43,23 @@ pub(crate) enum Cause {
     Change,
 }
 
+impl Cause {
+    /// As the field `meets` of `programs/git.txt` has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Use => "use",
+            Self::Index => "index",
+            Self::Refresh => "refresh",
+            Self::Contents => "contents",
+            Self::Signature => "signature",
+            Self::Object => "object",
+            Self::Transport => "transport",
+            Self::Archive => "archive",
+            Self::Change => "change",
+        }
+    }
+}
+
 /// Settings of one repository.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Repository {

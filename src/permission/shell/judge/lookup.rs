@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 use super::table::Does;
-use super::table::{self, Role};
+use super::table::{self, Role, Takes};
 
 /// `python` for `python3.12`, `mkfs` for `mkfs.ext4`.
 pub(in crate::permission::shell) fn family(name: &str) -> &str {
@@ -23,6 +23,18 @@ pub(in crate::permission::shell) fn takes_any(name: &str) -> bool {
 /// Whether there is an entry for a name.
 pub(in crate::permission::shell) fn knows(name: &str) -> bool {
     table::program(name).is_some() || table::program(family(name)).is_some()
+}
+
+/// What a git command does that a repository's settings may start a program for; none where nobody knows.
+pub(in crate::permission::shell) fn meets(name: &str) -> Option<&'static [&'static str]> {
+    table::program(name)?.meets.as_deref()
+}
+
+/// Whether a program takes the word after this option as its value.
+pub(in crate::permission::shell) fn takes_next(name: &str, option: &str) -> bool {
+    let letter = option.strip_prefix('-').filter(|rest| rest.len() == 1);
+    let found = table::program(name).and_then(|program| program.option(letter.unwrap_or(option)));
+    found.is_some_and(|found| found.takes == Takes::Value)
 }
 
 /// The files that a program runs without being given their names.
@@ -78,7 +90,7 @@ pub(in crate::permission) fn beginnings() -> Vec<String> {
         }
         let between = " 1".repeat(program.words[..at].iter().filter(|role| **role != Role::Settings).count());
         all.push(format!("{name}{between}"));
-        for (option, known) in program.options().filter(|(_, option)| option.takes == table::Takes::Value) {
+        for (option, known) in program.options().filter(|(_, option)| option.takes == Takes::Value) {
             let mode = |entry: &(Vec<&str>, &str)| {
                 entry.0.iter().any(|one| one.trim_start_matches('-') == option.trim_start_matches('-'))
             };

@@ -126,6 +126,8 @@ pub(super) struct Program {
     pub(super) tells: Vec<&'static str>,
     pub(super) deep: Vec<&'static str>,
     pub(super) floors: Vec<Floor>,
+    /// What it does that a setting of a git repository may start a program for; none where nobody knows.
+    pub(super) meets: Option<Vec<&'static str>>,
     pub(super) unread: Option<&'static str>,
     pub(super) special: &'static str,
 }
@@ -320,6 +322,7 @@ fn field(program: &mut Program, line: &'static str, groups: &HashMap<&str, Vec<&
         "instead-of-last" => program.instead_of_last.extend(words),
         "tells" => program.tells.extend(words),
         "deep" => program.deep.extend(words),
+        "meets" => program.meets.get_or_insert_default().extend(words.filter(|word| *word != "nothing")),
         "mode" => match value.split_once("->") {
             Some((options, name)) => program.modes.push((options.split_whitespace().collect(), name.trim())),
             None => wrong.push(format!("{}: {line:?} names no entry", program.name)),

@@ -9,11 +9,6 @@ use crate::permission::shell::expand::{Arg, State};
 use crate::permission::shell::judge;
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::{Effect, Unit};
-use Cause::{Archive, Contents, Index, Object, Refresh, Signature};
-
-/// Options before the subcommand that take the next word.
-const GLOBAL: [&str; 8] =
-    ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix", "--config-env"];
 
 /// Where the subcommand stands among git's words.
 pub(super) fn subcommand(args: &[Arg]) -> usize {
@@ -21,38 +16,10 @@ pub(super) fn subcommand(args: &[Arg]) -> usize {
     while let Some(arg) = args.get(at)
         && arg.prefix().starts_with('-')
     {
-        at += 1 + usize::from(GLOBAL.iter().any(|option| arg.is(option)));
+        at += 1 + usize::from(arg.text().is_some_and(|option| judge::takes_next("git", option)));
     }
     at
 }
-
-/// What commands do that change nothing, as far as a setting may start a program for it. Every other
-/// command does everything.
-const LOOKS: [(&[&str], &[Cause]); 10] = [
-    (&["config", "var", "symbolic-ref", "count-objects", "remote", "worktree"], &[]),
-    (
-        &[
-            "rev-parse",
-            "show-ref",
-            "merge-base",
-            "name-rev",
-            "ls-tree",
-            "verify-pack",
-            "notes",
-            "show-branch",
-            "cherry",
-        ],
-        &[Object],
-    ),
-    (&["rev-list", "for-each-ref", "branch", "tag", "shortlog"], &[Object, Signature]),
-    (&["log", "reflog", "stash"], &[Object, Signature, Contents]),
-    (&["show", "whatchanged", "range-diff"], &[Object, Signature, Contents]),
-    (&["cat-file"], &[Object, Contents]),
-    (&["check-ignore", "check-attr", "sparse-checkout"], &[Index, Object]),
-    (&["ls-files", "grep", "blame", "annotate", "diff-tree"], &[Index, Object, Contents]),
-    (&["status", "diff", "diff-index", "diff-files", "describe", "clean"], &[Index, Refresh, Object, Contents]),
-    (&["archive"], &[Object, Contents, Archive]),
-];
 
 /// Options of `log` and its like with which no file's content is looked at.
 const COMMITS_ONLY: &str = "--oneline --graph --all --decorate --no-decorate --merges --no-merges --first-parent --reverse --branches \
@@ -71,11 +38,12 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     if cause == Cause::Use {
         return true;
     }
-    let Some((_, causes)) = LOOKS.iter().find(|(names, _)| names.contains(&name)) else { return true };
-    if cause == Contents && matches!(name, "log" | "reflog" | "stash") {
+    // A command that nobody knows does everything.
+    let Some(meets) = judge::meets(&format!("git {name}")) else { return true };
+    if cause == Cause::Contents && matches!(name, "log" | "reflog" | "stash") {
         return args.first().is_some_and(|arg| arg.is("show")) || !args.iter().all(commits_only);
     }
-    causes.contains(&cause)
+    meets.contains(&cause.name())
 }
 
 /// A word that makes `log` show commits at most: an option known to, or no option.
@@ -117,7 +85,7 @@ fn words(text: &str) -> Option<Vec<String>> {
 impl Walk<'_> {
     /// What the settings make this command start. A project that the user trusts may start programs.
     pub(super) fn helpers(&mut self, name: &str, args: &[Arg], unit: &mut Unit, state: &State) {
-        if matches!(name, "version" | "help" | "check-ref-format" | "stripspace") {
+        if judge::meets(&format!("git {name}")).is_some_and(|meets| meets.contains(&"no-repository")) {
             return;
         }
         let trusted = self.place.trusted;
@@ -220,6 +188,22 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::words;
+    use crate::permission::shell::disk::Cause;
+    use crate::permission::shell::judge;
+
+    #[test]
+    fn what_commands_of_git_meet_is_known() {
+        let causes = [Cause::Index, Cause::Refresh, Cause::Contents, Cause::Signature, Cause::Object, Cause::Archive];
+        let known: Vec<&str> = causes.iter().map(|cause| cause.name()).chain(["no-repository"]).collect();
+        let table = include_str!("../programs/git.txt");
+        let fields = table.lines().filter_map(|line| line.trim().strip_prefix("meets:"));
+        let unknown: Vec<&str> =
+            fields.flat_map(str::split_whitespace).filter(|word| *word != "nothing" && !known.contains(word)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        assert_eq!(judge::meets("git status"), Some(["index", "refresh", "object", "contents"].as_slice()));
+        assert_eq!(judge::meets("git remote"), Some([].as_slice()));
+        assert_eq!(judge::meets("git push"), None);
+    }
 
     #[test]
     fn short_names_are_split_as_git_splits_them() {

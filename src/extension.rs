@@ -1,0 +1,162 @@
+//! What users and projects hang into a session without writing Rust: commands that run when something
+//! happens in it (`hook` in the settings). What they answer is an [`advice::Advice`]; the turn and the
+//! session ask for it and act on it, and the rules stay above it.
+
+pub mod advice;
+pub mod moment;
+
+mod command;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use self::advice::{Advice, Answer};
+use self::moment::Moment;
+use crate::config::Settings;
+use crate::config::settings::{HookEntry, HookPoint};
+use crate::event::{Event, Severity};
+use crate::lock::locked;
+use crate::permission::{shell, wildcard};
+use crate::text;
+use crate::tool::{Failure, ToolContext};
+
+/// The longest notice of a hook's, in characters.
+const NOTICE: usize = 1_000;
+
+/// What hangs into one session.
+#[derive(Debug, Default)]
+pub struct Extensions {
+    /// The hooks of the session's start have run.
+    started: AtomicBool,
+    /// What did not work and was told: each once. A std mutex: a leaf around a set.
+    told: Mutex<BTreeSet<String>>,
+}
+
+/// Whether anything hangs into what happens there. Costs a look at a list that is nearly always empty.
+pub fn any(settings: &Settings, on: HookPoint) -> bool {
+    settings.hooks.iter().any(|hook| hook.on == on)
+}
+
+impl Extensions {
+    /// Says that the session begins; true the first time.
+    pub fn begin(&self) -> bool {
+        !self.started.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the session has begun.
+    pub fn has_begun(&self) -> bool {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Asks everything that hangs into this moment, one after the other, in the order of the settings. The first
+    /// refusal is the last word. One that fails is told once, and where it could have refused a call the user
+    /// is asked instead.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn ask(&self, mut moment: Moment, context: &ToolContext) -> Result<Advice, Failure> {
+        let mut advice = Advice::default();
+        let (on, settings) = (moment.on, context.project.settings.clone());
+        for hook in settings.hooks.iter().filter(|hook| hook.on == on) {
+            if !fits(hook, &moment) {
+                continue;
+            }
+            for file in command::files(hook, &moment) {
+                let began = Instant::now();
+                let answered = command::run(hook, &moment, file.as_deref(), context).await?;
+                let took = began.elapsed();
+                let answer = match answered {
+                    Ok(answer) => answer,
+                    Err(why) => self.failed(hook, &why, context).await,
+                };
+                tracing::info!("hook {} on {} took {took:?}: {}", hook.name, hook.on.as_str(), answer.summary());
+                if let Some(words) = &answer.notice {
+                    let title = text::cut_chars(&format!("{}: {}", hook.name, words.trim()), NOTICE);
+                    notice(Severity::Info, title, context).await;
+                }
+                if let Some(input) = &answer.input {
+                    moment.set("input", input.clone());
+                }
+                advice.take(answer, hook);
+                if advice.deny.is_some() {
+                    return Ok(advice);
+                }
+            }
+        }
+        Ok(advice)
+    }
+
+    /// A hook that did not work: the user hears of it once, and decides in its place.
+    async fn failed(&self, hook: &HookEntry, why: &str, context: &ToolContext) -> Answer {
+        let title = format!("The hook {} failed: {why}.", text::title(&hook.name));
+        if locked(&self.told).insert(title.clone()) {
+            let shown = format!("{title} It is configured in {}.", hook.source);
+            notice(Severity::Warning, shown, context).await;
+        }
+        let asks = matches!(hook.on, HookPoint::ToolBefore | HookPoint::Permission);
+        let ask = asks.then(|| format!("the hook {} failed, which might have refused it", text::title(&hook.name)));
+        Answer { ask, ..Answer::default() }
+    }
+}
+
+async fn notice(severity: Severity, title: String, context: &ToolContext) {
+    let (title, _) = text::visible(&title);
+    let (first, rest) = title.split_once('\n').unwrap_or((&title, ""));
+    let details = Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty());
+    context.client.outlet.event(Event::Notice { severity, title: first.to_owned(), details }).await;
+}
+
+/// Whether a hook is for what happens.
+fn fits(hook: &HookEntry, moment: &Moment) -> bool {
+    let tool = moment.tool.as_deref().unwrap_or_default();
+    let named = !hook.on.is_about_a_call()
+        || hook.tools.is_empty()
+        || hook.tools.iter().any(|pattern| wildcard::matches(pattern, tool));
+    let about = |pattern: &String| moment.subjects.iter().any(|subject| concerns(pattern, subject));
+    named && hook.pattern.as_ref().is_none_or(about)
+}
+
+/// Whether a text, or a command in it, is what a pattern names: `cd x && git commit` has a `git commit *`.
+fn concerns(pattern: &str, subject: &str) -> bool {
+    if wildcard::matches_folded(pattern, subject.trim()) {
+        return true;
+    }
+    let words = |names: Vec<shell::Name>| names.into_iter().map(|name| name.text).collect::<Vec<_>>().join(" ");
+    shell::commands(subject).unwrap_or_default().into_iter().any(|one| wildcard::matches_folded(pattern, &words(one)))
+}
+
+/// What every event says first.
+pub(crate) fn head(hook: &HookEntry, moment: &Moment, context: &ToolContext) -> Vec<(&'static str, Value)> {
+    vec![
+        ("event", hook.on.as_str().into()),
+        ("hook", hook.name.as_str().into()),
+        ("session", context.session.id.as_str().into()),
+        ("directory", context.project.cwd.display().to_string().into()),
+        ("project", context.project.worktree.root.display().to_string().into()),
+        ("agent", moment.agent.as_str().into()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pattern_is_about() {
+        let table = [
+            ("git commit *", "git commit -m x", true),
+            ("git commit *", "cd a && git commit", true),
+            ("git commit *", "echo 'git commit'", false),
+            ("git commit *", "GIT_X=1 git commit -a | cat", true),
+            ("src/*.rs", "src/a.rs", true),
+            ("*.rs", "src/a.ts", false),
+        ];
+        for (pattern, subject, wanted) in table {
+            assert_eq!(concerns(pattern, subject), wanted, "{pattern} {subject}");
+        }
+    }
+}

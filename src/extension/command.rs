@@ -1,0 +1,79 @@
+//! Runs the command of one hook, in the sandbox of the agent's commands.
+
+use std::path::{Path, PathBuf};
+
+use super::advice::Answer;
+use super::moment::Moment;
+use crate::config::settings::{HookEntry, HookFormat};
+use crate::process::{GIT_HELD, Program};
+use crate::tool::{Failure, ToolContext};
+
+/// The most bytes a hook may print.
+const PRINTED: u64 = 1 << 20;
+
+/// Stands for a file in a command.
+const FILE: &str = "$FILE";
+
+/// The files a hook runs for, one after the other: none of them in particular, unless its command names one.
+pub(super) fn files(hook: &HookEntry, moment: &Moment) -> Vec<Option<PathBuf>> {
+    if hook.command.iter().any(|word| word.contains(FILE)) {
+        moment.files.iter().cloned().map(Some).collect()
+    } else {
+        vec![None]
+    }
+}
+
+/// Runs it. What comes back instead of an answer completes the sentence "it failed: ".
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn run(
+    hook: &HookEntry,
+    moment: &Moment,
+    file: Option<&Path>,
+    context: &ToolContext,
+) -> Result<Result<Answer, String>, Failure> {
+    let confinement = context.confinement.quietly();
+    let lock = match confinement.lock(context).await {
+        Ok(lock) => lock,
+        Err(Failure::Tell(why)) => return Ok(Err(why.trim_end_matches('.').to_owned())),
+        Err(failure) => return Err(failure),
+    };
+    let mut env = context.project.settings.variables.tame(&context.project.environment);
+    if !context.confinement.trusted {
+        env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+    }
+    if hook.format == HookFormat::Claude {
+        env.insert("CLAUDE_PROJECT_DIR".into(), context.project.worktree.root.clone().into());
+    }
+    env.extend(hook.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    let filled = |word: &String| match file {
+        Some(file) => word.replace(FILE, &file.display().to_string()),
+        None => word.clone(),
+    };
+    let mut words = hook.command.iter().map(filled);
+    let program = words.next().unwrap_or_default();
+    // One that names a place starts at the project's root, wherever the session is.
+    let program = match program.contains('/') {
+        true => context.project.worktree.root.join(program).into_os_string(),
+        false => program.into(),
+    };
+    let program = Program::new(program, &context.project.cwd, env).args(words);
+    let program = confinement.enter(&lock, context, program);
+    let event = format!("{}\n", moment.event(hook, context));
+    let ran = tokio::select! {
+        ran = program.answer(event.as_bytes(), PRINTED, hook.limit) => ran,
+        () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
+    };
+    Ok(match ran {
+        Ok(ran) => Answer::read(hook, ran.status, &ran.stdout, &ran.stderr),
+        Err(e) => Err(match e.kind() {
+            std::io::ErrorKind::TimedOut => format!("it took longer than {} ms", hook.limit.as_millis()),
+            std::io::ErrorKind::FileTooLarge => format!("it printed more than {} KiB", PRINTED >> 10),
+            std::io::ErrorKind::NotFound => {
+                format!("there is no program {}", crate::text::title(hook.command.first().map_or("", String::as_str)))
+            }
+            _ => e.to_string(),
+        }),
+    })
+}

@@ -1,0 +1,239 @@
+//! Where hooks hang into a turn: what each is told, and what its advice does. Where nothing hangs, each of
+//! these is a look at an empty list.
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
+use crate::agent::Agent;
+use crate::config::settings::HookPoint;
+use crate::event::{Event, Outlet, Severity};
+use crate::extension::advice::Advice;
+use crate::extension::any;
+use crate::extension::moment::Moment;
+use crate::message::{Call, CallState, Content, Message};
+use crate::permission::{Action, Need, Verdict};
+use crate::text;
+use crate::tool::{Failure, ToolContext, ToolOutput};
+
+/// How often a hook may send a turn on that the model thinks is over.
+const SENT_ON: u32 = 5;
+
+/// How long the hooks of a session's end may take together.
+const LAST: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// A call as hooks are told of it.
+fn moment(on: HookPoint, agent: &str, call: &Call, needs: &[Need], context: &ToolContext) -> Moment {
+    let mut moment = Moment::new(on, agent)
+        .with("call", call.call.as_str())
+        .with("title", call.title.as_str())
+        .with("input", Value::clone(&call.input));
+    moment.tool = Some(call.tool.clone());
+    let changed = needs.iter().flat_map(|need| &need.changes).map(|change| context.absolute(&change.path));
+    let looked_at = call.locations.iter().map(|location| location.path.clone());
+    moment.files = changed.chain(looked_at).collect();
+    moment.files.dedup();
+    moment.subjects = moment.files.iter().map(|file| context.relative(file)).collect();
+    for need in needs {
+        moment.subjects.extend(need.patterns.iter().cloned());
+        moment.subjects.extend(need.command.as_ref().map(|line| line.text.clone()));
+    }
+    moment
+}
+
+/// Before a call is judged.
+///
+/// # Errors
+/// To the model, where a hook refuses it; when the user cancels.
+pub(super) async fn before(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    needs: &[Need],
+    context: &ToolContext,
+) -> Result<Advice, Failure> {
+    let moment = moment(HookPoint::ToolBefore, &agent.name, call, needs, context);
+    let advice = scope.resources.extensions.ask(moment, context).await?;
+    match advice.deny {
+        Some(words) => Err(Failure::Tell(words)),
+        None => Ok(advice),
+    }
+}
+
+/// After a call; what hooks say to it goes to the model with the result.
+pub(super) async fn after(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    done: Result<ToolOutput, Failure>,
+    context: &ToolContext,
+) -> Result<ToolOutput, Failure> {
+    let (ok, words, changes) = match &done {
+        Ok(output) => (true, output.text.as_str(), output.changes.as_slice()),
+        Err(Failure::Tell(words)) => (false, words.as_str(), &[][..]),
+        Err(_) => return done,
+    };
+    let need = Need { changes: changes.to_vec(), ..Need::default() };
+    let need = Need { patterns: call_subjects(call), ..need };
+    let moment = moment(HookPoint::ToolAfter, &agent.name, call, &[need], context);
+    let moment = moment.with("ok", ok).with("output", words);
+    let advice = scope.resources.extensions.ask(moment, context).await?;
+    let notes = advice.deny.into_iter().chain(advice.context).collect::<Vec<_>>().join("\n");
+    Ok(match done {
+        _ if notes.is_empty() => return done,
+        Ok(mut output) => {
+            let apart = if output.note.is_empty() { "" } else { "\n" };
+            output.note = format!("{}{apart}{notes}", output.note);
+            output
+        }
+        Err(failure) => return Err(Failure::Tell(format!("{failure}\n\n{notes}"))),
+    })
+}
+
+/// What a call's own arguments say it is about, where its needs are forgotten.
+fn call_subjects(call: &Call) -> Vec<String> {
+    let texts = ["command", "url", "pattern", "filePath", "path"];
+    texts.iter().filter_map(|key| call.input.get(key)?.as_str()).map(str::to_owned).collect()
+}
+
+/// What hooks make of a verdict: they may make it stricter, and the user's own may answer a question that
+/// rules ask, never one that stands above the rules.
+///
+/// # Errors
+/// To the model, where a hook refuses it; when the user cancels.
+pub(super) async fn judged(
+    scope: &TurnContext,
+    agent: &Agent,
+    call: &Call,
+    need: &Need,
+    mut verdict: Verdict,
+) -> Result<Verdict, Failure> {
+    if verdict.action == Action::Deny || !any(&scope.project.settings, HookPoint::Permission) {
+        return Ok(verdict);
+    }
+    let context = tool_context::context(scope, agent, &call.call);
+    let word = if verdict.action == Action::Ask { "ask" } else { "allow" };
+    let moment = moment(HookPoint::Permission, &agent.name, call, std::slice::from_ref(need), &context)
+        .with("permission", need.permission.as_str())
+        .with("patterns", need.patterns.clone())
+        .with("verdict", word);
+    let advice = scope.resources.extensions.ask(moment, &context).await?;
+    if let Some(words) = advice.deny {
+        return Err(Failure::Tell(words));
+    }
+    if let Some(why) = advice.ask {
+        (verdict.action, verdict.reason, verdict.rule) = (Action::Ask, Some(why), None);
+    } else if advice.allow && asked_by_rules(need, &verdict) {
+        verdict.action = Action::Allow;
+    }
+    Ok(verdict)
+}
+
+/// Whether nothing but rules, or that there is none, makes this a question.
+fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
+    let units = verdict.units.iter().filter(|unit| unit.action == Action::Ask);
+    need.floor.is_none()
+        && need.unproven.is_none()
+        && need.permission != "doom_loop"
+        && verdict.reason.is_none()
+        && units.clone().all(|unit| unit.reason.is_none())
+}
+
+/// A prompt is about to reach the model; the first one of an opened session begins it. What hooks add to it is
+/// put behind it. None: one of them refuses it, and the user was told.
+pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content>) -> Option<Vec<Content>> {
+    let settings = &scope.project.settings;
+    let first = scope.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
+    if !first && !any(settings, HookPoint::Prompt) {
+        return Some(content);
+    }
+    // Without an agent the turn says what is wrong.
+    let Ok(agent) = frame::agent(scope) else { return Some(content) };
+    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let mut words = Vec::new();
+    if first {
+        let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
+        let advice = scope.resources.extensions.ask(start, &context).await.unwrap_or_default();
+        words.extend(advice.context);
+    }
+    let typed = content.iter().filter_map(|content| match content {
+        Content::Text(text) if !text.synthetic => Some(text.text.as_str()),
+        _ => None,
+    });
+    let typed = typed.collect::<Vec<_>>().join("\n\n");
+    let mut moment = Moment::new(HookPoint::Prompt, &agent.name).with("text", typed.as_str());
+    moment.subjects.push(typed);
+    let advice = scope.resources.extensions.ask(moment, &context).await.unwrap_or_default();
+    if let Some(why) = advice.deny {
+        let (title, details) = (text::title(&why), Some("The prompt was not sent to the model.".to_owned()));
+        scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+        return None;
+    }
+    words.extend(advice.context);
+    content.extend(words.iter().map(|words| remind::note(words)));
+    Some(content)
+}
+
+/// A turn has ended; `sent_on` times a hook has sent it on. Words of a hook that does so again are what is left
+/// to do.
+pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outcome, sent_on: u32) -> Option<String> {
+    let word = match outcome {
+        Outcome::Ended => "ended",
+        Outcome::Refused => "refused",
+        Outcome::MaxTokens | Outcome::StepLimit => "limit",
+        Outcome::Failed(_) => "failed",
+        Outcome::Cancelled | Outcome::Steered => return None,
+    };
+    if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
+        return None;
+    }
+    let agent = frame::agent(scope).ok()?;
+    let context = tool_context::context(scope, &agent, &scope.call_id());
+    let last = next::turn(history).iter().rev().find(|message| message.assistant().is_some());
+    let moment = Moment::new(HookPoint::TurnEnd, &agent.name)
+        .with("outcome", word)
+        .with("continued", sent_on > 0)
+        .with("text", last.map(Message::visible_text).unwrap_or_default());
+    let advice = scope.resources.extensions.ask(moment, &context).await.ok()?;
+    let words = advice.goes_on.filter(|_| *outcome == Outcome::Ended && !rejected(history))?;
+    if sent_on >= SENT_ON {
+        let title = format!("A hook wants the turn to go on once more; after {SENT_ON} times it has ended.");
+        scope.outlet.event(Event::Notice { severity: Severity::Warning, title, details: None }).await;
+        return None;
+    }
+    Some(words)
+}
+
+/// Whether the turn has ended because the user said no.
+fn rejected(history: &History) -> bool {
+    let last = history.messages.last();
+    last.is_some_and(|last| {
+        last.calls().any(|call: &Call| next::rejected(&call.state) && call.state != CallState::Pending)
+    })
+}
+
+/// The history is about to be summarised; what hooks want kept in it.
+pub(super) async fn compaction(scope: &TurnContext, agent: &Agent, auto: bool, focus: Option<&str>) -> Vec<String> {
+    if !any(&scope.project.settings, HookPoint::Compaction) {
+        return Vec::new();
+    }
+    let context = tool_context::context(scope, agent, &scope.call_id());
+    let moment =
+        Moment::new(HookPoint::Compaction, &agent.name).with("auto", auto).with("text", focus.unwrap_or_default());
+    scope.resources.extensions.ask(moment, &context).await.unwrap_or_default().context
+}
+
+/// A session is closed. Nobody listens any more, and nobody waits for long.
+pub async fn session_end(scope: &TurnContext) {
+    if !scope.resources.extensions.has_begun() || !any(&scope.project.settings, HookPoint::SessionEnd) {
+        return;
+    }
+    let scope = TurnContext { cancelled: CancellationToken::new(), outlet: Outlet::new().0, ..scope.clone() };
+    let Ok(agent) = frame::agent(&scope) else { return };
+    let context = tool_context::context(&scope, &agent, &scope.call_id());
+    let moment = Moment::new(HookPoint::SessionEnd, &agent.name);
+    let asked = scope.resources.extensions.ask(moment, &context);
+    if tokio::time::timeout(LAST, asked).await.is_err() {
+        tracing::warn!("the hooks of the session's end took longer than {LAST:?} and were ended");
+    }
+}

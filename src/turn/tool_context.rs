@@ -1,0 +1,66 @@
+//! What the tools of an agent may use, for one call or for what is asked beside the calls.
+
+use std::sync::Arc;
+
+use super::TurnContext;
+use crate::agent::Agent;
+use crate::event::LiveFacts;
+use crate::id::CallId;
+use crate::permission::{Place, Policy};
+use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, truncate};
+
+/// What an agent's tools and commands are judged by.
+fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
+    let data = &scope.environment.dirs.data;
+    let scratch = Some(data.join("scratch").join(scope.session.as_str()));
+    let trusted = scope.project.settings.trusted;
+    Policy {
+        rules: agent.rules.clone(),
+        grants: scope.permissions.grants.of(&agent.name),
+        private: scope.project.settings.webfetch_private.clone(),
+        place: Place {
+            scratch,
+            trusted,
+            ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
+        },
+    }
+}
+
+/// What the tool of a call may use.
+pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext {
+    ToolContext {
+        call: CallContext {
+            id: call.clone(),
+            position: None,
+            facts: LiveFacts::default(),
+            instructions: Arc::default(),
+        },
+        session: SessionContext {
+            id: scope.session.clone(),
+            mark: scope.mark.clone(),
+            seen: scope.resources.seen.clone(),
+            todos: scope.resources.todos.clone(),
+            jobs: scope.resources.jobs.clone(),
+            formatters: scope.resources.formatters.clone(),
+            language: scope.resources.language.clone(),
+        },
+        project: ProjectContext {
+            cwd: scope.project.cwd.clone(),
+            worktree: scope.project.worktree.clone(),
+            environment: scope.environment.clone(),
+            settings: scope.project.settings.clone(),
+        },
+        client: ClientContext {
+            outlet: scope.outlet.clone(),
+            session_requests: scope.session_requests.clone(),
+            files: scope.resources.files,
+        },
+        policy: Arc::new(policy(scope, agent)),
+        confinement: scope.permissions.confinement.for_agent(&agent.rules, &scope.project.settings),
+        cancelled: scope.cancelled.clone(),
+        limits: truncate::OutputLimits {
+            lines: scope.project.settings.tool_output.lines,
+            bytes: scope.project.settings.tool_output.bytes,
+        },
+    }
+}
