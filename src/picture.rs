@@ -55,9 +55,8 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     }
     let mime = format.to_mime_type().to_owned();
     let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
-    let (width, height) = ImageReader::with_format(Cursor::new(&bytes), format)
-        .into_dimensions()
-        .map_err(|_| "is damaged".to_owned())?;
+    let (width, height) =
+        ImageReader::with_format(Cursor::new(&bytes), format).into_dimensions().map_err(|_| "is damaged".to_owned())?;
     let large = width > limits.max_width || height > limits.max_height;
     let heavy = data.len() > limits.max_base64_bytes;
     if !large && !heavy {
@@ -80,25 +79,22 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
         image::ImageError::Limits(_) => format!("{is}, which is too much to make it smaller"),
         _ => "is damaged".to_owned(),
     })?;
-    let (mime, bytes) = smaller(&picture, limits).ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
+    let (mime, bytes) =
+        smaller(&picture, limits).ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
     Ok(File { mime: mime.to_owned(), data: Some(STANDARD.encode(bytes)), ..file })
 }
 
 /// The largest of it that fits: PNG where that does, else JPEG.
 fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static str, Vec<u8>)> {
     let (width, height) = (f64::from(picture.width()), f64::from(picture.height()));
-    let mut scale =
-        (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
+    let mut scale = (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
     let room = limits.max_base64_bytes / 4 * 3;
     for _ in 0..TRIES {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the size it has")]
         let side = |length: f64| (length * scale).round().max(1.0) as u32;
         let (to_width, to_height) = (side(width), side(height));
-        let sized = if scale < 1.0 {
-            picture.resize_exact(to_width, to_height, FilterType::Lanczos3)
-        } else {
-            picture.clone()
-        };
+        let sized =
+            if scale < 1.0 { picture.resize_exact(to_width, to_height, FilterType::Lanczos3) } else { picture.clone() };
         let mut png = Vec::new();
         if sized.write_to(&mut Cursor::new(&mut png), ImageFormat::Png).is_ok() && png.len() <= room {
             return Some(("image/png", png));
@@ -155,7 +151,13 @@ mod tests {
         let mut bytes = Vec::new();
         let picture = if format == ImageFormat::Jpeg { &DynamicImage::ImageRgb8(picture.to_rgb8()) } else { picture };
         picture.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
-        File { mime: "image/anything".into(), name: None, uri: None, data: Some(STANDARD.encode(bytes)), refused: false }
+        File {
+            mime: "image/anything".into(),
+            name: None,
+            uri: None,
+            data: Some(STANDARD.encode(bytes)),
+            refused: false,
+        }
     }
 
     fn size(file: &File) -> (u32, u32, usize) {

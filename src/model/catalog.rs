@@ -96,7 +96,9 @@ impl Catalog {
         let name = name.rsplit('/').next().unwrap_or(name);
         let wanted = |row: &Row| row.i.rsplit('/').next() == Some(name);
         let (mut yes, mut no) = (0, 0);
-        for (_, rows) in self.lines().lines().filter(|line| line.contains(name)).filter_map(|line| line.split_once('\t')) {
+        for (_, rows) in
+            self.lines().lines().filter(|line| line.contains(name)).filter_map(|line| line.split_once('\t'))
+        {
             let rows: Vec<Row> = serde_json::from_str(rows).unwrap_or_default();
             for row in rows.iter().filter(|row| wanted(row)) {
                 *if row.f.contains('i') { &mut yes } else { &mut no } += 1;

@@ -299,7 +299,8 @@ mod tests {
             ("https://example.org/a.rs", None),
         ];
         for (uri, expected) in table {
-            let file = File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None, refused: false };
+            let file =
+                File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None, refused: false };
             let found = linked(&file, Path::new("/p"));
             let expected = expected.map(|(path, lines)| Reference { path: path.into(), lines });
             assert_eq!(found, expected, "{uri}");

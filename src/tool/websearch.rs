@@ -264,7 +264,11 @@ impl SearchEngine {
             }
             let _ = writeln!(out, "{}\n", text::cut_chars(&field(result, 3), EXTRACT));
         }
-        if out.is_empty() { "No search results found. Please try a different query.".into() } else { out.trim_end().to_owned() }
+        if out.is_empty() {
+            "No search results found. Please try a different query.".into()
+        } else {
+            out.trim_end().to_owned()
+        }
     }
 }
 
@@ -308,7 +312,8 @@ mod tests {
                 assert!(body.to_string().contains(":3"), "{}: {body}", engine.name);
             }
             let [title, url, date, extract] = engine.fields;
-            let result = json!({title: "T\u{202e}", url: "https://a.example", date: "2026-01-02", extract: "one\n two"});
+            let result =
+                json!({title: "T\u{202e}", url: "https://a.example", date: "2026-01-02", extract: "one\n two"});
             let mut answer = json!([result, {"t": 1}]);
             for key in engine.list.trim_start_matches('/').split('/').rev() {
                 answer = json!({key: answer});
@@ -340,7 +345,8 @@ mod tests {
         });
         let stage = TestProject::new();
         let mut context = stage.context();
-        context.project.environment = context.project.environment.with("SEARXNG_URL", &url).with("A_TOKEN", "hunter2hunter2");
+        context.project.environment =
+            context.project.environment.with("SEARXNG_URL", &url).with("A_TOKEN", "hunter2hunter2");
         let tool = erase(WebsearchTool);
         let (needs, output) = call(&tool, json!({"query": " ä  & b "}), &context).await.unwrap();
         assert_eq!((needs[0].permission.as_str(), needs[0].patterns[0].as_str()), ("websearch", "ä & b"));

@@ -64,7 +64,11 @@ fn replies() {
         (400, r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#, "picture"),
         (404, r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#, "picture"),
         (400, r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#, "picture"),
-        (500, r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#, "picture"),
+        (
+            500,
+            r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#,
+            "picture",
+        ),
         (400, r#"{"error":{"message":"the image generation tool is unknown"}}"#, "bad"),
         // Too long, in a dozen spellings.
         (
