@@ -179,7 +179,7 @@ mod tests {
             (file(&flat, ImageFormat::Png), "image/png", (64, 32)),
             (file(&flat, ImageFormat::WebP), "image/png", (64, 32)),
             // Too heavy as a PNG, not as a JPEG.
-            (file(&noise(60, 60), ImageFormat::Png), "image/jpeg", (60, 60)),
+            (file(&noise(40, 40), ImageFormat::Png), "image/jpeg", (40, 40)),
         ];
         for (given, mime, wanted) in table {
             let fitted = fit(given, &LIMITS).unwrap();

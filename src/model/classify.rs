@@ -257,10 +257,12 @@ const PICTURE: &[&str] = &[
 ];
 
 fn kind(hints: &ErrorHints) -> ErrorKind {
+    let about = !matches!(hints.status, Some(401 | 403 | 408 | 429));
+    if about && hints.says(PICTURE) { ErrorKind::Picture } else { kind_of_words(hints) }
+}
+
+fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
-    if !matches!(status, 401 | 403 | 408 | 429) && hints.says(PICTURE) {
-        return ErrorKind::Picture;
-    }
     let rate = hints.code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
         || hints.says(&["rate limit", "rate_limit", "too many requests", "requests per minute", "tokens per minute"]);
     let overflow_code = hints.code(&[

@@ -203,7 +203,6 @@ fn full_windows() {
         "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens",
         "Invalid 'input[3].id': string too long. Expected a string with maximum length 64, but got a string with length 70 instead.",
         "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64.",
-        "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
         "thinking.budget_tokens: Input should be greater than or equal to 1024",
         "`max_tokens` must be greater than `thinking.budget_tokens`.",
         "Too many images in the prompt: 30 exceeds the limit of 20",
