@@ -107,18 +107,10 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
                 }
                 continue;
             }
-            Next::LeaveOut => {
-                match frame::freeze(scope, false, history) {
-                    Ok(frame) => {
-                        let fault = history.messages.last().and_then(Message::assistant).and_then(|a| a.fault.clone());
-                        let why = fault.map(|fault| fault.message).unwrap_or_default();
-                        let words = pictures::leave_out(history, scope, &frame.model.name, &why).await;
-                        add(history, scope, &frame, remind::note(&words)).await;
-                    }
-                    Err(fault) => return Outcome::Failed(fault),
-                }
-                continue;
-            }
+            Next::LeaveOut => match leave_out(history, scope).await {
+                Ok(()) => continue,
+                Err(fault) => return Outcome::Failed(fault),
+            },
             // What is old goes first; where that is enough, nothing needs to be summarised.
             Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
@@ -152,6 +144,16 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
         spoken_last |= limits.money == Remaining::Spent;
         step::step(history, scope, &frame, &mut asked, made == 0).await;
     }
+}
+
+/// Leaves out the pictures that the provider has just refused, so that the turn can go on.
+async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+    let frame = frame::freeze(scope, false, history)?;
+    let fault = history.messages.last().and_then(Message::assistant).and_then(|answer| answer.fault.clone());
+    let why = fault.map(|fault| fault.message).unwrap_or_default();
+    let words = pictures::leave_out(history, scope, &frame.model.name, &why).await;
+    add(history, scope, &frame, remind::note(&words)).await;
+    Ok(())
 }
 
 /// Summarises the history, so that the turn can go on.
