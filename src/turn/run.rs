@@ -102,7 +102,7 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         }
         let (made, last) = match next {
             Next::Finish(outcome) => return outcome,
-            Next::Subtask => match subtask::subtasks(history, scope).await {
+            work @ (Next::Subtask | Next::LeaveOut) => match aside(&work, history, scope).await {
                 Ok(()) => continue,
                 Err(fault) => return Outcome::Failed(fault),
             },
@@ -121,10 +121,6 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
                 }
                 continue;
             }
-            Next::LeaveOut => match leave_out(history, scope).await {
-                Ok(()) => continue,
-                Err(fault) => return Outcome::Failed(fault),
-            },
             // What is old goes first; where that is enough, nothing needs to be summarised.
             Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
@@ -158,6 +154,14 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         }
         spoken_last |= limits.money == Remaining::Spent;
         step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
+    }
+}
+
+/// Does what stands between two steps and asks no model itself.
+async fn aside(work: &Next, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+    match work {
+        Next::LeaveOut => leave_out(history, scope).await,
+        _ => subtask::subtasks(history, scope).await,
     }
 }
 
