@@ -102,25 +102,15 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         }
         let (made, last) = match next {
             Next::Finish(outcome) => return outcome,
-            work @ (Next::Subtask | Next::LeaveOut) => match aside(&work, history, scope).await {
-                Ok(()) => continue,
-                Err(fault) => return Outcome::Failed(fault),
-            },
+            work @ (Next::Subtask | Next::LeaveOut | Next::Insist | Next::Resume | Next::GoOn) => {
+                match aside(&work, history, scope).await {
+                    Ok(()) => continue,
+                    Err(fault) => return Outcome::Failed(fault),
+                }
+            }
             // What the user said meanwhile comes with the turn it belongs to.
             Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
             Next::Step { made, last } => (made, last),
-            reminded @ (Next::Insist | Next::Resume | Next::GoOn) => {
-                let words = prompts::reminder(match reminded {
-                    Next::Insist => "structured",
-                    Next::Resume => "cut-off",
-                    _ => "go-on",
-                });
-                match frame::freeze(scope, false, history) {
-                    Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
-                    Err(fault) => return Outcome::Failed(fault),
-                }
-                continue;
-            }
             // What is old goes first; where that is enough, nothing needs to be summarised.
             Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
@@ -159,10 +149,16 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
 
 /// Does what stands between two steps and asks no model itself.
 async fn aside(work: &Next, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
-    match work {
-        Next::LeaveOut => leave_out(history, scope).await,
-        _ => subtask::subtasks(history, scope).await,
-    }
+    let words = match work {
+        Next::LeaveOut => return leave_out(history, scope).await,
+        Next::Insist => "structured",
+        Next::Resume => "cut-off",
+        Next::GoOn => "go-on",
+        _ => return subtask::subtasks(history, scope).await,
+    };
+    let frame = frame::freeze(scope, false, history)?;
+    add(history, scope, &frame, remind::note(prompts::reminder(words))).await;
+    Ok(())
 }
 
 /// Leaves out the pictures that the provider has just refused, so that the turn can go on.
