@@ -22,6 +22,7 @@ mod faults;
 mod files;
 mod hands;
 mod history;
+mod language;
 mod laws;
 mod marathon;
 mod mcp;
@@ -58,7 +59,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 13] = [
     "first-words",
     "turns",
     "tasks",
@@ -70,12 +71,14 @@ const FOLDERS: [&str; 12] = [
     "failures",
     "hooks",
     "servers",
+    "language",
     "version-2",
 ];
 
 fn main() -> ExitCode {
     faults::write_if_asked();
     mcp::serve_if_asked();
+    language::serve_if_asked();
     let bless = std::env::var_os("BLESS").is_some_and(|value| value == "1");
     let mut trials = Vec::new();
     for path in pages() {

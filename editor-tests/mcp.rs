@@ -39,7 +39,9 @@ pub struct Server {
     streams: Mutex<BTreeMap<u64, TcpStream>>,
 }
 
-const TINY: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+/// A PNG of one dot.
+pub const TINY: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 /// Name, description, annotations.
 const TOOLS: &[(&str, &str, &str)] = &[

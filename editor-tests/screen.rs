@@ -10,6 +10,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
+use base64::Engine as _;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
@@ -266,7 +267,8 @@ fn attached() {
     );
     project.write("a.rs", "let a = 5;\n");
     project.write("src/b.rs", "let b = 6;\n");
-    std::fs::write(project.path("p.png"), b"\x89PNG\r\n\x1a\n").unwrap();
+    let picture = base64::engine::general_purpose::STANDARD.decode(crate::mcp::TINY).unwrap();
+    std::fs::write(project.path("p.png"), picture).unwrap();
     let with_input = |args: &[&str], words: &str| {
         let mut child = adjutant(&project, &[&["run"], args].concat());
         let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -15,7 +15,7 @@
 //! JSON lines are literal, but that `"jsonrpc":"2.0"` is left out on both sides (a line that begins
 //! with `raw ` is sent as it is), and that names stand for what differs from run to run:
 //! `${SESSION}`, `${SESSION2}`, `${CWD}`, `${HOME}`, `${TMP}`, `${ASK}` (the id of the agent's newest
-//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` stands for anything: a value, a piece
+//! request), `${MCP}` (the program of `mcp.rs`, with `--mcp-server`, and of `language.rs`), `‹call1›`, `‹part1›`, `‹ask1›`, `‹time›`. In `agent` lines `…` stands for anything: a value, a piece
 //! of a string, the other members of an object (`"…":"…"`), the rest of an array.
 //!
 //! Every block of the editor's waits until each of its requests is answered, unless it is marked

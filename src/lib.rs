@@ -21,6 +21,8 @@ pub mod command;
 pub mod event;
 pub mod export;
 pub mod instruction;
+pub mod lsp;
+pub mod picture;
 pub mod skill;
 
 pub mod model;

@@ -157,6 +157,8 @@ pub enum FaultKind {
     Provider,
     /// The conversation does not fit the model.
     ContextOverflow,
+    /// The model, or its provider, does not take a picture of the conversation.
+    Picture,
     /// The user, or the end of the process, stopped it.
     Interrupted,
     /// The store could not keep it.
@@ -339,6 +341,9 @@ pub struct File {
     /// Base64 of its bytes, where they travel with the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// A provider would not take it: it is kept, and not sent again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
 }
 
 /// What became of one file, by the names of its contents.

@@ -212,10 +212,9 @@ mod tests {
     use crate::worktree::Worktree;
 
     /// Every tool there is or will be.
-    const TOOLS: [&str; 20] = [
+    const TOOLS: [&str; 19] = [
         "apply_patch",
         "bash",
-        "codesearch",
         "edit",
         "glob",
         "grep",

@@ -19,7 +19,7 @@ const RANKS: &[(u32, &[&str])] = &[
     (5, &["permission"]),
     (6, &["config"]),
     (7, &["model"]),
-    (8, &["export", "agent", "skill", "command", "instruction", "event"]),
+    (8, &["export", "agent", "skill", "command", "instruction", "event", "lsp", "picture"]),
     (9, &["tool", "system"]),
     (10, &["mcp", "extension"]),
     (11, &["turn"]),

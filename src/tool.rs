@@ -17,6 +17,7 @@ pub mod glob;
 pub mod grep;
 pub mod invalid;
 pub mod list;
+pub mod lsp;
 pub mod multiedit;
 pub mod plan_enter;
 pub mod plan_exit;
@@ -28,6 +29,7 @@ pub mod task;
 pub mod todoread;
 pub mod todowrite;
 pub mod webfetch;
+pub mod websearch;
 pub mod write;
 
 pub mod accept;
@@ -36,6 +38,7 @@ pub mod disk;
 pub mod document;
 pub mod format;
 pub mod jobs;
+pub mod language;
 pub mod loaded_instructions;
 pub mod patch;
 pub mod path;
@@ -85,6 +88,7 @@ use crate::event::{
     WriteFile,
 };
 use crate::id::{CallId, SessionId};
+use crate::lsp::SessionServers;
 use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
 use crate::text;
@@ -216,6 +220,7 @@ pub struct SessionContext {
     pub jobs: Arc<jobs::Jobs>,
     /// Which formatters the user was told of.
     pub formatters: Arc<format::ToldFormatters>,
+    pub language: Arc<SessionServers>,
 }
 
 /// Where a session works.

@@ -21,6 +21,7 @@ pub mod jobs;
 pub mod models;
 pub mod next;
 mod permit;
+mod pictures;
 pub mod prune;
 pub mod record;
 pub mod release;
@@ -52,6 +53,7 @@ use crate::extension::Extensions;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
 use crate::lock::locked;
+use crate::lsp::SessionServers;
 use crate::mcp::McpServers;
 use crate::message::{Content, Fault, Message, ModelRef, Part};
 use crate::permission::Rules;
@@ -228,6 +230,8 @@ pub struct SessionResources {
     pub jobs: Arc<tool::jobs::Jobs>,
     /// Which formatters the user was told of.
     pub formatters: Arc<tool::format::ToldFormatters>,
+    /// The language servers it uses.
+    pub language: Arc<SessionServers>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
     /// Keeps what becomes of the files, where the settings want it.

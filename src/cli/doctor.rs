@@ -58,6 +58,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
             variables(&mut report, &here, environment);
             providers(&mut report, &here, environment).await;
             servers(&mut report, &here, environment).await;
+            languages(&mut report, &here, environment);
         }
         Err(e) => report.broken.push(format!("{e:#}")),
     }
@@ -312,4 +313,37 @@ async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environme
         }
     }
     report.keep("mcpServers", tried.iter().map(super::mcp::data).collect());
+}
+
+/// Which language servers would be asked about files of this directory.
+fn languages(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+    let settings = &here.loaded.settings;
+    let mut list = Vec::new();
+    let mut missing = Vec::new();
+    for entry in &settings.language_servers {
+        let ending = entry.extensions.first().map(String::as_str).unwrap_or_default();
+        let name = if ending.starts_with('.') { format!("file{ending}") } else { ending.to_owned() };
+        match entry.run(&here.cwd.join(name), &here.worktree.root, environment) {
+            Ok(None) => {}
+            Ok(Some(run)) => {
+                let program = run.command.0.display().to_string();
+                report.say("languages", &format!("{}: {program}", entry.name));
+                list.push(json!({ "name": entry.name, "program": program }));
+            }
+            Err(absent) => {
+                if absent.install.is_none() {
+                    let program = crate::text::escaped(&absent.program);
+                    report.broken.push(format!("the language server {}: no program {program}", absent.name));
+                }
+                missing.push(absent.name);
+            }
+        }
+    }
+    let told = match (settings.language_servers.is_empty(), settings.trusted) {
+        (true, _) => "no language server is asked (`lsp` in the settings)".to_owned(),
+        (false, true) => format!("{} not installed", missing.len()),
+        (false, false) => "none is started before this project is trusted (`adjutant trust`)".to_owned(),
+    };
+    report.say("languages", &told);
+    report.keep("languageServers", json!({ "found": list, "missing": missing, "trusted": settings.trusted }));
 }

@@ -9,6 +9,7 @@ mod agent;
 mod formatter;
 mod hook;
 mod ignored;
+mod language_server;
 mod limits;
 mod mcp;
 mod provider;
@@ -26,7 +27,8 @@ pub(crate) use self::agent::{AgentConfig, PERMISSIONS, Permission};
 pub(crate) use self::formatter::{Formatter, OnOrNamed};
 pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
-use self::ignored::{AutoUpdate, Enterprise, LanguageServer, LogLevel, Plugin, ServerConfig, Share, Watcher};
+use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
+pub(crate) use self::language_server::LanguageServer;
 pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub use self::mcp::{McpLog, OAuth};
@@ -114,8 +116,8 @@ pub(crate) struct ConfigFile {
     pub hook: Option<Ordered<HookConfig>>,
     /// Hooks that are written for other programs.
     pub hooks: Option<HooksConfig>,
-    /// Language servers: true for the usual ones, or by name.
-    #[schemars(extend("x-status" = "later: no language server is started yet"))]
+    /// Language servers that say what an edit broke: true for the usual ones that are installed, or by name.
+    /// They run in trusted projects only. Default: none.
     pub lsp: Option<OnOrNamed<LanguageServer>>,
     /// Paths that a file watcher leaves out.
     #[schemars(extend("x-status" = "no effect: adjutant needs no file watcher"))]
@@ -239,17 +241,15 @@ pub(crate) struct AttachmentConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ImageConfig {
-    /// Make larger ones smaller.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// Make larger ones smaller; else they are left out, and the model is told. Default: true.
     pub auto_resize: Option<bool>,
-    /// In pixels.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// In pixels. Default: 2000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_width: Option<u32>,
-    /// In pixels.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// In pixels. Default: 2000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_height: Option<u32>,
-    /// The largest that is sent.
-    #[schemars(extend("x-status" = "later: images are sent as they are"))]
+    /// How long it may be in base64, in bytes. Default: 5242880.
     pub max_base64_bytes: Option<u64>,
 }
 

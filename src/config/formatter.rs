@@ -107,6 +107,8 @@ pub struct FormatterRun {
     pub environment: Vec<(String, String)>,
     /// The program, or code that it loads, belongs to the project.
     pub of_project: bool,
+    /// Where its own settings lie, for one that looks for them from where it is started.
+    pub folder: Option<PathBuf>,
 }
 
 /// A formatter that is wanted, and whose program is not there.
@@ -172,7 +174,12 @@ impl FormatterEntry {
             "$EDITION" => edition(upward()),
             word => word.replace("$FILE", &file.display().to_string()),
         };
+        let folder = match self.when {
+            Some(When::Settings(names)) => upward().find(|folder| names.iter().any(|name| folder.join(name).is_file())),
+            _ => None,
+        };
         Ok(Some(FormatterRun {
+            folder: folder.map(Path::to_path_buf),
             name: self.name.clone(),
             of_project: self.when.is_some() && (self.loads_code || found.starts_with(root)),
             command: (found, arguments.iter().map(filled).collect()),

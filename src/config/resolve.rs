@@ -12,7 +12,7 @@ use super::settings::{
     AgentEntry, CommandEntry, InstructionEntry, Login, McpEntry, ModelEntry, Price, ProviderEntry, Rates,
     ReferenceEntry, SandboxSettings, Secret, Settings, Transport,
 };
-use super::{formatter, hook};
+use super::{formatter, hook, language_server};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::process::Variables;
@@ -80,6 +80,16 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
             Some("\"command\": [\"program\", \"$FILE\"], \"extensions\": [\".x\"]"),
         );
     }
+    let (servers, incomplete) = language_server::entries(file.lsp);
+    settings.language_servers = servers;
+    for name in incomplete {
+        resolver.wrong(
+            ProblemCode::Incomplete,
+            &["lsp", &name],
+            "adjutant does not know this language server; it needs a command and extensions".into(),
+            Some("\"command\": [\"program\", \"--stdio\"], \"extensions\": [\".x\"]"),
+        );
+    }
     for (name, written) in file.hook.into_iter().flat_map(|hooks| hooks.0) {
         settings.hooks.extend(resolver.hook(name, written));
     }
@@ -117,6 +127,14 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         let size = |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
         settings.tool_output.lines = size(output.max_lines, settings.tool_output.lines);
         settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
+    }
+    if let Some(image) = file.attachment.and_then(|attachment| attachment.image) {
+        let to = &mut settings.images;
+        to.auto_resize = image.auto_resize.unwrap_or(to.auto_resize);
+        to.max_width = image.max_width.unwrap_or(to.max_width).max(1);
+        to.max_height = image.max_height.unwrap_or(to.max_height).max(1);
+        let bytes = image.max_base64_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
     settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
     if let Some(compaction) = file.compaction {

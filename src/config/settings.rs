@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 pub use super::file::{McpLog, Mode, OAuth, Ordered, SandboxMode};
 pub use super::formatter::FormatterEntry;
 pub use super::hook::{HookEntry, HookFormat, HookPoint};
+pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
@@ -42,6 +43,8 @@ pub struct Settings {
     pub mcp: Vec<McpEntry>,
     /// What may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
+    /// The language servers that may be asked about files, in order.
+    pub language_servers: Vec<ServerEntry>,
     /// Commands that run when something happens in a session, in order.
     pub hooks: Vec<HookEntry>,
     /// Further instruction files: paths, globs, addresses.
@@ -53,6 +56,8 @@ pub struct Settings {
     pub references: Vec<ReferenceEntry>,
     /// How long a tool's result may be.
     pub tool_output: OutputLimits,
+    /// How pictures are made to fit.
+    pub images: ImageSettings,
     /// After how many unused days a session may go, if ever. A project has no say in it.
     pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
@@ -98,12 +103,14 @@ impl Default for Settings {
             enabled_providers: None,
             mcp: Vec::new(),
             formatters: Vec::new(),
+            language_servers: Vec::new(),
             hooks: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),
             references: Vec::new(),
             tool_output: OutputLimits { lines: 2_000, bytes: 50 << 10 },
+            images: ImageSettings::default(),
             keep_days: None,
             compaction: CompactionSettings {
                 auto: true,
@@ -237,6 +244,25 @@ pub struct OutputLimits {
     pub lines: usize,
     /// In bytes.
     pub bytes: usize,
+}
+
+/// How pictures are made to fit a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageSettings {
+    /// Whether larger ones are made smaller.
+    pub auto_resize: bool,
+    /// In pixels.
+    pub max_width: u32,
+    /// In pixels.
+    pub max_height: u32,
+    /// In base64, in bytes.
+    pub max_base64_bytes: usize,
+}
+
+impl Default for ImageSettings {
+    fn default() -> Self {
+        Self { auto_resize: true, max_width: 2_000, max_height: 2_000, max_base64_bytes: 5 << 20 }
+    }
 }
 
 /// What a turn may take.

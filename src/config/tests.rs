@@ -368,7 +368,7 @@ fn what_is_not_done_is_named_once() {
     place.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"formatter": true, "lsp": false, "logLevel": "DEBUG", "shell": "/bin/zsh", "plugin": ["x"],
-            "attachment": {"image": {"max_base64_bytes": 10}},
+            "skills": {"urls": ["https://skills.example"]},
             "provider": {"p": {"models": {"m": {"experimental": true, "cost": {"context_over_200k": {"input": 1}}}}}}}"#,
     );
     let loaded = place.load();
@@ -378,11 +378,11 @@ fn what_is_not_done_is_named_once() {
     assert_eq!(
         named,
         [
-            ("attachment.image.max_base64_bytes", "later"),
             ("logLevel", "no-effect"),
             ("plugin", "no-effect"),
             ("provider.p.models.m.experimental", "no-effect"),
             ("shell", "no-effect"),
+            ("skills.urls", "later"),
         ]
     );
 }

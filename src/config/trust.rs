@@ -17,6 +17,7 @@ pub use self::answers::{Entry, Store};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
 use super::formatter;
+use super::language_server;
 use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
 use super::node::{MapEntry as Said, Node, NodeValue, SourceLocation};
@@ -180,6 +181,9 @@ pub(crate) fn review(
     if !told.iter().any(|told| told.origin.project && told.node.get("formatter").is_some()) {
         found.extend(formatters_meant(alone, environment, worktree, cwd));
     }
+    if !told.iter().any(|told| told.origin.project && told.node.get("lsp").is_some()) {
+        found.extend(servers_meant(alone));
+    }
     for piece in loosen::loosening(told, environment, worktree) {
         let Piece { key, detail, place, .. } = piece;
         found.push(Item { kind: Kind::Permission, key, detail, place, covered: Covered::default() });
@@ -212,6 +216,22 @@ fn formatters_meant(alone: &Node, environment: &Environment, worktree: &Worktree
         }
     };
     formatter::of_project(&entries, cwd, &worktree.root, environment).into_iter().map(item).collect()
+}
+
+/// The user's wish for language servers, which run code of whatever project they look at: build scripts, plug-ins, the
+/// compiler that lies in it.
+fn servers_meant(alone: &Node) -> Option<Item> {
+    let node = alone.get("lsp")?;
+    let (entries, _) = language_server::entries(super::decode::decode(node).ok()?);
+    let own = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
+    let detail = std::iter::once("the usual ones that are installed".to_owned()).chain(own).collect::<Vec<_>>();
+    (!entries.is_empty()).then(|| Item {
+        kind: Kind::LanguageServer,
+        key: "lsp".into(),
+        detail: format!("{}; they run code of the project", detail.join(", ")),
+        place: node.at.clone(),
+        covered: Covered::default(),
+    })
 }
 
 /// Programs that the user's own settings speak of: `mcp.db`. What a project says about one that it

@@ -3,12 +3,13 @@
 //! Where the editor shows terminals, the card of a command has one from its first update to its last:
 //! what replaced it would be all that is seen.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::markdown::fenced;
 use crate::event::{CallUpdate, Kind, ProgramExit, Progress};
 use crate::message::{Change, File};
 use crate::text;
+use crate::tool::language::DIAGNOSTICS;
 
 /// A line to the editor stays below 1 MiB, which the weakest reader takes. So much of it may be, as
 /// JSON: the arguments or the result of a call, the change of its files, a piece of text (which may be six
@@ -41,10 +42,27 @@ pub struct ShownCall {
     pub note: Option<String>,
     progress: Option<Progress>,
     changes: Vec<Change>,
+    /// Which errors the changes have introduced, as far as somebody knows: Markdown.
+    errors: Option<String>,
     output: Option<String>,
     /// What a running program printed last, where there is no terminal to show it.
     tail: String,
     attachments: Vec<File>,
+}
+
+/// Errors by file, one line each, as they are kept with a call.
+fn errors_in(files: &Map<String, Value>) -> String {
+    let mut lines = Vec::new();
+    for (file, errors) in files {
+        for error in errors.as_array().into_iter().flatten() {
+            let start =
+                |key: &str| error.pointer(&format!("/range/start/{key}")).and_then(Value::as_u64).unwrap_or(0) + 1;
+            let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+            let place = format!("{file}:{}:{}", start("line"), start("character"));
+            lines.push(format!("- {}: {}", text::escaped(&place), text::title(message)));
+        }
+    }
+    if lines.is_empty() { String::new() } else { format!("Errors since this change:\n\n{}", lines.join("\n")) }
 }
 
 /// A piece of what a card shows.
@@ -68,6 +86,10 @@ impl ShownCall {
         if let Some(changes) = &update.changes {
             changed |= self.changes != *changes;
             self.changes.clone_from(changes);
+        }
+        if let Some(errors) = update.metadata.as_ref().and_then(|facts| facts.get(DIAGNOSTICS)?.as_object()) {
+            self.errors = Some(errors_in(errors)).filter(|errors| !errors.is_empty());
+            changed = true;
         }
         if let Some(output) = &update.output {
             self.output = Some(output.clone());
@@ -124,7 +146,7 @@ impl ShownCall {
             (Some(output), _) if failed => out.push(words(output)),
             (Some(_), _) if self.terminal => {}
             // The change says it all.
-            (Some(_), Kind::Edit) if !self.changes.is_empty() => {}
+            (Some(_), Kind::Edit) if !self.changes.is_empty() => out.extend(self.errors.as_deref().map(words)),
             (Some(output), Kind::Execute | Kind::Read | Kind::Search) => out.extend(code(output)),
             (Some(output), _) if !output.is_empty() => out.push(words(output)),
             _ => out.extend(code(&self.tail)),

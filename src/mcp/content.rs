@@ -25,7 +25,7 @@ impl Said {
     fn attach(&mut self, mime: String, uri: Option<String>, data: String) {
         let known = mime.starts_with("image/") || mime == "application/pdf";
         if known && data.len() <= ATTACHMENT {
-            self.attachments.push(File { mime, name: None, uri, data: Some(data) });
+            self.attachments.push(File { mime, name: None, uri, data: Some(data), refused: false });
         } else {
             self.texts.push(format!("[{mime}, {} bytes in base64, left out]", data.len()));
         }

@@ -91,6 +91,22 @@ impl Catalog {
         })
     }
 
+    /// Whether models of that name see pictures, at most of the providers that have one; none where nobody does.
+    pub fn sees(&self, name: &str) -> Option<bool> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let wanted = |row: &Row| row.i.rsplit('/').next() == Some(name);
+        let (mut yes, mut no) = (0, 0);
+        for (_, rows) in
+            self.lines().lines().filter(|line| line.contains(name)).filter_map(|line| line.split_once('\t'))
+        {
+            let rows: Vec<Row> = serde_json::from_str(rows).unwrap_or_default();
+            for row in rows.iter().filter(|row| wanted(row)) {
+                *if row.f.contains('i') { &mut yes } else { &mut no } += 1;
+            }
+        }
+        (yes + no > 0).then_some(yes > no)
+    }
+
     fn lines(&self) -> &str {
         self.lines.get_or_init(|| {
             let mut text = String::new();

@@ -62,6 +62,7 @@ pub fn event(who: &str, error: &Value) -> Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ErrorKind {
     Overflow,
+    Picture,
     Auth,
     Quota,
     RateLimited,
@@ -75,6 +76,7 @@ impl ErrorKind {
     fn error(self, message: String, after: Option<Duration>) -> Error {
         match self {
             Self::Overflow => Error::ContextOverflow(message),
+            Self::Picture => Error::Picture(message),
             Self::Auth => Error::Auth(message),
             Self::Quota => Error::Quota(message),
             Self::RateLimited => Error::RateLimited { message, after },
@@ -219,7 +221,47 @@ const FILTERED: &[&str] = &[
     "data_inspection_failed",
 ];
 
+/// How providers say that they do not take a picture, whatever it is that is wrong with it.
+const PICTURE: &[&str] = &[
+    "could not process image",
+    "unable to process input image",
+    "unable to process image",
+    "failed to process image",
+    "image does not match the provided media type",
+    "image was specified using the image/",
+    "invalid image",
+    "unsupported image",
+    "image is not valid",
+    "not a valid image",
+    "image exceeds",
+    "image dimensions exceed",
+    "image size exceeds",
+    "image too large",
+    "image is too large",
+    "image_parse_error",
+    "invalid_image",
+    "image data you provided does not represent a valid image",
+    "support image input",
+    "support image_url",
+    "support image inputs",
+    "support images",
+    "support vision",
+    "image input is not",
+    "image inputs are not",
+    "images are not supported",
+    "image_url is only supported",
+    "unknown variant `image_url`",
+    "not a multimodal model",
+    "multimodal input is not",
+    "does not support multimodal",
+];
+
 fn kind(hints: &ErrorHints) -> ErrorKind {
+    let about = !matches!(hints.status, Some(401 | 403 | 408 | 429));
+    if about && hints.says(PICTURE) { ErrorKind::Picture } else { kind_of_words(hints) }
+}
+
+fn kind_of_words(hints: &ErrorHints) -> ErrorKind {
     let status = hints.status.unwrap_or(0);
     let rate = hints.code(&["rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"])
         || hints.says(&["rate limit", "rate_limit", "too many requests", "requests per minute", "tokens per minute"]);

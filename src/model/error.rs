@@ -27,6 +27,9 @@ pub enum Error {
     /// The conversation does not fit.
     #[error("{0}")]
     ContextOverflow(String),
+    /// A picture in the conversation is not taken.
+    #[error("{0}")]
+    Picture(String),
     /// No key, a wrong key, no rights.
     #[error("{0}")]
     Auth(String),
@@ -72,6 +75,7 @@ impl Error {
             Self::RateLimited { message, after } => Self::RateLimited { message: word(message), after },
             Self::Overloaded { message, after } => Self::Overloaded { message: word(message), after },
             Self::ContextOverflow(m) => Self::ContextOverflow(word(m)),
+            Self::Picture(m) => Self::Picture(word(m)),
             Self::Auth(m) => Self::Auth(word(m)),
             Self::Quota(m) => Self::Quota(word(m)),
             Self::BadRequest(m) => Self::BadRequest(word(m)),
@@ -101,6 +105,7 @@ impl Error {
             Self::ContextOverflow(_) => {
                 (FaultKind::ContextOverflow, "Start a new session, or choose a model with a larger context.")
             }
+            Self::Picture(_) => (FaultKind::Picture, "Choose a model that sees pictures."),
             Self::Quota(_) => {
                 (FaultKind::Provider, "Check the account's plan and billing at the provider, or choose another model.")
             }
@@ -154,6 +159,7 @@ mod tests {
             (Error::Stalled(Duration::from_secs(90)), true),
             (Error::Garbled(text()), true),
             (Error::ContextOverflow(text()), false),
+            (Error::Picture(text()), false),
             (Error::Auth(text()), false),
             (Error::Quota(text()), false),
             (Error::BadRequest(text()), false),

@@ -157,7 +157,13 @@ impl Registry {
                 let is_known = known.is_some();
                 let under = said::ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
                 registry.configured.push(settings.id.clone());
-                registry.add(under.overlaid_with(settings), is_known);
+                let mut joined = under.overlaid_with(settings);
+                // Of a model of the user's own it is known what others of its name can see.
+                for model in joined.models.iter_mut().filter(|model| model.modalities.is_none()) {
+                    let name = model.id.as_deref().unwrap_or(&model.key);
+                    model.attachment = model.attachment.or_else(|| sources.catalog.sees(name));
+                }
+                registry.add(joined, is_known);
             }
         }
         for (id, env) in sources.catalog.ids() {
@@ -421,7 +427,7 @@ impl EntryFactory {
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),
-            images: takes("image").or(model.attachment).unwrap_or(true),
+            images: takes("image").or(model.attachment).unwrap_or(false),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
             reasoning: model.reasoning.unwrap_or(false),

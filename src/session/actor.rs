@@ -273,6 +273,7 @@ impl Actor {
         hooks::session_end(&self.scope).await;
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
+        self.scope.resources.language.end();
         jobs::settle(&mut self.history, &self.scope).await;
         if let Some(tracker) = self.scope.resources.snapshots.take() {
             // Only a memory: where this fails, the next process finds it out again.

@@ -9,8 +9,10 @@ use reqwest::Url;
 use serde_json::json;
 
 use crate::agent::Agents;
+use crate::event::{Event, Severity};
 use crate::mcp::resource::NamedResource;
 use crate::message::{Content, File, Text, attached};
+use crate::picture;
 use crate::prompts::{self, CONTENTS_OF};
 use crate::text::mark::tagged;
 use crate::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
@@ -76,6 +78,27 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     if !reader.left_out.is_empty() {
         let names = reader.left_out.join(", ");
         out.push(said(tagged(&format!("Not read for lack of room, read them if you need them: {names}"))));
+    }
+    out
+}
+
+/// Makes the pictures of a prompt fit; what cannot be sent is told to the model and to the user.
+pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
+    let mut out = Vec::with_capacity(content.len());
+    for piece in content {
+        match piece {
+            Content::File(file) if picture::is_picture(&file) && file.data.is_some() => {
+                match picture::fitting(file, scope.project.settings.images).await {
+                    Ok(file) => out.push(Content::File(file)),
+                    Err(why) => {
+                        let event = Event::Notice { severity: Severity::Warning, title: why.clone(), details: None };
+                        scope.outlet.event(event).await;
+                        out.push(said(tagged(&why)));
+                    }
+                }
+            }
+            other => out.push(other),
+        }
     }
     out
 }
@@ -276,7 +299,8 @@ mod tests {
             ("https://example.org/a.rs", None),
         ];
         for (uri, expected) in table {
-            let file = File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None };
+            let file =
+                File { mime: "text/plain".into(), name: None, uri: Some(uri.into()), data: None, refused: false };
             let found = linked(&file, Path::new("/p"));
             let expected = expected.map(|(path, lines)| Reference { path: path.into(), lines });
             assert_eq!(found, expected, "{uri}");

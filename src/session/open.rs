@@ -25,6 +25,7 @@ use crate::config::Settings;
 use crate::config::settings::McpEntry;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
+use crate::lsp::SessionServers;
 use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
 use crate::sandbox::Level;
@@ -421,6 +422,7 @@ impl Sessions {
             todos: Arc::new(tool::todos::Todos::new(record.todos.clone())),
             jobs,
             formatters: Arc::default(),
+            language: Arc::new(SessionServers::new(&self.language)),
             files: options.files,
             snapshots: Some(snapshots),
         }

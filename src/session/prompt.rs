@@ -65,6 +65,7 @@ impl PromptRun {
         let mut draft = PromptDraft::new(head(&scope), &record);
         let (content, once) = watcher.commands().typed(content, &mut draft, &mut scope).await;
         let content = mention::read(content, &mut draft, &scope).await;
+        let content = mention::fitted(content, &scope).await;
         let mut content = match scope.depth < scope.project.settings.subagent_depth {
             true => mention::named(content, &scope.project.agents),
             false => content,

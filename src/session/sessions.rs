@@ -16,6 +16,7 @@ use crate::config::Settings;
 use crate::environment::Environment;
 use crate::id::SessionId;
 use crate::lock::locked;
+use crate::lsp::LanguageServers;
 use crate::message::ModelRef;
 use crate::permission::grants::Grants;
 use crate::sandbox::Sandbox;
@@ -37,6 +38,7 @@ pub struct Sessions {
     pub(super) tools: Arc<tool::registry::ToolRegistry>,
     pub(super) sandbox: Arc<Sandbox>,
     pub(super) snapshots: Trackers,
+    pub(super) language: Arc<LanguageServers>,
     // A std mutex around a map of cells: a leaf, never held across an await.
     grants: Mutex<HashMap<String, Arc<OnceCell<Arc<Grants>>>>>,
 }
@@ -52,6 +54,7 @@ impl Sessions {
             tools: Arc::new(tool::registry::ToolRegistry::built_in()),
             sandbox: Sandbox::new(&environment),
             snapshots: Trackers::default(),
+            language: Arc::default(),
             live: Arc::default(),
             grants: Mutex::default(),
             janitor: Arc::new(janitor),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::accept::Aliases;
 use super::document::{Document, facts, target};
+use super::language::Check;
 use super::nearest::numbered;
 use super::patch::{Error, Hunk, Section, apply, parse};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
@@ -103,8 +104,29 @@ impl Tool for ApplyPatchTool {
             wrong.push("Nothing was changed: all of a patch is applied, or nothing.".into());
             return Err(failed(wrong.join("\n\n")));
         }
+        let ready = Ready { steps };
+        Ok((ready.needs(), ready))
+    }
+
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+        ready.apply(&context).await
+    }
+}
+
+impl Ready {
+    /// New texts for files that are there.
+    pub(super) fn of(replaced: Vec<(Document, String)>) -> Self {
+        let step = |(document, new): (Document, String)| {
+            let change = document.change(&new);
+            PatchStep::new(document, Some(new), change)
+        };
+        Self { steps: replaced.into_iter().map(step).collect() }
+    }
+
+    /// What it takes: leaving the project is judged first, then file by file, one file per question.
+    pub(super) fn needs(&self) -> Vec<Need> {
         let mut needs: Vec<Need> = Vec::new();
-        for step in &steps {
+        for step in &self.steps {
             for need in step.document.needs(&step.change) {
                 let known = |seen: &Need| seen.permission == "external_directory" && seen.patterns == need.patterns;
                 if !needs.iter().any(|seen| need.permission == "external_directory" && known(seen)) {
@@ -112,32 +134,39 @@ impl Tool for ApplyPatchTool {
                 }
             }
         }
-        // Leaving the project is judged first, then file by file: one file per question.
         needs.sort_by_key(|need| need.permission != "external_directory");
-        Ok((needs, Ready { steps }))
+        needs
     }
 
-    async fn run(&self, mut ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+    /// Writes what was shown: all files, or none.
+    pub(super) async fn apply(mut self, context: &ToolContext) -> Result<ToolOutput, Failure> {
+        let ready = &mut self;
         for step in &ready.steps {
-            step.document.check_unchanged(&context).await?;
+            step.document.check_unchanged(context).await?;
         }
-        let mut notes = Vec::new();
+        let planned = ready.steps.iter().map(|step| step.document.planned(step.new.as_deref())).collect();
+        let check = Check::before(planned, context).await;
+        let (mut notes, mut texts) = (Vec::new(), Vec::new());
         for n in 0..ready.steps.len() {
             let step = &mut ready.steps[n];
             let done = match &step.new {
-                Some(new) => step.document.write(new, &context).await.map(Some),
-                None => step.document.remove(&context).map(|()| None),
+                Some(new) => step.document.write(new, context).await.map(Some),
+                None => step.document.remove(context).map(|()| None),
             };
             match done {
                 Ok(None) => {}
                 Ok(Some(written)) => {
                     notes.extend(written.notes.iter().map(|note| format!("{}: {note}", step.document.place.shown)));
+                    texts.push((step.document.place.real.path.clone(), written.text.clone()));
                     step.change.new = written.text;
                 }
-                Err(failure) => return Err(undo(&ready.steps[..n], failure, &context).await),
+                Err(failure) => return Err(undo(&ready.steps[..n], failure, context).await),
             }
         }
-        Ok(report(ready.steps, notes))
+        let found = check.after(&texts, context).await;
+        let mut output = report(self.steps, notes);
+        found.join(&mut output);
+        Ok(output)
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::disk;
 use super::format;
+use super::language::{self, Planned};
 use super::nearest::{near, numbered};
 use super::path::{Access, Found, ResolvedPath};
 use super::replace::FuzzyMatch;
@@ -271,6 +272,12 @@ impl Document {
         needs
     }
 
+    /// The change to a new text, or the removal, for those who look at it before and afterwards.
+    pub(super) fn planned(&self, new: Option<&str>) -> Planned {
+        let old = self.exists.then(|| self.text.clone());
+        Planned { real: self.place.real.path.clone(), old, new: new.map(str::to_owned) }
+    }
+
     /// Where the change begins.
     pub fn location(&self, new: &str) -> Location {
         let same = self.text.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
@@ -442,7 +449,13 @@ pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failu
     match Document::open(place.clone(), context).await {
         // What lies outside is not told before it may be looked at: writing it fails then.
         Err(Failure::Tell(_)) if !place.real.inside => Ok(Document::nothing(place)),
-        opened => opened,
+        Ok(document) => {
+            if document.exists && document.place.real.inside && document.readable(context) {
+                language::warm(&document.place.real.path, &document.text, context).await;
+            }
+            Ok(document)
+        }
+        failed => failed,
     }
 }
 

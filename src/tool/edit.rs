@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::accept::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::{Document, target};
+use super::language::Check;
 use super::nearest::numbered;
 use super::replace::{Error, Replacement, list, remark, replace};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
@@ -181,16 +182,20 @@ impl Ready {
     /// Writes what was shown, unless the file has changed since.
     pub(super) async fn write(mut self, done: &str, context: &ToolContext) -> Result<ToolOutput, Failure> {
         self.document.check_unchanged(context).await?;
+        let check = Check::before(vec![self.document.planned(Some(&self.new))], context).await;
         let written = self.document.write(&self.new, context).await?;
+        let found = check.after(&[(self.document.place.real.path.clone(), written.text.clone())], context).await;
         self.remarks.extend(written.notes);
         self.change.new = written.text;
         let text = [done.to_owned()].into_iter().chain(self.remarks).collect::<Vec<_>>().join("\n");
-        Ok(ToolOutput {
+        let mut output = ToolOutput {
             metadata: super::document::facts(&self.change),
             locations: vec![self.document.location(&self.change.new)],
             changes: vec![self.change],
             ..ToolOutput::text(text)
-        })
+        };
+        found.join(&mut output);
+        Ok(output)
     }
 }
 

@@ -104,7 +104,7 @@ async fn started(run: &FormatterRun, context: &ToolContext) -> Result<Option<Str
     }
     env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
     let (program, arguments) = &run.command;
-    let program = Program::new(program, &context.project.cwd, env).args(arguments);
+    let program = Program::new(program, run.folder.as_ref().unwrap_or(&context.project.cwd), env).args(arguments);
     let program = context.confinement.enter(&lock, context, program);
     let ran = tokio::select! {
         ran = program.run(LIMIT) => ran,

@@ -13,7 +13,7 @@ use super::document::encoding;
 use super::path::{Access, Found, ResolvedPath};
 use super::search::{elsewhere, look_up};
 use super::seen::{Fingerprint, KnownFile};
-use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk};
+use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Kind, Location, Severity};
 use crate::instruction;
 use crate::message::File;
@@ -25,8 +25,8 @@ use crate::text;
 const LINE: usize = 2_000;
 /// How many lines are shown where the model does not say.
 const LINES: usize = 2_000;
-/// The largest image, in bytes: what providers take.
-const IMAGE: usize = 5 << 20;
+/// The largest image, in bytes: it is made smaller on its way.
+const IMAGE: usize = 50 << 20;
 /// The largest PDF, in bytes.
 const PDF: usize = 20 << 20;
 
@@ -153,6 +153,7 @@ impl Tool for ReadTool {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut output = page(&place, text, part, context.limits.bytes, note)?;
         instructed(&mut output, &place, &context).await;
+        language::warm(&place.real.path, text, &context).await;
         context.session.seen.note(&place.real.path, KnownFile::of(text, disk));
         Ok(output)
     }
@@ -298,7 +299,7 @@ fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutp
         )));
     }
     let name = place.path.file_name().map(|name| text::escaped(&name.to_string_lossy()));
-    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)) };
+    let file = File { mime: mime.into(), name, uri: None, data: Some(STANDARD.encode(bytes)), refused: false };
     Ok(ToolOutput { attachments: vec![file], ..ToolOutput::text(format!("{what} read successfully")) })
 }
 

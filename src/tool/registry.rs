@@ -41,6 +41,7 @@ pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::bash_stop::BashStopTool>(),
     properties::<super::read::ReadTool>(),
     properties::<super::list::ListTool>(),
+    properties::<super::lsp::LspTool>(),
     properties::<super::glob::GlobTool>(),
     properties::<super::grep::GrepTool>(),
     properties::<super::edit::EditTool>(),
@@ -53,6 +54,7 @@ pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::plan_exit::PlanExitTool>(),
     properties::<super::question::QuestionTool>(),
     properties::<super::webfetch::WebfetchTool>(),
+    properties::<super::websearch::WebsearchTool>(),
     properties::<super::todowrite::TodowriteTool>(),
     properties::<super::todoread::TodoreadTool>(),
 ];

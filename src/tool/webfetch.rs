@@ -209,7 +209,8 @@ impl Visit {
                 ToolOutput { text: format!("binary, {} ({kind}): not shown", text::count(size, "byte")), ..output }
             }
             FetchedPage::Picture(mime) => {
-                let file = File { mime: mime.into(), name: None, uri: Some(url.to_string()), data: picture };
+                let file =
+                    File { mime: mime.into(), name: None, uri: Some(url.to_string()), data: picture, refused: false };
                 ToolOutput { text: format!("{mime}, {}", text::count(size, "byte")), attachments: vec![file], ..output }
             }
         })

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::accept::{Aliases, PATH};
 use super::document::{Document, target};
 use super::edit::describe;
+use super::language::Check;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::message::Change;
@@ -76,18 +77,22 @@ impl Tool for WriteTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready { document, mut change } = ready;
         document.check_unchanged(&context).await?;
+        let check = Check::before(vec![document.planned(Some(&change.new))], &context).await;
         let written = document.write(&change.new, &context).await?;
+        let found = check.after(&[(document.place.real.path.clone(), written.text.clone())], &context).await;
         change.new = written.text;
         let done = std::iter::once("Wrote file successfully.".to_owned());
         let text = done.chain(written.notes).collect::<Vec<_>>().join("\n");
         let mut metadata = super::document::facts(&change);
         metadata.insert("exists".into(), Value::Bool(document.exists));
-        Ok(ToolOutput {
+        let mut output = ToolOutput {
             metadata,
             locations: vec![document.location(&change.new)],
             changes: vec![change],
             ..ToolOutput::text(text)
-        })
+        };
+        found.join(&mut output);
+        Ok(output)
     }
 }
 

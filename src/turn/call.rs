@@ -14,12 +14,13 @@ use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
 use super::{History, TurnContext, carry, doom, hooks, next, permit, tool_context, view};
-use crate::config::settings::HookPoint;
+use crate::config::settings::{HookPoint, ImageSettings};
 use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
+use crate::picture;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
     AnyTool, CallContext, CallPosition, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
@@ -288,7 +289,8 @@ impl RunningCall<'_> {
         let made = self.attempt().await;
         let (mut title, mut locations) = (None, None);
         self.call.state = match made {
-            Ok(output) => {
+            Ok(mut output) => {
+                fit(&mut output, self.scope.project.settings.images).await;
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
@@ -559,6 +561,18 @@ impl RunningCall<'_> {
         };
         ToolContext { call, limits, ..context }
     }
+}
+
+/// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
+async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
+    let mut kept = Vec::with_capacity(output.attachments.len());
+    for file in std::mem::take(&mut output.attachments) {
+        match picture::fitting(file, limits).await {
+            Ok(file) => kept.push(file),
+            Err(why) => output.text = format!("{}\n{why}", output.text),
+        }
+    }
+    output.attachments = kept;
 }
 
 /// The files that are as the model knows them.

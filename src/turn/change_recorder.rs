@@ -105,13 +105,14 @@ impl ChangeRecorder {
     /// cancelled.
     pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
+        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         // A hook may change anything.
         let settings = &scope.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
-        if !kind.acts() && !sweeps(kind, tool) || !hooked && only_reads(needs) {
+        let acts = kind.acts() || sweeps(kind, tool) || !changes.is_empty();
+        if !acts || !hooked && only_reads(needs) {
             return;
         }
-        let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
         if sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
             tokio::select! {
                 () = self.marked(scope) => {}

@@ -13,11 +13,14 @@ use crate::model::{Model, Provider};
 use crate::permission::{Action, Rule, Rules, wildcard};
 use crate::system::{self, Layers};
 use crate::text::mark::ReminderMark;
+use crate::tool::language::offered;
+use crate::tool::lsp::LspTool;
 use crate::tool::question::QuestionTool;
 use crate::tool::registry::PROPERTIES;
 use crate::tool::skill::SkillTool;
 use crate::tool::structured_output::StructuredOutputTool;
 use crate::tool::task::TaskTool;
+use crate::tool::websearch::{self, WebsearchTool};
 use crate::tool::{AnyTool, Tool, erase};
 
 /// What one step sees.
@@ -149,7 +152,10 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         let task = delegates(scope, &agent, &model.id, &next::named(history)).map(erase);
         let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
         let servers = scope.resources.servers.tools(&agent.rules);
-        let made = task.into_iter().chain(skill).chain(servers).collect();
+        let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
+        let searches = websearch::offered(&scope.environment) && !agent.rules.hides(WebsearchTool::NAME);
+        let search = searches.then(|| erase(WebsearchTool));
+        let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;

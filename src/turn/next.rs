@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::budget::Remaining;
-use super::{History, Outcome, size, view};
+use super::{History, Outcome, pictures, size, view};
 use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Finish, Message, Part, Role};
 use crate::text::thousands;
 use crate::tool::structured_output;
@@ -26,6 +26,8 @@ pub enum Next {
     Resume,
     /// Ask the model to go on: its provider did not say why it stopped.
     GoOn,
+    /// Leave out pictures that the provider would not take.
+    LeaveOut,
     /// Make room first.
     Compact(CompactionTrigger),
     /// Stop.
@@ -76,6 +78,9 @@ pub fn next(history: &History, limits: &Limits) -> Next {
     };
     if let Some(fault) = &assistant.fault {
         let refused = fault.kind == FaultKind::ContextOverflow && limits.usable.is_some();
+        if fault.kind == FaultKind::Picture && pictures::any(history) {
+            return Next::LeaveOut;
+        }
         return if refused && !in_vain(history) {
             Next::Compact(CompactionTrigger::Refused)
         } else {

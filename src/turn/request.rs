@@ -108,6 +108,9 @@ fn attached(file: &File, frame: &Frame) -> Input {
     let name = file.name.as_deref().or(file.uri.as_deref()).unwrap_or("a file");
     match (&file.data, attachment(file, frame)) {
         (_, Some(attachment)) => Input::File(attachment),
+        (Some(_), None) if file.refused => {
+            Input::Text(format!("[{name} ({}) was attached; it was refused and is not sent any more]", file.mime))
+        }
         (Some(_), None) => Input::Text(format!(
             "[{name} ({}) is attached, but {} cannot read that. Tell the user.]",
             file.mime, frame.model.name
@@ -124,7 +127,7 @@ fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
         "application/pdf" => frame.model.pdf,
         mime => mime.starts_with("image/") && frame.model.images,
     };
-    let data = file.data.as_ref().filter(|_| able)?;
+    let data = file.data.as_ref().filter(|_| able && !file.refused)?;
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })
 }
 
@@ -180,8 +183,11 @@ fn result(call: &Call, frame: &Frame) -> CallResult {
         CallState::Failed { error, .. } => (error.as_str().into(), true, &[]),
     };
     let blind = files.iter().filter(|file| attachment(file, frame).is_none());
-    let blind: String =
-        blind.map(|file| format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime)).collect();
+    let words = |file: &File| match file.refused {
+        true => format!("\n[{} was refused by the provider, so it is not here]", file.mime),
+        false => format!("\n[{} cannot look at {}, so it is not here]", frame.model.name, file.mime),
+    };
+    let blind: String = blind.map(words).collect();
     CallResult {
         id: call.call.share(),
         provider_id: call.provider_id.clone(),

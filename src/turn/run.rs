@@ -5,7 +5,7 @@ use super::change_recorder::StepChanges;
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
 use super::{
-    History, Outcome, TurnContext, compact, hooks, jobs, prune, release, remind, request, size, step, subtask,
+    History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
 };
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
@@ -102,25 +102,15 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         }
         let (made, last) = match next {
             Next::Finish(outcome) => return outcome,
-            Next::Subtask => match subtask::subtasks(history, scope).await {
-                Ok(()) => continue,
-                Err(fault) => return Outcome::Failed(fault),
-            },
+            work @ (Next::Subtask | Next::LeaveOut | Next::Insist | Next::Resume | Next::GoOn) => {
+                match aside(&work, history, scope).await {
+                    Ok(()) => continue,
+                    Err(fault) => return Outcome::Failed(fault),
+                }
+            }
             // What the user said meanwhile comes with the turn it belongs to.
             Next::Step { made: 1.., .. } if *scope.spoken.borrow() => return Outcome::Steered,
             Next::Step { made, last } => (made, last),
-            reminded @ (Next::Insist | Next::Resume | Next::GoOn) => {
-                let words = prompts::reminder(match reminded {
-                    Next::Insist => "structured",
-                    Next::Resume => "cut-off",
-                    _ => "go-on",
-                });
-                match frame::freeze(scope, false, history) {
-                    Ok(frame) => add(history, scope, &frame, remind::note(words)).await,
-                    Err(fault) => return Outcome::Failed(fault),
-                }
-                continue;
-            }
             // What is old goes first; where that is enough, nothing needs to be summarised.
             Next::Compact(CompactionTrigger::Full) if prune::prune(history, scope).await => continue,
             Next::Compact(why) => {
@@ -154,6 +144,30 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         spoken_last |= limits.money == Remaining::Spent;
         step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
     }
+}
+
+/// Does what stands between two steps and asks no model itself.
+async fn aside(work: &Next, history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+    let words = match work {
+        Next::LeaveOut => return leave_out(history, scope).await,
+        Next::Insist => "structured",
+        Next::Resume => "cut-off",
+        Next::GoOn => "go-on",
+        _ => return subtask::subtasks(history, scope).await,
+    };
+    let frame = frame::freeze(scope, false, history)?;
+    add(history, scope, &frame, remind::note(prompts::reminder(words))).await;
+    Ok(())
+}
+
+/// Leaves out the pictures that the provider has just refused, so that the turn can go on.
+async fn leave_out(history: &mut History, scope: &TurnContext) -> Result<(), Fault> {
+    let frame = frame::freeze(scope, false, history)?;
+    let fault = history.messages.last().and_then(Message::assistant).and_then(|answer| answer.fault.clone());
+    let why = fault.map(|fault| fault.message).unwrap_or_default();
+    let words = pictures::leave_out(history, scope, &frame.model.name, &why).await;
+    add(history, scope, &frame, remind::note(&words)).await;
+    Ok(())
 }
 
 /// Summarises the history, so that the turn can go on.

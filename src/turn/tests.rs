@@ -211,6 +211,7 @@ impl Stage {
                 todos: Arc::new(tool::todos::Todos::new(vec![])),
                 jobs: Arc::default(),
                 formatters: Arc::default(),
+                language: Arc::new(crate::lsp::SessionServers::new(&Arc::default())),
                 files: tool::FileCapabilities::default(),
                 snapshots: self.tracked.then(|| Arc::new(Tracker::new(&environment.dirs.data, &cwd, None))),
             },

@@ -44,6 +44,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
             todos: scope.resources.todos.clone(),
             jobs: scope.resources.jobs.clone(),
             formatters: scope.resources.formatters.clone(),
+            language: scope.resources.language.clone(),
         },
         project: ProjectContext {
             cwd: scope.project.cwd.clone(),

@@ -98,7 +98,7 @@ pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
     ("skill", "Loading a skill; patterns are skill names."),
     ("webfetch", "Fetching a page; patterns are addresses."),
     ("websearch", "Searching the web; patterns are queries."),
-    ("codesearch", "Searching public code; patterns are queries."),
+    ("codesearch", "Searching public code: no tool does that here; `websearch` finds pages."),
     ("lsp", "Asking a language server."),
     ("todowrite", "Keeping the plan."),
     ("todoread", "Reading the plan."),

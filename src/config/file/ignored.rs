@@ -6,8 +6,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Ordered;
-
 /// What a file watcher leaves out.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -75,22 +73,6 @@ pub(crate) enum AutoUpdate {
 #[schemars(inline)]
 pub(crate) enum Notify {
     Notify,
-}
-
-/// A language server.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct LanguageServer {
-    /// Leave it out.
-    pub disabled: bool,
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// The file endings it is for.
-    pub extensions: Vec<String>,
-    /// Its environment variables.
-    pub env: Ordered<String>,
-    /// Sent to it at the start.
-    pub initialization: Option<Value>,
 }
 
 /// How much is logged.

@@ -218,3 +218,29 @@ fn the_users_formatters_ask_before_they_run_code_of_a_project() {
     );
     assert!(place.load().settings.formatters.iter().any(|entry| entry.name == "prettier"), "it is the user's wish");
 }
+
+#[test]
+fn the_users_language_servers_run_code_of_a_project() {
+    let place = ConfigFixture::new();
+    let asked = |place: &ConfigFixture| {
+        let items = place.load().trust.items;
+        items.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let own = "home/.config/adjutant/adjutant.json";
+    place.write(own, r#"{"lsp": {"own": {"command": ["own", "--stdio"], "extensions": [".own"]}}}"#);
+    assert_eq!(
+        asked(&place),
+        [
+            "language server lsp: the usual ones that are installed, own --stdio; they run code of the project (~/.config/adjutant/adjutant.json:1)"
+        ]
+    );
+    let settings = place.load().settings;
+    assert!(!settings.trusted && settings.language_servers.iter().any(|entry| entry.name == "own"));
+    // A project that says something of its own is asked about for that.
+    place.write("work/repo/opencode.json", r#"{"lsp": false}"#);
+    assert_eq!(asked(&place), [] as [&str; 0]);
+    assert!(place.load().settings.language_servers.is_empty(), "a project may do without them");
+    place.write(own, r#"{"lsp": false}"#);
+    std::fs::remove_file(place.path("work/repo/opencode.json")).unwrap();
+    assert_eq!(asked(&place), [] as [&str; 0]);
+}

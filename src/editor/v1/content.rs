@@ -24,12 +24,14 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
             name: None,
             uri: image.uri,
             data: (!image.data.is_empty()).then_some(image.data),
+            refused: false,
         }),
         v1::ContentBlock::ResourceLink(link) => Content::File(File {
             mime: link.mime_type.unwrap_or_else(|| "application/octet-stream".into()),
             name: Some(link.name),
             uri: Some(link.uri),
             data: None,
+            refused: false,
         }),
         v1::ContentBlock::Resource(embedded) => match embedded.resource {
             v1::EmbeddedResourceResource::TextResourceContents(resource) => text(attach(&resource.uri, &resource.text)),
@@ -38,6 +40,7 @@ fn part(block: v1::ContentBlock) -> Result<Content, Refusal> {
                 name: None,
                 uri: Some(resource.uri),
                 data: Some(resource.blob),
+                refused: false,
             }),
             _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
         },

@@ -24,10 +24,15 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
             name: None,
             uri: image.uri,
             data: (!image.data.is_empty()).then_some(image.data),
+            refused: false,
         }),
-        v2::ContentBlock::ResourceLink(link) => {
-            Content::File(File { mime: mime(link.mime_type), name: Some(link.name), uri: Some(link.uri), data: None })
-        }
+        v2::ContentBlock::ResourceLink(link) => Content::File(File {
+            mime: mime(link.mime_type),
+            name: Some(link.name),
+            uri: Some(link.uri),
+            data: None,
+            refused: false,
+        }),
         v2::ContentBlock::Resource(embedded) => match embedded.resource {
             v2::EmbeddedResourceResource::TextResourceContents(resource) => text(attach(&resource.uri, &resource.text)),
             v2::EmbeddedResourceResource::BlobResourceContents(resource) => Content::File(File {
@@ -35,6 +40,7 @@ fn part(block: v2::ContentBlock) -> Result<Content, Refusal> {
                 name: None,
                 uri: Some(resource.uri),
                 data: Some(resource.blob),
+                refused: false,
             }),
             _ => return Err(Refusal::Invalid("this kind of embedded resource is not known here".into())),
         },

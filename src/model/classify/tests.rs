@@ -8,6 +8,7 @@ fn name(error: &Error) -> &'static str {
         Error::Auth(_) => "auth",
         Error::Quota(_) => "quota",
         Error::BadRequest(_) => "bad",
+        Error::Picture(_) => "picture",
         Error::Filtered(_) => "filtered",
         Error::Untrusted(_) => "untrusted",
         Error::Network(_) => "network",
@@ -49,6 +50,26 @@ fn replies() {
         (502, "<html><title>502 Bad Gateway</title></html>", "busy"),
         (504, "", "busy"),
         (408, "", "busy"),
+        // A picture that is not taken.
+        (
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 5590912 bytes > 5242880 bytes"}}"#,
+            "picture",
+        ),
+        (
+            400,
+            r#"{"error":{"message":"You uploaded an unsupported image. Please make sure your image is valid.","code":"invalid_image_format"}}"#,
+            "picture",
+        ),
+        (400, r#"{"error":{"code":400,"message":"Unable to process input image. Please retry or report"}}"#, "picture"),
+        (404, r#"{"error":{"message":"No endpoints found that support image input","code":404}}"#, "picture"),
+        (400, r#"{"error":{"message":"model: llama3 is not a multimodal model"}}"#, "picture"),
+        (
+            500,
+            r#"{"error":{"message":"image input is not supported - hint: you may need to provide the mmproj"}}"#,
+            "picture",
+        ),
+        (400, r#"{"error":{"message":"the image generation tool is unknown"}}"#, "bad"),
         // Too long, in a dozen spellings.
         (
             400,
@@ -182,7 +203,6 @@ fn full_windows() {
         "max_tokens: 64001 > 64000, which is the maximum allowed number of output tokens",
         "Invalid 'input[3].id': string too long. Expected a string with maximum length 64, but got a string with length 70 instead.",
         "Invalid 'prompt_cache_key': string too long. Expected a string with maximum length 64.",
-        "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
         "thinking.budget_tokens: Input should be greater than or equal to 1024",
         "`max_tokens` must be greater than `thinking.budget_tokens`.",
         "Too many images in the prompt: 30 exceeds the limit of 20",

@@ -1,0 +1,183 @@
+// Language servers and formatters that others wrote: node run.mjs path/to/adjutant
+//
+// A pretended model makes the calls; what it is told of them is what is looked at. Servers that are installed here
+// beside those of package.json (clangd, gopls, rust-analyzer, ruff) are tried as well.
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { place, run } from "../check.mjs";
+
+const [binary] = process.argv.slice(2);
+const { home, project, env } = place();
+const here = dirname(fileURLToPath(import.meta.url));
+env.PATH = `${join(here, "node_modules", ".bin")}:${env.PATH}`;
+env.ADJUTANT_DISABLE_MODELS_FETCH = "1";
+
+// The model: each prompt is a script of calls, made one after the other.
+let script = [];
+let told = [];
+const chunk = (delta, finish_reason = null) =>
+  `data: ${JSON.stringify({ id: "x", object: "chat.completion.chunk", choices: [{ index: 0, delta, finish_reason }] })}\n\n`;
+const model = createServer((request, response) => {
+  let body = "";
+  request.on("data", (data) => (body += data));
+  request.on("end", () => {
+    const { messages } = JSON.parse(body);
+    const last = messages.at(-1);
+    if (last.role === "tool") told.push(typeof last.content === "string" ? last.content : JSON.stringify(last.content));
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const next = script.shift();
+    if (next) {
+      const call = { name: next[0], arguments: JSON.stringify(next[1]) };
+      response.write(chunk({ tool_calls: [{ index: 0, id: `call_${script.length}`, type: "function", function: call }] }));
+      response.write(chunk({}, "tool_calls"));
+    } else {
+      response.write(chunk({ content: "Done." }));
+      response.write(chunk({}, "stop"));
+    }
+    response.end("data: [DONE]\n\n");
+  });
+});
+await new Promise((resolve) => model.listen(0, "127.0.0.1", resolve));
+
+const provider = {
+  pretended: {
+    npm: "@ai-sdk/openai-compatible",
+    options: { baseURL: `http://127.0.0.1:${model.address().port}/v1`, apiKey: "none" },
+    models: { m: { limit: { context: 100000, output: 8000 } } },
+  },
+};
+const settings = { model: "pretended/m", provider, trust: "all", permission: { edit: "allow" } };
+const configure = (more) =>
+  writeFileSync(join(home, ".config", "adjutant", "adjutant.json"), JSON.stringify({ ...settings, ...more }));
+
+const file = (path, text) => {
+  mkdirSync(dirname(join(project, path)), { recursive: true });
+  writeFileSync(join(project, path), text);
+};
+const text = (path) => readFileSync(join(project, path), "utf8");
+const there = (program, ...words) => spawnSync(program, words, { env, timeout: 5000 }).status === 0;
+const edit = (filePath, oldString, newString) => ["edit", { filePath, oldString, newString }];
+const lsp = (operation, filePath, line, symbol, more) => ["lsp", { operation, filePath, line, symbol, ...more }];
+
+/** Has the model make these calls in one session; gives what it was told of each. */
+async function calls(...wanted) {
+  [script, told] = [[...wanted], []];
+  const child = spawn(binary, ["run", "Go."], { cwd: project, env, stdio: ["ignore", "ignore", "pipe"] });
+  let err = "";
+  child.stderr.on("data", (data) => (err += data));
+  const code = await new Promise((resolve) => child.once("close", resolve));
+  assert.equal(code, 0, err);
+  assert.equal(told.length, wanted.length, err);
+  return told;
+}
+
+configure({ lsp: true });
+file("ts/tsconfig.json", '{"compilerOptions":{"strict":true}}');
+file("ts/a.ts", "export function add(a: number, b: number): number {\n  return a + b;\n}\n");
+file("ts/deep/b.ts", 'import { add } from "../a";\nexport const three: number = add(1, 2);\nexport const bad: number = "before";\n');
+file("py/pyproject.toml", "[project]\nname = 'x'\nversion = '1'\n");
+file("py/a.py", "def add(a: int, b: int) -> int:\n    return a + b\n");
+file("py/b.py", "from a import add\nthree: int = add(1, 2)\n");
+file("c/compile_flags.txt", "-std=c11\n");
+file("c/a.h", "int add(int a, int b);\n");
+file("c/b.c", '#include "a.h"\nint three(void) { return add(1, 2); }\n');
+file("sh/a.sh", "greet() {\n  echo hello\n}\ngreet\n");
+
+const checks = [
+  [
+    "TypeScript: a broken caller in another file is told, a fix clears it, a renaming reaches both",
+    async () => {
+      const [broken, mended, own, uses] = await calls(
+        edit("ts/a.ts", "b: number)", "b: string)"),
+        edit("ts/a.ts", "b: string)", "b: number)"),
+        edit("ts/a.ts", "return a + b", "return a +* b"),
+        lsp("findReferences", "ts/a.ts", 1, "add"),
+      );
+      assert.match(broken, /<diagnostics file="ts\/deep\/b\.ts">\nERROR \[2:\d+\] Argument of type 'number'/);
+      assert.doesNotMatch(broken, /before/);
+      assert.doesNotMatch(mended, /ERROR/);
+      assert.match(own, /LSP errors detected in this file.*\n<diagnostics file="ts\/a\.ts">\nERROR \[2:/);
+      assert.match(uses, /ts\/deep\/b\.ts:2:30: export const three/);
+      file("ts/a.ts", "export function add(a: number, b: number): number {\n  return a + b;\n}\n");
+      const [hover, renamed] = await calls(
+        lsp("hover", "ts/deep/b.ts", 2, "add"),
+        lsp("rename", "ts/a.ts", 1, "add", { newName: "sum" }),
+      );
+      assert.match(hover, /function add\(a: number, b: number\): number/);
+      assert.match(renamed, /M ts\/a\.ts\nM ts\/deep\/b\.ts/);
+      assert.match(text("ts/deep/b.ts"), /import \{ sum \}.*\n.* = sum\(1, 2\)/);
+    },
+  ],
+  [
+    "Python: the same",
+    async () => {
+      const [broken, mended, renamed] = await calls(
+        edit("py/a.py", "b: int)", "b: str)"),
+        edit("py/a.py", "b: str)", "b: int)"),
+        lsp("rename", "py/a.py", 1, "add", { newName: "sum_of" }),
+      );
+      assert.match(broken, /<diagnostics file="py\/b\.py">\nERROR \[2:/);
+      assert.doesNotMatch(mended, /ERROR/);
+      assert.match(renamed, /M py\/a\.py\nM py\/b\.py/);
+      assert.match(text("py/b.py"), /import sum_of\n.*sum_of\(1, 2\)/);
+    },
+  ],
+  [
+    "bash: what a file declares, and where it is used",
+    async () => {
+      const [symbols, uses] = await calls(lsp("documentSymbol", "sh/a.sh"), lsp("findReferences", "sh/a.sh", 1, "greet"));
+      assert.match(symbols, /function greet \(1-3\)/);
+      assert.match(uses, /sh\/a\.sh:4:1: greet/);
+    },
+  ],
+];
+if (there("clangd", "--version")) {
+  checks.push([
+    "C: a broken caller in another file is told, a fix clears it",
+    async () => {
+      const [, broken, mended] = await calls(
+        ["read", { filePath: "c/b.c" }],
+        edit("c/b.c", "add(1, 2)", "add(1)"),
+        edit("c/b.c", "add(1)", "add(1, 2)"),
+      );
+      assert.match(broken, /ERROR \[2:\d+\] Too few arguments/i);
+      assert.doesNotMatch(mended, /ERROR/);
+    },
+  ]);
+}
+
+// Formatters.
+checks.push([
+  "prettier and biome, where a project means them; ruff, rustfmt and gofmt where they are",
+  async () => {
+    configure({ formatter: true });
+    file("web/package.json", '{"devDependencies":{"prettier":"3"}}');
+    file("lint/biome.json", '{"formatter":{"indentStyle":"space","indentWidth":8}}');
+    const wanted = [
+      ["web/a.ts", "const a  =  {b:1}", "const a = { b: 1 };\n"],
+      ["lint/a.js", "if(a){b()}", "if (a) {\n        b();\n}\n"],
+    ];
+    if (there("ruff", "--version")) {
+      file("ruff/ruff.toml", "");
+      wanted.push(["ruff/a.py", "a  =  {'b':1}", 'a = {"b": 1}\n']);
+    }
+    if (there("rustfmt", "--version")) wanted.push(["rs/a.rs", "fn  main( ){}", "fn main() {}\n"]);
+    if (there("gofmt", "-h")) wanted.push(["go/a.go", "package  a", "package a\n"]);
+    const said = await calls(...wanted.map(([filePath, content]) => ["write", { filePath, content }]));
+    wanted.forEach(([path, , formatted], n) => {
+      assert.equal(text(path), formatted, said[n]);
+      assert.match(said[n], /A formatter changed the file after that/);
+    });
+    // What was formatted counts as seen.
+    const [again] = await calls(["read", { filePath: "web/a.ts" }], edit("web/a.ts", "{ b: 1 }", "{b:2}"));
+    assert.doesNotMatch(again, /rror/);
+    assert.equal(text("web/a.ts"), "const a = { b: 2 };\n");
+  },
+]);
+process.exit((await run(checks)) ? 0 : 1);

@@ -1,0 +1,117 @@
+//! Language servers: programs that know what a project's files mean. They are started when a file of theirs is
+//! looked at, in the background, one for each folder that begins a project of their kind; the sessions of this
+//! process share them, and they end with the last of these. What a server says is data, however it is spelled.
+//!
+//! Who asks decides how a server is started (where it may run at all, in which sandbox): `tool/language.rs`.
+
+mod ask;
+mod callers;
+mod diagnose;
+mod errors;
+mod frame;
+mod peer;
+mod server;
+mod shape;
+mod units;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use self::ask::Question;
+pub use self::errors::introduced;
+pub use self::peer::Peer;
+use self::server::Link;
+pub use self::server::{Breakdown, Unready};
+pub use self::shape::{Diagnostic, Judged, Place, Position, Range, Symbol, TextEdit};
+pub use self::units::Units;
+use crate::config::language_server::ServerRun;
+use crate::lock::locked;
+use crate::process::Program;
+
+/// The language servers of this process. A std mutex: a leaf around a map.
+#[derive(Default)]
+pub struct LanguageServers(Mutex<HashMap<String, Weak<Server>>>);
+
+/// Those that one session uses, and what its user was told of them. Std mutexes: leaves around a map and a set.
+pub struct SessionServers {
+    shared: Arc<LanguageServers>,
+    used: Mutex<BTreeMap<String, Arc<Server>>>,
+    told: Mutex<BTreeSet<String>>,
+}
+
+/// A server that is kept for as long as somebody has this.
+pub struct Server {
+    link: Arc<Link>,
+    _stop: DropGuard,
+}
+
+impl SessionServers {
+    /// For a session that has asked for none yet.
+    pub fn new(shared: &Arc<LanguageServers>) -> Self {
+        Self { shared: shared.clone(), used: Mutex::default(), told: Mutex::default() }
+    }
+
+    /// The server that runs like this; started if nobody has it. `confined` is whatever else decides what it may
+    /// do: servers that differ in it are not shared.
+    pub fn get(&self, run: &ServerRun, confined: &str, program: impl FnOnce() -> Program) -> Arc<Server> {
+        let key = format!("{confined}\n{run:?}");
+        let mut used = locked(&self.used);
+        let server = used.entry(key.clone()).or_insert_with(|| self.shared.get(key, run, program));
+        server.clone()
+    }
+
+    /// Those that this session has asked for.
+    pub fn used(&self) -> Vec<Arc<Server>> {
+        locked(&self.used).values().cloned().collect()
+    }
+
+    /// Whether this is the first time that the user is told so.
+    pub fn tells(&self, what: &str) -> bool {
+        locked(&self.told).insert(what.to_owned())
+    }
+
+    /// Lets go of them: those that nobody else uses end.
+    pub fn end(&self) {
+        locked(&self.used).clear();
+    }
+}
+
+impl LanguageServers {
+    fn get(&self, key: String, run: &ServerRun, program: impl FnOnce() -> Program) -> Arc<Server> {
+        let mut all = locked(&self.0);
+        all.retain(|_, server| server.strong_count() > 0);
+        if let Some(server) = all.get(&key).and_then(Weak::upgrade) {
+            return server;
+        }
+        let link = Link::new(&run.name, run.root.clone(), run.initialization.clone());
+        let stop = CancellationToken::new();
+        tokio::spawn(server::keep(link.clone(), program(), stop.clone()));
+        let server = Arc::new(Server { link, _stop: stop.drop_guard() });
+        all.insert(key, Arc::downgrade(&server));
+        server
+    }
+}
+
+impl Server {
+    /// As in the settings.
+    pub fn name(&self) -> &str {
+        &self.link.name
+    }
+
+    /// The folder it works on.
+    pub fn root(&self) -> &Path {
+        &self.link.root
+    }
+
+    /// The server as it works, started again where it sleeps. Waits until `until` at most.
+    ///
+    /// # Errors
+    /// Why it cannot be asked.
+    pub async fn peer(&self, until: Instant) -> Result<Arc<Peer>, Unready> {
+        self.link.peer(until).await
+    }
+}

@@ -1,0 +1,156 @@
+//! What a server is asked about places and names.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::peer::Peer;
+use super::shape::{self, Diagnostic, Judged, Place, Position, Range, Symbol, TextEdit};
+use super::units::Units;
+
+/// A question about a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    Definition,
+    References,
+    Implementation,
+}
+
+impl Peer {
+    /// What it counts characters in.
+    pub fn units(&self) -> Units {
+        self.abilities().units
+    }
+
+    /// Asks, and waits until `until` at most.
+    async fn answer(&self, what: (&str, &str), params: Value, until: Instant) -> Result<Value, String> {
+        let (provider, method) = what;
+        if !self.offers(provider) {
+            return Err("it cannot tell that".into());
+        }
+        match timeout_at(until, self.ask(method, params)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.waited_in_vain();
+                Err("it did not answer in time".into())
+            }
+        }
+    }
+
+    /// Where something is.
+    ///
+    /// # Errors
+    /// In words that follow "it".
+    pub async fn places(
+        &self,
+        what: Question,
+        path: &Path,
+        at: Position,
+        until: Instant,
+    ) -> Result<Vec<Place>, String> {
+        let what = match what {
+            Question::Definition => ("definitionProvider", "textDocument/definition"),
+            Question::References => ("referencesProvider", "textDocument/references"),
+            Question::Implementation => ("implementationProvider", "textDocument/implementation"),
+        };
+        let mut params = place(path, at);
+        params["context"] = json!({"includeDeclaration": true});
+        Ok(Place::read_all(&self.answer(what, params, until).await?))
+    }
+
+    /// What is known of a place.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn hover(&self, path: &Path, at: Position, until: Instant) -> Result<String, String> {
+        let answer = self.answer(("hoverProvider", "textDocument/hover"), place(path, at), until).await?;
+        Ok(shape::hover(&answer))
+    }
+
+    /// What a file declares.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn symbols(&self, path: &Path, until: Instant) -> Result<Vec<Symbol>, String> {
+        let params = json!({"textDocument": {"uri": shape::uri(path)}});
+        let answer = self.answer(("documentSymbolProvider", "textDocument/documentSymbol"), params, until).await?;
+        Ok(Symbol::read_all(&answer))
+    }
+
+    /// What the whole project declares under such a name.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn find(&self, query: &str, until: Instant) -> Result<Vec<Symbol>, String> {
+        let params = json!({"query": query});
+        let answer = self.answer(("workspaceSymbolProvider", "workspace/symbol"), params, until).await?;
+        Ok(Symbol::read_all(&answer))
+    }
+
+    /// Who calls a place, or whom it calls: each with its file, and the places of the calls, which are in the
+    /// caller's file.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn calls(
+        &self,
+        incoming: bool,
+        path: &Path,
+        at: Position,
+        until: Instant,
+    ) -> Result<Vec<(Symbol, Vec<Range>)>, String> {
+        let prepare = ("callHierarchyProvider", "textDocument/prepareCallHierarchy");
+        let items = self.answer(prepare, place(path, at), until).await?;
+        let Some(item) = items.as_array().and_then(|items| items.first()) else { return Ok(Vec::new()) };
+        let (method, key) = if incoming { ("incomingCalls", "from") } else { ("outgoingCalls", "to") };
+        let method = format!("callHierarchy/{method}");
+        let answer = self.answer(("callHierarchyProvider", &method), json!({"item": item}), until).await?;
+        let one = |call: &Value| {
+            let who = call.get(key)?;
+            let mut symbol = Symbol::read_all(&json!([who])).pop()?;
+            symbol.path = who.get("uri").and_then(Value::as_str).and_then(shape::path);
+            let ranges = call.get("fromRanges").and_then(Value::as_array).into_iter().flatten();
+            Some((symbol, ranges.filter_map(|range| serde::Deserialize::deserialize(range).ok()).collect()))
+        };
+        Ok(answer.as_array().into_iter().flatten().filter_map(one).collect())
+    }
+
+    /// What it has to say of all files, for one that looks at them all when it is asked.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn whole(&self, until: Instant) -> Result<Vec<Judged>, String> {
+        if !self.judges_all() {
+            return Ok(Vec::new());
+        }
+        let asked = json!({"previousResultIds": []});
+        let answer = self.answer(("diagnosticProvider", "workspace/diagnostic"), asked, until).await?;
+        let one = |report: &Value| {
+            let path = shape::path(report.get("uri")?.as_str()?)?;
+            let items = report.get("items")?.as_array()?;
+            Some(Judged { path, all: Some(items.iter().filter_map(Diagnostic::read).collect()) })
+        };
+        Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().filter_map(one).collect())
+    }
+
+    /// What to change so that something has another name.
+    ///
+    /// # Errors
+    /// As [`Peer::places`].
+    pub async fn rename(
+        &self,
+        path: &Path,
+        at: Position,
+        name: &str,
+        until: Instant,
+    ) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, String> {
+        let mut params = place(path, at);
+        params["newName"] = name.into();
+        shape::edits(&self.answer(("renameProvider", "textDocument/rename"), params, until).await?)
+    }
+}
+
+fn place(path: &Path, at: Position) -> Value {
+    json!({"textDocument": {"uri": shape::uri(path)}, "position": at})
+}

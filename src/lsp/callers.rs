@@ -1,0 +1,114 @@
+//! Which other files a change may concern: those that use what is declared where it happens.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::ask::Question;
+use super::errors::ends;
+use super::peer::Peer;
+use super::shape::{Position, Symbol};
+
+/// Of so many declarations the uses are looked for, and so many files are looked at.
+const DECLARATIONS: usize = 8;
+const FILES: usize = 16;
+
+impl Peer {
+    /// The files that use what is declared in the lines that are about to change, the nearest first. The server has
+    /// the file open as it is (`old`); `new` is none where it is about to be removed.
+    pub async fn concerned(&self, path: &Path, old: &str, new: Option<&str>, until: Instant) -> Vec<PathBuf> {
+        if self.is_silent() || !self.offers("referencesProvider") {
+            return Vec::new();
+        }
+        let Ok(symbols) = self.symbols(path, until).await else { return Vec::new() };
+        let chosen = declared(symbols, old, new);
+        let uses = chosen.iter().map(|symbol| self.places(Question::References, path, at_name(symbol, old), until));
+        let mut found = BTreeSet::new();
+        for place in join_all(uses).await.into_iter().flatten().flatten() {
+            found.insert(place.path);
+        }
+        found.remove(path);
+        let mut found: Vec<PathBuf> = found.into_iter().filter(|other| other.starts_with(self.root())).collect();
+        let near = |other: &PathBuf| {
+            let shared = other.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+            std::cmp::Reverse(shared)
+        };
+        found.sort_by_key(near);
+        found.truncate(FILES);
+        found
+    }
+}
+
+/// The declarations whose lines change, the smallest first.
+fn declared(symbols: Vec<Symbol>, old: &str, new: Option<&str>) -> Vec<Symbol> {
+    let (above, below) = new.map_or((0, 0), |new| ends(old, new));
+    let lines = old.lines().count();
+    let (first, last) = (above, lines.saturating_sub(below));
+    let touched = |symbol: &Symbol| {
+        let line = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+        let (start, end) = (line(symbol.range.start.line), line(symbol.range.end.line));
+        // Where nothing but new lines come in, what they come into.
+        if first == last { start < first && first <= end } else { start < last && first <= end }
+    };
+    let size =
+        |symbol: &Symbol| (symbol.range.end.line - symbol.range.start.line.min(symbol.range.end.line), symbol.depth);
+    let mut all: Vec<Symbol> = symbols.into_iter().filter(touched).collect();
+    all.sort_by_key(size);
+    if new.is_none() {
+        all.sort_by_key(|symbol| symbol.depth);
+    }
+    all.truncate(DECLARATIONS);
+    all
+}
+
+/// Where the name of a declaration stands. Servers that give only its whole range begin that with other words.
+fn at_name(symbol: &Symbol, text: &str) -> Position {
+    let start = symbol.selection.start;
+    if symbol.selection != symbol.range {
+        return start;
+    }
+    let line = text.lines().nth(usize::try_from(start.line).unwrap_or(usize::MAX)).unwrap_or_default();
+    let at = line.find(&symbol.name).and_then(|at| u32::try_from(line[..at].encode_utf16().count()).ok());
+    Position { character: at.unwrap_or(start.character), ..start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::Range;
+    use super::*;
+
+    #[test]
+    fn what_changes_is_declared_somewhere() {
+        let range = |start, end| Range {
+            start: Position { line: start, character: 0 },
+            end: Position { line: end, character: 1 },
+        };
+        let symbol = |name: &str, start, end, depth| Symbol {
+            name: name.into(),
+            kind: 12,
+            container: String::new(),
+            depth,
+            range: range(start, end),
+            selection: range(start, end),
+            path: None,
+        };
+        let all = || vec![symbol("class", 0, 4, 0), symbol("method", 1, 3, 1), symbol("after", 6, 6, 0)];
+        let old = "class {\n  method() {\n    body\n  }\n}\n\nafter\n";
+        let table = [
+            (Some("class {\n  method(a) {\n    body\n  }\n}\n\nafter\n"), "method class"),
+            (Some("class {\n  method() {\n    body\n  }\n}\n\nother\n"), "after"),
+            // New lines only.
+            (Some("class {\n  method() {\n    more\n    body\n  }\n}\n\nafter\n"), "method class"),
+            (Some("class {\n  method() {\n    body\n  }\n}\n\nmore\nafter\n"), ""),
+            (Some(old), ""),
+            (None, "after class method"),
+        ];
+        for (new, wanted) in table {
+            let got = declared(all(), old, new);
+            let got: Vec<&str> = got.iter().map(|symbol| symbol.name.as_str()).collect();
+            assert_eq!(got.join(" "), wanted, "{new:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a server has to say about files as they are: asked for where it can be asked, else waited for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::peer::{Peer, TSSERVER};
+use super::shape::{self, Diagnostic, Judged};
+
+/// A server that says several things of a file says them within this.
+const SETTLED: Duration = Duration::from_millis(150);
+/// How long a server that cannot be asked is waited for about the files that a change may concern, once it has
+/// spoken of the changed one.
+const OTHERS: Duration = Duration::from_secs(2);
+/// How long a server that says it is at work is waited for, beyond what its answers took.
+const BUSY: Duration = Duration::from_secs(5);
+
+impl Peer {
+    /// What the server says of files it has open, the most important ones first and `others` after them. Waits
+    /// until `until` at most, somewhat longer where it says that it is at work, and not at all for one that was
+    /// waited for in vain.
+    pub async fn judge(&self, first: &[PathBuf], others: &[PathBuf], until: Instant) -> Vec<Judged> {
+        let until = if self.is_silent() { Instant::now() } else { until };
+        let mut judged = join_all(first.iter().map(|path| self.one(path, until))).await;
+        if judged.iter().any(|judged| judged.all.is_none()) && !self.is_busy() {
+            self.waited_in_vain();
+        }
+        let ability = self.abilities();
+        let mut later = until;
+        if !ability.pull && !ability.tsserver {
+            // Nobody says of the others that they are done: they are looked at again.
+            others.iter().for_each(|path| self.nudge(path));
+            later = until.min(Instant::now() + OTHERS);
+        }
+        judged.extend(join_all(others.iter().map(|path| self.one(path, later))).await);
+        if self.is_busy() && !self.is_silent() {
+            self.rested(until.max(Instant::now()) + BUSY).await;
+            judged = join_all(judged.iter().map(|judged| self.one(&judged.path, Instant::now() + OTHERS))).await;
+        }
+        judged
+    }
+
+    /// Waits until the server has had a look at a file that it has only just been shown.
+    pub async fn acquainted(&self, path: &Path, until: Instant) {
+        let until = if self.is_silent() { Instant::now() } else { until };
+        self.one(path, until).await;
+    }
+
+    async fn one(&self, path: &Path, until: Instant) -> Judged {
+        let ability = self.abilities();
+        let all = if ability.tsserver {
+            self.asked_tsserver(path, until).await
+        } else if ability.pull {
+            self.asked(path, until).await
+        } else {
+            self.waited(path, until).await
+        };
+        Judged { path: path.to_owned(), all }
+    }
+
+    /// TypeScript's own server says nothing of what was clean and is; but it answers.
+    async fn asked_tsserver(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+        let one = async |command: &str| {
+            let arguments = json!([command, {"file": path}]);
+            let params = json!({"command": TSSERVER, "arguments": arguments});
+            let answer = timeout_at(until, self.ask("workspace/executeCommand", params)).await.ok()?.ok()?;
+            let body = answer.get("body")?.as_array()?.clone();
+            Some(body.iter().filter_map(Diagnostic::of_tsserver).collect::<Vec<_>>())
+        };
+        let (syntax, meaning) = tokio::join!(one("syntacticDiagnosticsSync"), one("semanticDiagnosticsSync"));
+        let (mut all, meaning) = (syntax?, meaning?);
+        all.extend(meaning);
+        Some(all)
+    }
+
+    /// Asks, and adds what the server has said by itself.
+    async fn asked(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+        let params = json!({"textDocument": {"uri": shape::uri(path)}});
+        let mut answer = Err(String::new());
+        // One that was interrupted by a change is asked again.
+        for _ in 0..3 {
+            answer = timeout_at(until, self.ask("textDocument/diagnostic", params.clone())).await.ok()?;
+            if answer.is_ok() {
+                break;
+            }
+        }
+        let items = answer.ok()?.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut all: Vec<Diagnostic> = items.iter().filter_map(Diagnostic::read).collect();
+        for said in self.heard(path).filter(|said| said.fresh).into_iter().flat_map(|said| said.all) {
+            if !all.contains(&said) {
+                all.push(said);
+            }
+        }
+        Some(all)
+    }
+
+    async fn waited(&self, path: &Path, until: Instant) -> Option<Vec<Diagnostic>> {
+        let mut news = self.news();
+        loop {
+            news.mark_unchanged();
+            let heard = self.heard(path).filter(|heard| heard.fresh);
+            let settled = heard.as_ref().map(|heard| heard.when + SETTLED);
+            if let Some(heard) = heard
+                && (settled <= Some(Instant::now()) || until <= Instant::now())
+            {
+                return Some(heard.all);
+            }
+            tokio::select! {
+                () = sleep_until(settled.map_or(until, |settled| settled.min(until))) => {
+                    settled?;
+                }
+                changed = news.changed() => changed.ok()?,
+                () = self.gone.cancelled() => return None,
+            }
+        }
+    }
+
+    /// Waits until the server says that it is done with its work.
+    pub async fn rested(&self, until: Instant) {
+        let mut news = self.news();
+        let done = async {
+            while self.is_busy() {
+                if news.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            _ = timeout_at(until, done) => {}
+            () = self.gone.cancelled() => {}
+        }
+    }
+}

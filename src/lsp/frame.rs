@@ -1,0 +1,117 @@
+//! Messages as they travel: a header that says how long they are, and JSON.
+
+use serde_json::Value;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+
+/// The longest message that is read, in bytes.
+const LONGEST: usize = 32 << 20;
+/// The longest line of a header.
+const LINE: usize = 4 << 10;
+/// So much that is no header is passed over: some programs greet before they speak the protocol.
+const CHATTER: usize = 64 << 10;
+
+/// A message as it is sent.
+pub(super) fn frame(message: &Value) -> Vec<u8> {
+    let body = message.to_string();
+    format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+/// The next message.
+///
+/// # Errors
+/// Why there is none, in words that follow "it".
+pub(super) async fn read(from: &mut (impl AsyncBufRead + Unpin)) -> Result<Value, String> {
+    let (mut length, mut chatter) = (None, 0);
+    let mut line = Vec::new();
+    loop {
+        next_line(from, &mut line).await?;
+        let text = line.trim_ascii();
+        if text.is_empty() {
+            match length {
+                Some(length) => return body(from, length).await,
+                None => continue,
+            }
+        }
+        let name = text.split(|byte| *byte == b':').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let number = std::str::from_utf8(&text[name.len() + 1..]).ok().and_then(|text| text.trim().parse().ok());
+            length = Some(number.ok_or("sends a message without a length")?);
+        } else if !name.eq_ignore_ascii_case(b"content-type") {
+            chatter += line.len();
+            if chatter > CHATTER {
+                return Err("does not speak the language server protocol".into());
+            }
+        }
+    }
+}
+
+async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<Value, String> {
+    if length > LONGEST {
+        return Err(format!("sends a message of {} MiB", length >> 20));
+    }
+    // As much as arrives, not as much as is announced.
+    let mut body = Vec::new();
+    let wanted = u64::try_from(length).unwrap_or(u64::MAX);
+    let read = from.take(wanted).read_to_end(&mut body).await.map_err(|e| format!("cannot be read: {e}"))?;
+    if read < length {
+        return Err("ended".into());
+    }
+    serde_json::from_slice(&body).map_err(|_| "sends what is no JSON".into())
+}
+
+/// Reads a line into `line`, with its end. A longer one comes in pieces.
+async fn next_line(from: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<(), String> {
+    line.clear();
+    loop {
+        let there = from.fill_buf().await.map_err(|e| format!("cannot be read: {e}"))?;
+        if there.is_empty() {
+            return Err("ended".into());
+        }
+        let end = there.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let take = end.unwrap_or(there.len()).min(LINE - line.len());
+        line.extend_from_slice(&there[..take]);
+        let over = end == Some(take) || line.len() == LINE;
+        from.consume(take);
+        if over {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_are_read_as_they_come() {
+        let one = json!({"a": "ü"});
+        let mut bytes = b"starting up\n\n".to_vec();
+        bytes.extend(frame(&one));
+        bytes.extend(b"content-type: x\r\nCONTENT-LENGTH:  2\r\n\r\n{}");
+        // Whatever the pieces are.
+        for size in [1, 3, 1000] {
+            let mut from = tokio::io::BufReader::with_capacity(size, &bytes[..]);
+            assert_eq!(read(&mut from).await, Ok(one.clone()), "{size}");
+            assert_eq!(read(&mut from).await, Ok(json!({})), "{size}");
+            assert_eq!(read(&mut from).await, Err("ended".into()), "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_bounded() {
+        let table: &[(Vec<u8>, &str)] = &[
+            (b"Content-Length: x\r\n\r\n{}".to_vec(), "sends a message without a length"),
+            (b"Content-Length: 99999999999\r\n\r\n".to_vec(), "sends a message of 95367 MiB"),
+            (b"Content-Length: 5\r\n\r\n{}".to_vec(), "ended"),
+            (b"Content-Length: 3\r\n\r\nabc".to_vec(), "sends what is no JSON"),
+            (vec![b'x'; CHATTER + LINE + 1], "does not speak the language server protocol"),
+            (b"\r\n".repeat(9), "ended"),
+        ];
+        for (bytes, why) in table {
+            let got = read(&mut &bytes[..]).await;
+            assert_eq!(got, Err((*why).to_owned()), "{:?}", &bytes[..bytes.len().min(30)]);
+        }
+    }
+}

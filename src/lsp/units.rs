@@ -1,0 +1,100 @@
+//! Places in a text, as a server counts them, and edits there.
+
+use super::shape::{Position, TextEdit};
+
+/// What a server counts the characters of a line in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Units {
+    Bytes,
+    #[default]
+    Utf16,
+    Letters,
+}
+
+impl Units {
+    /// Where the `n`th letter of a line stands, from 0.
+    pub fn column(self, line: &str, n: usize) -> u32 {
+        let before: String = line.chars().take(n).collect();
+        let units = match self {
+            Self::Bytes => before.len(),
+            Self::Utf16 => before.encode_utf16().count(),
+            Self::Letters => before.chars().count(),
+        };
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// Which byte of a line stands there; its end where it is shorter.
+    pub fn byte(self, line: &str, column: u32) -> usize {
+        let mut units = 0;
+        for (at, letter) in line.char_indices() {
+            if units >= column {
+                return at;
+            }
+            units += match self {
+                Self::Bytes => u32::try_from(letter.len_utf8()).unwrap_or(1),
+                Self::Utf16 => u32::try_from(letter.len_utf16()).unwrap_or(1),
+                Self::Letters => 1,
+            };
+        }
+        line.len()
+    }
+
+    /// Makes edits in a text, all of which are meant for it as it is.
+    ///
+    /// # Errors
+    /// When two of them overlap.
+    pub fn edited(self, text: &str, edits: &[TextEdit]) -> Result<String, String> {
+        let starts: Vec<usize> = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        let byte = |place: Position| {
+            let line = usize::try_from(place.line).unwrap_or(usize::MAX);
+            let Some(start) = starts.get(line) else { return text.len() };
+            let whole = text[*start..].split('\n').next().unwrap_or_default();
+            start + self.byte(whole.strip_suffix('\r').unwrap_or(whole), place.character)
+        };
+        let mut placed: Vec<(usize, usize, &str)> =
+            edits.iter().map(|edit| (byte(edit.range.start), byte(edit.range.end), edit.new.as_str())).collect();
+        placed.sort_by_key(|(start, end, _)| (*start, *end));
+        placed.dedup();
+        let (mut new, mut at) = (String::new(), 0);
+        for (start, end, text_there) in placed {
+            if start < at || end < start {
+                return Err("its edits overlap".into());
+            }
+            new.push_str(&text[at..start]);
+            new.push_str(text_there);
+            at = end;
+        }
+        new.push_str(&text[at..]);
+        Ok(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::Range;
+    use super::*;
+
+    #[test]
+    fn columns_are_counted_as_the_server_counts() {
+        let line = "a😀ü=x";
+        for (units, column) in [(Units::Bytes, 7), (Units::Utf16, 4), (Units::Letters, 3)] {
+            assert_eq!(units.column(line, 3), column, "{units:?}");
+            assert_eq!(&line[units.byte(line, column)..], "=x", "{units:?}");
+            assert_eq!(units.byte(line, 99), line.len());
+        }
+    }
+
+    #[test]
+    fn edits_are_made_all_at_once() {
+        let at =
+            |line, from, to| Range { start: Position { line, character: from }, end: Position { line, character: to } };
+        let edit = |range, new: &str| TextEdit { range, new: new.into() };
+        let text = "fn a() {}\r\nfn b() { a() }\n";
+        let edits = [edit(at(1, 9, 10), "long"), edit(at(0, 3, 4), "long"), edit(at(0, 3, 4), "long")];
+        assert_eq!(Units::Utf16.edited(text, &edits).unwrap(), "fn long() {}\r\nfn b() { long() }\n");
+        assert_eq!(Units::Utf16.edited("", &[edit(at(7, 3, 4), "x")]).unwrap(), "x");
+        let end = edit(at(0, 99, 99), ";");
+        assert_eq!(Units::Utf16.edited(text, &[end]).unwrap(), "fn a() {};\r\nfn b() { a() }\n");
+        assert!(Units::Utf16.edited(text, &[edit(at(0, 1, 5), ""), edit(at(0, 2, 3), "x")]).is_err());
+    }
+}

@@ -1,0 +1,229 @@
+//! Pictures as models take them: of a kind that every provider knows, and not larger than the settings say. What
+//! cannot be made to fit is left out, with a sentence in its place.
+
+use std::io::Cursor;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::codecs::jpeg::JpegEncoder;
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageFormat, ImageReader};
+
+use crate::config::settings::ImageSettings;
+use crate::message::File;
+
+/// The largest picture that is decoded: its memory, in bytes.
+const MEMORY: u64 = 512 << 20;
+/// The qualities of JPEG that are tried, best first.
+const QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
+/// How often it is made smaller.
+const TRIES: u32 = 32;
+
+/// Whether a file is said to be a picture.
+pub fn is_picture(file: &File) -> bool {
+    file.mime.starts_with("image/")
+}
+
+/// Makes a picture fit, on a thread of its own.
+///
+/// # Errors
+/// A sentence for the model and the user: which picture was left out, and why.
+pub async fn fitting(file: File, limits: ImageSettings) -> Result<File, String> {
+    if !is_picture(&file) || file.data.is_none() {
+        return Ok(file);
+    }
+    let name = file.name.as_deref().or(file.uri.as_deref()).map(crate::text::title);
+    let named = name.map_or_else(|| "A picture".to_owned(), |name| format!("The picture {name}"));
+    let fitted = tokio::task::spawn_blocking(move || fit(file, &limits)).await;
+    let fitted = fitted.unwrap_or_else(|_| Err("cannot be decoded".into()));
+    fitted.map_err(|why| format!("{named} was left out: it {why}."))
+}
+
+/// Makes a picture fit; other files stay as they are. Takes milliseconds to seconds: not for a thread that serves
+/// others.
+///
+/// # Errors
+/// Why it cannot be sent, in words that follow its name.
+pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
+    let Some(data) = file.data.as_ref().filter(|_| is_picture(&file)) else { return Ok(file) };
+    let bytes = STANDARD.decode(data.trim_ascii()).map_err(|_| "is damaged".to_owned())?;
+    let Ok(format) = image::guess_format(&bytes) else {
+        return Err(format!("is no PNG, JPEG, GIF or WebP ({}); convert it first", crate::text::title(&file.mime)));
+    };
+    if !format.reading_enabled() {
+        return Err(format!("is a {format:?} picture; convert it to PNG or JPEG first"));
+    }
+    let mime = format.to_mime_type().to_owned();
+    let mut reader = ImageReader::with_format(Cursor::new(&bytes), format);
+    let (width, height) =
+        ImageReader::with_format(Cursor::new(&bytes), format).into_dimensions().map_err(|_| "is damaged".to_owned())?;
+    let large = width > limits.max_width || height > limits.max_height;
+    let heavy = data.len() > limits.max_base64_bytes;
+    if !large && !heavy {
+        return Ok(File { mime, ..file });
+    }
+    let is = format!("has {width}x{height} pixels and {} KiB in base64", data.len() >> 10);
+    let most = format!(
+        "{}x{} and {} KiB are the most here",
+        limits.max_width,
+        limits.max_height,
+        limits.max_base64_bytes >> 10
+    );
+    if !limits.auto_resize {
+        return Err(format!("{is}; {most}"));
+    }
+    let mut room = image::Limits::default();
+    room.max_alloc = Some(MEMORY);
+    reader.limits(room);
+    let picture = reader.decode().map_err(|e| match e {
+        image::ImageError::Limits(_) => format!("{is}, which is too much to make it smaller"),
+        _ => "is damaged".to_owned(),
+    })?;
+    let (mime, bytes) =
+        smaller(&picture, limits).ok_or_else(|| format!("{is}; {most}, and it cannot be made to fit"))?;
+    Ok(File { mime: mime.to_owned(), data: Some(STANDARD.encode(bytes)), ..file })
+}
+
+/// The largest of it that fits: PNG where that does, else JPEG.
+fn smaller(picture: &DynamicImage, limits: &ImageSettings) -> Option<(&'static str, Vec<u8>)> {
+    let (width, height) = (f64::from(picture.width()), f64::from(picture.height()));
+    let mut scale = (f64::from(limits.max_width) / width).min(f64::from(limits.max_height) / height).min(1.0);
+    let room = limits.max_base64_bytes / 4 * 3;
+    for _ in 0..TRIES {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and the size it has")]
+        let side = |length: f64| (length * scale).round().max(1.0) as u32;
+        let (to_width, to_height) = (side(width), side(height));
+        let sized =
+            if scale < 1.0 { picture.resize_exact(to_width, to_height, FilterType::Lanczos3) } else { picture.clone() };
+        let mut png = Vec::new();
+        if sized.write_to(&mut Cursor::new(&mut png), ImageFormat::Png).is_ok() && png.len() <= room {
+            return Some(("image/png", png));
+        }
+        // What is transparent would be black.
+        let flat = DynamicImage::ImageRgb8(opaque(&sized));
+        for quality in QUALITIES {
+            let mut jpeg = Vec::new();
+            let done = flat.write_with_encoder(JpegEncoder::new_with_quality(&mut jpeg, quality));
+            if done.is_ok() && jpeg.len() <= room {
+                return Some(("image/jpeg", jpeg));
+            }
+        }
+        if to_width == 1 && to_height == 1 {
+            return None;
+        }
+        scale *= 0.75;
+    }
+    None
+}
+
+/// On white.
+fn opaque(picture: &DynamicImage) -> image::RgbImage {
+    let mut out = image::RgbImage::new(picture.width(), picture.height());
+    for (to, from) in out.pixels_mut().zip(picture.to_rgba8().pixels()) {
+        let [red, green, blue, alpha] = from.0;
+        let over = |colour: u8| {
+            let mixed = u32::from(colour) * u32::from(alpha) + 255 * (255 - u32::from(alpha));
+            u8::try_from(mixed / 255).unwrap_or(u8::MAX)
+        };
+        to.0 = [over(red), over(green), over(blue)];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: ImageSettings =
+        ImageSettings { auto_resize: true, max_width: 64, max_height: 64, max_base64_bytes: 4 << 10 };
+
+    /// Noise, which does not compress.
+    fn noise(width: u32, height: u32) -> DynamicImage {
+        let mut state = 7_u32;
+        DynamicImage::ImageRgba8(image::RgbaImage::from_fn(width, height, |_, _| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let [a, b, c, _] = state.to_be_bytes();
+            image::Rgba([a, b, c, 255])
+        }))
+    }
+
+    fn file(picture: &DynamicImage, format: ImageFormat) -> File {
+        let mut bytes = Vec::new();
+        let picture = if format == ImageFormat::Jpeg { &DynamicImage::ImageRgb8(picture.to_rgb8()) } else { picture };
+        picture.write_to(&mut Cursor::new(&mut bytes), format).unwrap();
+        File {
+            mime: "image/anything".into(),
+            name: None,
+            uri: None,
+            data: Some(STANDARD.encode(bytes)),
+            refused: false,
+        }
+    }
+
+    fn size(file: &File) -> (u32, u32, usize) {
+        let data = file.data.as_ref().unwrap();
+        let bytes = STANDARD.decode(data).unwrap();
+        let read = image::load_from_memory(&bytes).unwrap();
+        (read.width(), read.height(), data.len())
+    }
+
+    #[test]
+    fn pictures_are_made_to_fit() {
+        let flat = DynamicImage::ImageRgba8(image::RgbaImage::from_pixel(200, 100, image::Rgba([1, 2, 3, 0])));
+        let table = [
+            // What fits stays as it is, with its right name.
+            (file(&flat.resize_exact(64, 10, FilterType::Nearest), ImageFormat::Png), "image/png", (64, 10)),
+            (file(&noise(16, 16), ImageFormat::Jpeg), "image/jpeg", (16, 16)),
+            (file(&flat.resize_exact(8, 8, FilterType::Nearest), ImageFormat::Gif), "image/gif", (8, 8)),
+            // Too wide; what it shows is simple.
+            (file(&flat, ImageFormat::Png), "image/png", (64, 32)),
+            (file(&flat, ImageFormat::WebP), "image/png", (64, 32)),
+            // Too heavy as a PNG, not as a JPEG.
+            (file(&noise(40, 40), ImageFormat::Png), "image/jpeg", (40, 40)),
+        ];
+        for (given, mime, wanted) in table {
+            let fitted = fit(given, &LIMITS).unwrap();
+            let (width, height, length) = size(&fitted);
+            assert_eq!((fitted.mime.as_str(), (width, height)), (mime, wanted));
+            assert!(length <= LIMITS.max_base64_bytes, "{length}");
+        }
+        // Too heavy in any way.
+        let fitted = fit(file(&noise(300, 100), ImageFormat::Png), &ImageSettings { max_base64_bytes: 1000, ..LIMITS });
+        let (width, height, length) = size(&fitted.unwrap());
+        assert!(width < 64 && height < width && length <= 1000, "{width}x{height} {length}");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_said() {
+        let of = |mime: &str, bytes: &[u8]| File {
+            mime: mime.into(),
+            name: None,
+            uri: None,
+            data: Some(STANDARD.encode(bytes)),
+            refused: false,
+        };
+        let whole = file(&noise(100, 100), ImageFormat::Png);
+        let half = {
+            let bytes = STANDARD.decode(whole.data.as_ref().unwrap()).unwrap();
+            of("image/png", &bytes[..bytes.len() / 2])
+        };
+        let as_it_is = ImageSettings { auto_resize: false, ..LIMITS };
+        let tiny = ImageSettings { max_base64_bytes: 10, ..LIMITS };
+        let table = [
+            (of("image/heic", b"\0\0\0\x18ftypheic"), &LIMITS, "is no PNG, JPEG, GIF or WebP (image/heic)"),
+            (of("image/svg+xml", b"<svg/>"), &LIMITS, "is no PNG"),
+            (of("image/tiff", b"II*\0........"), &LIMITS, "convert it to PNG or JPEG first"),
+            (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),
+            (half, &LIMITS, "is damaged"),
+            (whole.clone(), &as_it_is, "has 100x100 pixels and"),
+            (whole, &tiny, "it cannot be made to fit"),
+            (File { data: Some("???".into()), ..of("image/png", b"") }, &LIMITS, "is damaged"),
+        ];
+        for (given, limits, why) in table {
+            let said = fit(given, limits).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let pdf = of("application/pdf", b"%PDF");
+        assert_eq!(fit(pdf.clone(), &LIMITS), Ok(pdf), "no picture");
+    }
+}

@@ -1,0 +1,424 @@
+//! What language servers say of the files that tools change: the errors a change has introduced, for the model
+//! with the result of the call, and for the user with its details. Nothing of it happens where the settings have
+//! no language servers, or the project is not trusted: servers run its code.
+//!
+//! A call waits for them, before it writes and afterwards, and never longer than [`BEFORE`] and [`AFTER`]; longer
+//! once, for a server that is only starting.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::{Map, Value};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use super::{Failure, ToolContext, disk};
+use crate::event::{Event, Severity};
+use crate::lsp::{Diagnostic, Judged, Peer, Server, Unready, introduced};
+use crate::permission::Action;
+use crate::permission::sight::Sight;
+use crate::process::{GIT_HELD, Program};
+use crate::text;
+
+/// How long a change waits for what servers say of the files as they are.
+const BEFORE: Duration = Duration::from_secs(5);
+/// How long it waits for one to start, and then for the first thing it says.
+const START: Duration = Duration::from_secs(10);
+const COLD: Duration = Duration::from_secs(10);
+/// How long its result waits for what they say afterwards.
+const AFTER: Duration = Duration::from_secs(5);
+/// The largest file that is shown to a server, in bytes.
+const LARGEST: usize = 2 << 20;
+/// How many errors of a file are told, and of how many other files.
+const ERRORS: usize = 20;
+const OTHERS: usize = 5;
+/// The longest message that is told, in characters.
+const MESSAGE: usize = 600;
+
+/// The servers for a file, started where they are not. What is missing, or does not work, is told to the user once.
+pub(super) async fn servers(real: &Path, context: &ToolContext) -> Vec<Arc<Server>> {
+    let settings = &context.project.settings;
+    if !context.confinement.trusted || !settings.language_servers.iter().any(|entry| entry.is_for(real)) {
+        return Vec::new();
+    }
+    let tree = &context.project.worktree;
+    let roots = std::iter::once(&tree.root).chain(&tree.extra);
+    let Some(root) = roots.filter(|root| real.starts_with(root)).max_by_key(|root| root.as_os_str().len()) else {
+        return Vec::new();
+    };
+    let entries: Vec<_> = settings.language_servers.iter().filter(|entry| entry.is_for(real)).cloned().collect();
+    let (file, root, environment) = (real.to_owned(), root.clone(), context.project.environment.clone());
+    let found =
+        spawn_blocking(move || entries.iter().map(|entry| entry.run(&file, &root, &environment)).collect::<Vec<_>>());
+    let mut all = Vec::new();
+    for run in found.await.unwrap_or_default() {
+        match run {
+            Ok(None) => {}
+            Ok(Some(run)) => match context.confinement.lock(context).await {
+                Ok(lock) => {
+                    let confined = format!("{:?}, {:?}", context.confinement.reads_only(), lock.words);
+                    let program = || {
+                        let mut env = settings.variables.tame(&context.project.environment);
+                        if !context.confinement.trusted {
+                            env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+                        }
+                        env.extend(run.environment.iter().map(|(name, value)| (name.into(), value.into())));
+                        let (program, arguments) = &run.command;
+                        let program = Program::new(program, &run.root, env).args(arguments);
+                        context.confinement.enter(&lock, context, program)
+                    };
+                    all.push(context.session.language.get(&run, &confined, program));
+                }
+                Err(why) => {
+                    tell(context, format!("The language server {} was not started: {why}", run.name), None).await
+                }
+            },
+            Err(missing) => {
+                let program = text::escaped(&missing.program);
+                let install = missing.install.map(|how| format!("The usual way to install it: {how}"));
+                let title = format!("There is no language server {}: no program {program}.", missing.name);
+                tell(context, title, install).await;
+            }
+        }
+    }
+    all
+}
+
+/// Tells the user, once in a session.
+async fn tell(context: &ToolContext, title: String, details: Option<String>) {
+    if context.session.language.tells(&title) {
+        context.client.outlet.event(Event::Notice { severity: Severity::Warning, title, details }).await;
+    }
+}
+
+/// The server as it works; one that does not is told of.
+pub(super) async fn peer(server: &Server, until: Instant, context: &ToolContext) -> Result<Arc<Peer>, String> {
+    match server.peer(until).await {
+        Ok(peer) => Ok(peer),
+        Err(Unready::Late) => Err(format!("{} is still starting", server.name())),
+        Err(Unready::Failed(down)) => {
+            let what = if down.rests { "broke off again and again, and rests" } else { "does not work" };
+            let wrote = Some(down.wrote.trim()).filter(|wrote| wrote.lines().count() > 1);
+            let details = wrote.map(|wrote| format!("It wrote:\n{}", text::escaped(wrote).replace("\\n", "\n")));
+            let title = format!("The language server {} {what}: {}.", server.name(), down.why.trim_end_matches('.'));
+            tell(context, title, details).await;
+            Err(format!("{} {what}: {}", server.name(), down.why))
+        }
+    }
+}
+
+/// Has the servers of a file look at it, in the background: somebody may want to know soon.
+pub(super) async fn warm(real: &Path, text: &str, context: &ToolContext) {
+    if text.len() > LARGEST {
+        return;
+    }
+    for server in servers(real, context).await {
+        let (path, text) = (real.to_owned(), text.to_owned());
+        // It holds nothing of the turn, which may end meanwhile.
+        tokio::spawn(async move {
+            if let Ok(peer) = server.peer(Instant::now() + START).await {
+                peer.show(&path, &text);
+            }
+        });
+    }
+}
+
+/// A file that is about to change.
+#[derive(Debug, Clone)]
+pub(super) struct Planned {
+    pub(super) real: PathBuf,
+    /// What it holds; none if it is not there.
+    pub(super) old: Option<String>,
+    /// What it will hold; none if it is removed.
+    pub(super) new: Option<String>,
+}
+
+/// What servers said before a change.
+#[derive(Default)]
+pub(super) struct Check {
+    asked: Vec<Asked>,
+}
+
+/// One server, what it was shown and what it said.
+struct Asked {
+    server: Arc<Server>,
+    files: Vec<Planned>,
+    /// Files that the change may concern, with what they hold.
+    others: BTreeMap<PathBuf, String>,
+    known: BTreeMap<PathBuf, Vec<Diagnostic>>,
+}
+
+/// What they said afterwards.
+#[derive(Default)]
+pub(super) struct Found {
+    /// For the model; empty where there is nothing to say.
+    pub(super) text: String,
+    /// For the editor: the errors by file.
+    pub(super) errors: Map<String, Value>,
+}
+
+/// The errors of a file.
+struct Errors {
+    changed: bool,
+    /// What was there before is not known.
+    unsure: bool,
+    all: Vec<Diagnostic>,
+}
+
+impl Check {
+    /// Asks the servers of these files about them, as they are.
+    pub(super) async fn before(files: Vec<Planned>, context: &ToolContext) -> Self {
+        let mut asked: Vec<Asked> = Vec::new();
+        for file in files {
+            let size = file.old.as_deref().unwrap_or_default().len().max(file.new.as_deref().unwrap_or_default().len());
+            if size > LARGEST {
+                continue;
+            }
+            for server in servers(&file.real, context).await {
+                match asked.iter_mut().find(|asked| Arc::ptr_eq(&asked.server, &server)) {
+                    Some(asked) => asked.files.push(file.clone()),
+                    None => asked.push(Asked {
+                        server,
+                        files: vec![file.clone()],
+                        others: BTreeMap::new(),
+                        known: BTreeMap::new(),
+                    }),
+                }
+            }
+        }
+        let all = join_all(asked.iter_mut().map(|asked| asked.look(context)));
+        tokio::select! {
+            _ = all => {}
+            () = context.cancelled.cancelled() => {}
+        }
+        Self { asked }
+    }
+
+    /// Asks them again. `written` is what the files hold now that were written.
+    pub(super) async fn after(self, written: &[(PathBuf, String)], context: &ToolContext) -> Found {
+        if self.asked.is_empty() {
+            return Found::default();
+        }
+        let until = Instant::now() + AFTER;
+        let all = join_all(self.asked.iter().map(|asked| asked.again(written, until, context)));
+        let all = tokio::select! {
+            all = all => all,
+            () = context.cancelled.cancelled() => return Found::default(),
+        };
+        let mut errors: BTreeMap<PathBuf, Errors> = BTreeMap::new();
+        let mut notes = Vec::new();
+        for (path, found) in all.into_iter().flat_map(|(found, note)| {
+            notes.extend(note);
+            found
+        }) {
+            match errors.get_mut(&path) {
+                Some(known) => {
+                    let fresh = found.all.into_iter().filter(|error| !known.all.contains(error)).collect::<Vec<_>>();
+                    known.all.extend(fresh);
+                    known.unsure |= found.unsure;
+                }
+                None => drop(errors.insert(path, found)),
+            }
+        }
+        told(errors, notes, context)
+    }
+}
+
+impl Asked {
+    async fn look(&mut self, context: &ToolContext) {
+        let Ok(peer) = peer(&self.server, Instant::now() + START, context).await else { return };
+        let until = Instant::now() + if peer.is_warm() { BEFORE } else { COLD };
+        refresh(&peer, context).await;
+        let there: Vec<PathBuf> =
+            self.files.iter().filter(|file| file.old.is_some()).map(|file| file.real.clone()).collect();
+        for file in &self.files {
+            if let Some(old) = &file.old {
+                peer.show(&file.real, old);
+            }
+        }
+        for file in &self.files {
+            let Some(old) = &file.old else { continue };
+            let concerned = peer.concerned(&file.real, old, file.new.as_deref(), until).await;
+            let wanted: Vec<PathBuf> = concerned.into_iter().filter(|path| !there.contains(path)).collect();
+            self.others.extend(texts(wanted, context).await);
+        }
+        for (path, text) in &self.others {
+            peer.show(path, text);
+        }
+        self.known = peer.said();
+        let others: Vec<PathBuf> = self.others.keys().cloned().collect();
+        for Judged { path, all } in peer.judge(&there, &others, until).await {
+            match all {
+                Some(all) => drop(self.known.insert(path, all)),
+                None => drop(self.known.remove(&path)),
+            }
+        }
+    }
+
+    async fn again(
+        &self,
+        written: &[(PathBuf, String)],
+        until: Instant,
+        context: &ToolContext,
+    ) -> (Vec<(PathBuf, Errors)>, Option<String>) {
+        let Ok(peer) = peer(&self.server, until, context).await else { return (Vec::new(), None) };
+        let (mut first, mut news) = (Vec::new(), Vec::new());
+        for file in &self.files {
+            match written.iter().find(|(path, _)| *path == file.real) {
+                Some((path, now)) => {
+                    peer.show(path, now);
+                    first.push(path.clone());
+                    news.push((path.clone(), if file.old.is_some() { 2 } else { 1 }));
+                }
+                None if file.new.is_none() => news.push((file.real.clone(), 3)),
+                None => {}
+            }
+        }
+        peer.changed(&news);
+        let others: Vec<PathBuf> = self.others.keys().cloned().collect();
+        let mut judged = peer.judge(&first, &others, until).await;
+        let silent = judged.iter().any(|judged| judged.all.is_none() && first.contains(&judged.path));
+        // What it says of further files by itself.
+        let more = peer.said().into_iter().filter(|(path, _)| !first.contains(path) && !others.contains(path));
+        judged.extend(more.map(|(path, all)| Judged { path, all: Some(all) }));
+        let mut found = Vec::new();
+        for Judged { path, all } in judged {
+            let Some(all) = all else { continue };
+            let file = self.files.iter().find(|file| file.real == path);
+            let old = file.map_or(Some(""), |file| file.old.as_deref());
+            let now = written.iter().find(|(written, _)| *written == path).map_or("", |(_, now)| now.as_str());
+            let known = self.known.get(&path);
+            let unsure = file.is_some() && old.is_some() && known.is_none();
+            // Of a file that nobody looked at before it is not known what is new.
+            if file.is_none() && known.is_none() && self.others.contains_key(&path) {
+                continue;
+            }
+            let before = known.map(Vec::as_slice).unwrap_or_default();
+            let all = match file {
+                Some(_) => introduced(before, &all, old.unwrap_or_default(), now),
+                None => introduced(before, &all, "", ""),
+            };
+            if !all.is_empty() {
+                found.push((path, Errors { changed: file.is_some(), unsure, all }));
+            }
+        }
+        let name = self.server.name();
+        let note = silent.then(|| format!("The language server {name} has not said in time what it thinks of this."));
+        (found, note.filter(|note| context.session.language.tells(note)))
+    }
+}
+
+/// Shows a server what has become of the files it has open: the user and commands change them too.
+pub(super) async fn refresh(peer: &Peer, context: &ToolContext) {
+    let open = peer.open();
+    let paths = open.iter().map(|(path, _)| path.clone()).collect();
+    let now = texts(paths, context).await;
+    let mut gone = Vec::new();
+    for (path, _) in open {
+        match now.get(&path) {
+            Some(text) => drop(peer.show(&path, text)),
+            None => gone.push((path, 3)),
+        }
+    }
+    peer.changed(&gone);
+}
+
+/// What lies in these files, as far as the agent may read them and they are texts.
+pub(super) async fn texts(paths: Vec<PathBuf>, context: &ToolContext) -> BTreeMap<PathBuf, String> {
+    if paths.is_empty() {
+        return BTreeMap::new();
+    }
+    let (sight, tree) = (Sight::new(&context.policy), context.project.worktree.clone());
+    let read = move |path: PathBuf| {
+        let small = std::fs::metadata(&path).is_ok_and(|data| data.len() <= LARGEST as u64);
+        if !small || !tree.contains(&path) || sight.judge(&path) != Action::Allow {
+            return None;
+        }
+        let text = String::from_utf8(disk::read(&path).ok()?).ok()?;
+        let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
+        Some((path, text))
+    };
+    spawn_blocking(move || paths.into_iter().filter_map(read).collect()).await.unwrap_or_default()
+}
+
+/// The words for the model, and the facts for the editor.
+fn told(errors: BTreeMap<PathBuf, Errors>, notes: Vec<String>, context: &ToolContext) -> Found {
+    let mut found = Found::default();
+    let (changed, others): (Vec<_>, Vec<_>) = errors.into_iter().partition(|(_, errors)| errors.changed);
+    let unsure = changed.iter().any(|(_, errors)| errors.unsure);
+    if !changed.is_empty() {
+        let before = if unsure { " (they may have been there before)" } else { "" };
+        let which = if changed.len() == 1 { "this file" } else { "these files" };
+        let _ = write!(found.text, "\n\nLSP errors detected in {which}, please fix{before}:");
+    }
+    for (path, errors) in &changed {
+        found.text.push_str(&block(&context.relative(path), &errors.all));
+    }
+    if !others.is_empty() {
+        found.text.push_str("\n\nLSP errors that this change causes in other files:");
+    }
+    for (path, errors) in others.iter().take(OTHERS) {
+        found.text.push_str(&block(&context.relative(path), &errors.all));
+    }
+    if others.len() > OTHERS {
+        let _ = write!(found.text, "\n... and in {} more", text::count(others.len() - OTHERS, "file"));
+    }
+    for note in notes {
+        let _ = write!(found.text, "\n\n{note}");
+    }
+    let kept = changed.iter().chain(others.iter().take(OTHERS));
+    found.errors = kept
+        .map(|(path, errors)| {
+            let all = errors.all.iter().take(ERRORS).map(Diagnostic::to_json).collect();
+            (path.display().to_string(), Value::Array(all))
+        })
+        .collect();
+    found
+}
+
+fn block(name: &str, errors: &[Diagnostic]) -> String {
+    let mut text = format!("\n<diagnostics file=\"{}\">\n", text::escaped(name));
+    for error in errors.iter().take(ERRORS) {
+        let _ = writeln!(text, "ERROR {}", line(error));
+    }
+    if errors.len() > ERRORS {
+        let _ = writeln!(text, "... and {} more", errors.len() - ERRORS);
+    }
+    text.push_str("</diagnostics>");
+    text
+}
+
+/// Where something is and what it is, in one line that ends no block.
+pub(super) fn line(diagnostic: &Diagnostic) -> String {
+    let message: Vec<&str> = diagnostic.message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let message = text::cut_chars(&text::escaped(&message.join("; ")), MESSAGE).replace("</", "< /");
+    let start = diagnostic.range.start;
+    format!("[{}:{}] {message}", start.line + 1, start.character + 1)
+}
+
+impl Found {
+    /// Adds it to the result of a call.
+    pub(super) fn join(self, output: &mut super::ToolOutput) {
+        output.text.push_str(&self.text);
+        if !self.errors.is_empty() {
+            output.metadata.insert(DIAGNOSTICS.into(), Value::Object(self.errors));
+        }
+    }
+}
+
+/// The key of the errors among the facts of a call.
+pub const DIAGNOSTICS: &str = "diagnostics";
+
+/// Whether the agent has language servers to ask.
+pub fn offered(settings: &crate::config::Settings) -> bool {
+    settings.trusted && !settings.language_servers.is_empty()
+}
+
+/// What a tool says that needs a server where there is none.
+pub(super) fn none(shown: &str) -> Failure {
+    Failure::Tell(format!("No language server is there for {shown}. Use grep and read."))
+}

@@ -1,0 +1,542 @@
+//! `lsp`: what language servers know of a place, a file or the project, with the source lines; and renaming.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::accept::{Aliases, PATH};
+use super::document::{choose, target};
+use super::path::{Access, ResolvedPath};
+use super::search::look_up;
+use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput, apply_patch, disk, language};
+use crate::event::{Kind, Location};
+use crate::lsp::{Diagnostic, Judged, Peer, Place, Position, Question, Symbol, TextEdit, Units};
+use crate::permission::Need;
+use crate::text;
+
+/// How long a call may take, the start of a server included.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How long a server may take for its first look at a file, before it is asked about it.
+const LOOK: Duration = Duration::from_secs(3);
+/// How many places are shown, how many of what a project declares, and how much of each line.
+const PLACES: usize = 100;
+const DECLARED: usize = 10;
+const LINE: usize = 200;
+/// How many lines of a definition.
+const DEFINITION: u32 = 12;
+/// How much of what a hover says, in bytes.
+const HOVER: usize = 8 << 10;
+
+#[derive(Default)]
+pub struct LspTool;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Operation {
+    #[serde(alias = "definition")]
+    GoToDefinition,
+    #[serde(alias = "references")]
+    FindReferences,
+    Hover,
+    #[serde(alias = "documentSymbols")]
+    DocumentSymbol,
+    #[serde(alias = "workspaceSymbols")]
+    WorkspaceSymbol,
+    #[serde(alias = "implementation", alias = "implementations")]
+    GoToImplementation,
+    #[serde(alias = "prepareCallHierarchy", alias = "callers")]
+    IncomingCalls,
+    #[serde(alias = "callees")]
+    OutgoingCalls,
+    Diagnostics,
+    Rename,
+}
+
+/// What the model sends.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Input {
+    pub operation: Operation,
+    /// Without it, diagnostics are those of all known files
+    pub file_path: Option<String>,
+    pub line: Option<u32>,
+    pub character: Option<u32>,
+    /// The name on that line, in place of character
+    pub symbol: Option<String>,
+    /// What workspaceSymbol looks for
+    pub query: Option<String>,
+    /// For rename
+    pub new_name: Option<String>,
+}
+
+/// A checked question; a renaming with what it changes.
+pub enum Ready {
+    Question(Box<(Input, Option<ResolvedPath>)>),
+    Rename(apply_patch::Ready),
+}
+
+impl Tool for LspTool {
+    const NAME: &'static str = "lsp";
+    const DESCRIPTION: &'static str = include_str!("../../prompts/tool/lsp.md");
+    const KIND: Kind = Kind::Search;
+    const CONCURRENT: bool = true;
+    const OFFER: Offer = Offer::PerStep;
+    const ALIASES: Aliases = Aliases {
+        also: &["languageserver", "codeintelligence"],
+        says: &[],
+        fields: &[
+            ("filePath", PATH),
+            ("operation", &["action", "command", "method", "op"]),
+            ("line", &["lineno", "linenumber", "row"]),
+            ("character", &["column", "col", "char"]),
+            ("symbol", &["name", "identifier", "symbolname"]),
+            ("query", &["search"]),
+            ("newName", &["renameto", "to"]),
+        ],
+    };
+    type Input = Input;
+    type Ready = Ready;
+
+    /// A renaming writes files: it runs alone.
+    fn beside(input: &Input, _: &ToolContext) -> bool {
+        input.operation != Operation::Rename
+    }
+
+    fn describe(input: &Input, context: &ToolContext) -> CallDescription {
+        let path = input.file_path.as_deref().map(|path| context.absolute(path));
+        let place = path.as_ref().map(|path| context.relative(path)).unwrap_or_default();
+        let line = input.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let (what, of) = match input.operation {
+            Operation::GoToDefinition => ("Definition at", None),
+            Operation::FindReferences => ("References of", None),
+            Operation::Hover => ("Hover at", None),
+            Operation::DocumentSymbol => ("Symbols of", None),
+            Operation::WorkspaceSymbol => ("Symbols named", input.query.as_deref()),
+            Operation::GoToImplementation => ("Implementations of", None),
+            Operation::IncomingCalls => ("Calls of", None),
+            Operation::OutgoingCalls => ("Calls from", None),
+            Operation::Diagnostics => ("Diagnostics of", Some("the project").filter(|_| path.is_none())),
+            Operation::Rename => ("Rename to", input.new_name.as_deref()),
+        };
+        let of = of.map_or_else(|| format!("{place}{line}"), str::to_owned);
+        let locations =
+            path.map(|path| Location { path: crate::worktree::normal(&path), line: input.line }).into_iter().collect();
+        CallDescription { title: text::title(&format!("{what} {of}")), locations }
+    }
+
+    async fn prepare(&self, input: Input, context: &ToolContext) -> Result<(Vec<Need>, Ready), Failure> {
+        let mut needs = vec![Need::new(Self::NAME, "*").always("*")];
+        let place = match &input.file_path {
+            Some(path) => Some(look_up(context, path, Access::Read).await?),
+            None => None,
+        };
+        needs.extend(place.iter().flat_map(|place| place.real.needs(Access::Read)));
+        if input.operation != Operation::Rename {
+            return Ok((needs, Ready::Question(Box::new((input, place)))));
+        }
+        let ready = renamed(&input, place, context).await?;
+        needs.extend(ready.needs());
+        Ok((needs, Ready::Rename(ready)))
+    }
+
+    async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
+        let (input, place) = match ready {
+            Ready::Rename(ready) => return ready.apply(&context).await,
+            Ready::Question(question) => *question,
+        };
+        tokio::select! {
+            text = answer(&input, place, &context) => Ok(ToolOutput::text(text?)),
+            () = context.cancelled.cancelled() => Err(Failure::Cancelled),
+        }
+    }
+}
+
+async fn answer(input: &Input, place: Option<ResolvedPath>, context: &ToolContext) -> Result<String, Failure> {
+    let until = Instant::now() + LIMIT;
+    match (input.operation, place) {
+        (Operation::WorkspaceSymbol, place) => find(input, place, until, context).await,
+        (Operation::Diagnostics, None) => everywhere(until, context).await,
+        (_, None) => Err(Failure::tell("filePath is missing: the file that is asked about.")),
+        (Operation::DocumentSymbol, Some(place)) => {
+            let (peers, _) = ready(&place, until, context).await?;
+            let all = first(&peers, |peer| peer.symbols(&place.real.path, until)).await?;
+            Ok(outline(&all, &place))
+        }
+        (Operation::Diagnostics, Some(place)) => {
+            let (peers, _) = ready(&place, until, context).await?;
+            let file = [place.real.path.clone()];
+            let judged = futures_util::future::join_all(peers.iter().map(|peer| peer.judge(&file, &[], until))).await;
+            let judged: Vec<Judged> = judged.into_iter().flatten().collect();
+            if judged.iter().all(|judged| judged.all.is_none()) {
+                return Err(Failure::Tell(format!("The language server said nothing of {} in time.", place.shown)));
+            }
+            Ok(diagnoses(judged, context).unwrap_or_else(|| format!("Nothing is wrong with {}.", place.shown)))
+        }
+        (operation, Some(place)) => at_place(operation, input, &place, until, context).await,
+    }
+}
+
+/// The servers of a file that work, which have been shown the file as it is, and its text.
+async fn ready(
+    place: &ResolvedPath,
+    until: Instant,
+    context: &ToolContext,
+) -> Result<(Vec<Arc<Peer>>, String), Failure> {
+    let refused = |e: disk::Error| Failure::Tell(format!("Cannot read {}: {e}.", place.shown));
+    let bytes = disk::read(&place.real.path).map_err(refused)?;
+    let saved = String::from_utf8(bytes).map_err(|_| language::none(&place.shown))?;
+    let known = context.session.seen.known(&place.real.path);
+    let text = match context.buffer(&place.path).await.filter(|text| !text.is_empty()) {
+        Some(buffer) => choose(buffer, saved, known.as_ref()),
+        None => saved,
+    };
+    let (mut peers, mut why) = (Vec::new(), Vec::new());
+    for server in language::servers(&place.real.path, context).await {
+        match language::peer(&server, until, context).await {
+            Ok(peer) => {
+                language::refresh(&peer, context).await;
+                if peer.show(&place.real.path, &text) {
+                    peer.acquainted(&place.real.path, until.min(Instant::now() + LOOK)).await;
+                }
+                peer.rested(until).await;
+                peers.push(peer);
+            }
+            Err(failed) => why.push(failed),
+        }
+    }
+    match (peers.is_empty(), why.is_empty()) {
+        (false, _) => Ok((peers, text)),
+        (true, true) => Err(language::none(&place.shown)),
+        (true, false) => Err(Failure::Tell(format!("The language server cannot be asked: {}.", why.join("; ")))),
+    }
+}
+
+/// The answer of the first server that has one; else the first that says why not.
+async fn first<'p, T, F: Future<Output = Result<Vec<T>, String>>>(
+    peers: &'p [Arc<Peer>],
+    ask: impl Fn(&'p Peer) -> F,
+) -> Result<Vec<T>, Failure> {
+    let mut failed = None;
+    let mut answered = false;
+    for peer in peers {
+        match ask(peer).await {
+            Ok(all) if !all.is_empty() => return Ok(all),
+            Ok(_) => answered = true,
+            Err(why) => failed = failed.or(Some(why)),
+        }
+    }
+    match failed {
+        Some(why) if !answered => Err(Failure::Tell(format!("The language server has no answer: {why}."))),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The place that is meant, as a server counts.
+fn position(input: &Input, text: &str, peer: &Peer, shown: &str) -> Result<Position, Failure> {
+    let Some(line) = input.line.filter(|line| *line > 0) else {
+        return Err(Failure::tell("line is missing: from 1, as read shows it."));
+    };
+    let lines = text.lines().count();
+    let Some(whole) = text.lines().nth(usize::try_from(line - 1).unwrap_or(usize::MAX)) else {
+        return Err(Failure::Tell(format!("{shown} has only {}.", text::count(lines, "line"))));
+    };
+    let letter = match (&input.symbol, input.character) {
+        (Some(symbol), _) => {
+            let Some(at) = word(whole, symbol) else {
+                let there = text::cut_chars(&text::escaped(whole.trim()), LINE);
+                return Err(Failure::Tell(format!("Line {line} of {shown} has no {}: {there}", text::title(symbol))));
+            };
+            whole[..at].chars().count()
+        }
+        (None, Some(character)) => usize::try_from(character.max(1) - 1).unwrap_or(usize::MAX),
+        // Where nothing else is said, the first name of the line.
+        (None, None) => whole.chars().take_while(|c| c.is_whitespace()).count(),
+    };
+    Ok(Position { line: line - 1, character: peer.units().column(whole, letter) })
+}
+
+/// Where a name stands in a line as a word of its own, else at all.
+fn word(line: &str, name: &str) -> Option<usize> {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let alone = |at: &usize| !part(line[..*at].chars().next_back()) && !part(line[at + name.len()..].chars().next());
+    if name.is_empty() {
+        return None;
+    }
+    line.match_indices(name).map(|(at, _)| at).find(alone).or_else(|| line.find(name))
+}
+
+async fn at_place(
+    operation: Operation,
+    input: &Input,
+    place: &ResolvedPath,
+    until: Instant,
+    context: &ToolContext,
+) -> Result<String, Failure> {
+    let (peers, text) = ready(place, until, context).await?;
+    let path = place.real.path.as_path();
+    let at = |peer: &Peer| position(input, &text, peer, &place.shown);
+    // Wrong whoever is asked.
+    peers.first().map(|peer| at(peer)).transpose()?;
+    let at = |peer: &Peer| at(peer).map_err(|e| e.to_string());
+    let places = |what: Question| {
+        first(&peers, move |peer| {
+            let position = at(peer);
+            async move { peer.places(what, path, position?, until).await }
+        })
+    };
+    match operation {
+        Operation::Hover => {
+            let ask = |peer| {
+                let position = at(peer);
+                async move {
+                    let said = peer.hover(path, position?, until).await?;
+                    Ok(Vec::from_iter(Some(said).filter(|said| !said.trim().is_empty())))
+                }
+            };
+            let said = first(&peers, ask).await?.pop();
+            let said = said.map(|said| text::head(text::visible(said.trim()).0.as_str(), HOVER).to_owned());
+            Ok(said.unwrap_or_else(|| "Nothing is known of that place.".into()))
+        }
+        Operation::GoToDefinition => Ok(shown(places(Question::Definition).await?, DEFINITION, context).await),
+        Operation::GoToImplementation => Ok(shown(places(Question::Implementation).await?, 1, context).await),
+        Operation::FindReferences => Ok(shown(places(Question::References).await?, 1, context).await),
+        _ => {
+            let incoming = operation == Operation::IncomingCalls;
+            let ask = |peer| {
+                let position = at(peer);
+                async move { peer.calls(incoming, path, position?, until).await }
+            };
+            let all = first(&peers, ask).await?;
+            Ok(calls(all, incoming, path, context).await)
+        }
+    }
+}
+
+/// Places with their lines, by file; `lines` of each.
+async fn shown(mut places: Vec<Place>, lines: u32, context: &ToolContext) -> String {
+    if places.is_empty() {
+        return "Nothing was found.".into();
+    }
+    places.sort_by(|a, b| (&a.path, a.range.start).cmp(&(&b.path, b.range.start)));
+    places.dedup();
+    let total = places.len();
+    places.truncate(PLACES);
+    let files: BTreeSet<PathBuf> = places.iter().map(|place| place.path.clone()).collect();
+    let texts = language::texts(files.into_iter().collect(), context).await;
+    let mut out = String::new();
+    for place in &places {
+        let name = text::escaped(&context.relative(&place.path));
+        let start = place.range.start;
+        let _ = write!(out, "{name}:{}:{}", start.line + 1, start.character + 1);
+        let Some(text) = texts.get(&place.path) else {
+            out.push('\n');
+            continue;
+        };
+        let line = |n: u32| text.lines().nth(usize::try_from(n).unwrap_or(usize::MAX));
+        let cut = |line: &str| text::cut_chars(&text::visible(line.trim_end()).0, LINE);
+        if lines == 1 {
+            let _ = writeln!(out, ": {}", cut(line(start.line).unwrap_or_default()).trim_start());
+            continue;
+        }
+        out.push('\n');
+        for n in start.line..start.line + lines {
+            let Some(line) = line(n) else { break };
+            let _ = writeln!(out, "{}: {}", n + 1, cut(line));
+        }
+    }
+    if total > places.len() {
+        let _ = writeln!(out, "... and {} more", total - places.len());
+    }
+    out.trim_end().to_owned()
+}
+
+/// Who calls, or whom: each with the lines of the calls.
+async fn calls(
+    all: Vec<(Symbol, Vec<crate::lsp::Range>)>,
+    incoming: bool,
+    asked: &Path,
+    context: &ToolContext,
+) -> String {
+    if all.is_empty() {
+        return "No calls were found.".into();
+    }
+    let mut out = String::new();
+    for (symbol, ranges) in all.iter().take(PLACES) {
+        let own = symbol.path.as_deref().unwrap_or(asked);
+        let (kind, name) = (symbol.kind(), text::title(&symbol.name));
+        let place = text::escaped(&context.relative(own));
+        let _ = writeln!(out, "{kind} {name} ({place}:{})", symbol.selection.start.line + 1);
+        let file = if incoming { own } else { asked };
+        let places = ranges.iter().take(5).map(|range| Place { path: file.to_owned(), range: *range }).collect();
+        for line in shown(places, 1, context).await.lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    out.trim_end().to_owned()
+}
+
+/// What a file declares, one line each.
+fn outline(all: &[Symbol], place: &ResolvedPath) -> String {
+    if all.is_empty() {
+        return format!("{} declares nothing.", place.shown);
+    }
+    let line = |symbol: &Symbol| {
+        let (first, last) = (symbol.range.start.line + 1, symbol.range.end.line + 1);
+        let lines = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        format!("{}{} {} ({lines})", "  ".repeat(symbol.depth.min(8)), symbol.kind(), text::title(&symbol.name))
+    };
+    const MOST: usize = 500;
+    let mut lines: Vec<String> = all.iter().take(MOST).map(line).collect();
+    if all.len() > MOST {
+        lines.push(format!("... and {} more", all.len() - MOST));
+    }
+    lines.join("\n")
+}
+
+/// What the project declares under a name.
+async fn find(
+    input: &Input,
+    place: Option<ResolvedPath>,
+    until: Instant,
+    context: &ToolContext,
+) -> Result<String, Failure> {
+    /// Class, method, enum, interface, function, variable, constant, struct.
+    const KINDS: [u8; 8] = [5, 6, 10, 11, 12, 13, 14, 23];
+    let query = input.query.as_deref().or(input.symbol.as_deref()).unwrap_or_default();
+    let mut peers = Vec::new();
+    if let Some(place) = place.filter(|place| place.real.path.is_file()) {
+        peers = ready(&place, until, context).await?.0;
+    } else {
+        for server in context.session.language.used() {
+            peers.extend(server.peer(until).await.ok());
+        }
+    }
+    if peers.is_empty() {
+        return Err(Failure::tell("No language server runs yet: name any file of the language in filePath."));
+    }
+    let mut out = Vec::new();
+    for peer in &peers {
+        let Ok(all) = peer.find(query, until).await else { continue };
+        let wanted: Vec<Symbol> = all.into_iter().filter(|symbol| KINDS.contains(&symbol.kind)).collect();
+        for symbol in wanted.iter().take(DECLARED) {
+            let Some(path) = symbol.path.clone() else { continue };
+            let container =
+                if symbol.container.is_empty() { String::new() } else { format!(" in {}", symbol.container) };
+            let line = shown(vec![Place { path, range: symbol.selection }], 1, context).await;
+            out.push(format!("{} {}{}\n  {line}", symbol.kind(), text::title(&symbol.name), text::escaped(&container)));
+        }
+        if wanted.len() > DECLARED {
+            out.push(format!("... and {} more", wanted.len() - DECLARED));
+        }
+    }
+    Ok(if out.is_empty() { format!("Nothing is declared under \"{}\".", text::title(query)) } else { out.join("\n") })
+}
+
+/// What is known to be wrong anywhere.
+async fn everywhere(until: Instant, context: &ToolContext) -> Result<String, Failure> {
+    let servers = context.session.language.used();
+    if servers.is_empty() {
+        return Err(Failure::tell("No language server runs yet: name a file in filePath."));
+    }
+    let (mut judged, mut looked) = (Vec::new(), BTreeSet::new());
+    for server in servers {
+        let Ok(peer) = language::peer(&server, until, context).await else { continue };
+        language::refresh(&peer, context).await;
+        let open: Vec<PathBuf> = peer.open().into_iter().map(|(path, _)| path).collect();
+        judged.extend(peer.judge(&open, &[], until).await);
+        looked.extend(open);
+        let said = peer.whole(until).await.unwrap_or_default();
+        let pushed = peer.said().into_iter().map(|(path, all)| Judged { path, all: Some(all) });
+        let more: Vec<Judged> =
+            said.into_iter().chain(pushed).filter(|judged| !looked.contains(&judged.path)).collect();
+        looked.extend(more.iter().map(|judged| judged.path.clone()));
+        judged.extend(more);
+    }
+    let seen = text::count(looked.len(), "file");
+    Ok(diagnoses(judged, context).map_or_else(
+        || format!("Nothing is wrong in the {seen} that the language servers have looked at."),
+        |found| format!("{found}\n({seen} looked at)"),
+    ))
+}
+
+/// What is wrong, by file, with errors first; none if nothing is.
+fn diagnoses(judged: Vec<Judged>, context: &ToolContext) -> Option<String> {
+    let mut files: BTreeMap<PathBuf, Vec<Diagnostic>> = BTreeMap::new();
+    for Judged { path, all } in judged {
+        let known = files.entry(path).or_default();
+        for diagnostic in all.unwrap_or_default().into_iter().filter(|diagnostic| diagnostic.severity <= 2) {
+            if !known.contains(&diagnostic) {
+                known.push(diagnostic);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    let mut left = PLACES;
+    for (path, mut all) in files.into_iter().filter(|(_, all)| !all.is_empty()) {
+        all.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.range.start));
+        let total = all.len();
+        all.truncate(left);
+        left -= all.len();
+        let name = text::escaped(&context.relative(&path));
+        out.push(format!("<diagnostics file=\"{name}\">"));
+        let severity = |diagnostic: &Diagnostic| if diagnostic.is_error() { "ERROR" } else { "WARNING" };
+        out.extend(all.iter().map(|one| format!("{} {}", severity(one), language::line(one))));
+        if total > all.len() {
+            out.push(format!("... and {} more", total - all.len()));
+        }
+        out.push("</diagnostics>".into());
+    }
+    (!out.is_empty()).then(|| out.join("\n"))
+}
+
+/// What a renaming changes, to be judged and shown like any edit.
+async fn renamed(
+    input: &Input,
+    place: Option<ResolvedPath>,
+    context: &ToolContext,
+) -> Result<apply_patch::Ready, Failure> {
+    let Some(place) = place else { return Err(Failure::tell("filePath is missing: where the name stands.")) };
+    let Some(name) = input.new_name.as_deref().map(str::trim).filter(|name| !name.is_empty()) else {
+        return Err(Failure::tell("newName is missing."));
+    };
+    let until = Instant::now() + LIMIT;
+    let (peers, text) = ready(&place, until, context).await?;
+    let path = place.real.path.as_path();
+    let all = first(&peers, |peer| {
+        let at = position(input, &text, peer, &place.shown).map_err(|e| e.to_string());
+        async move {
+            let edits = peer.rename(path, at?, name, until).await?;
+            Ok(edits.into_iter().map(|(path, edits)| (path, edits, peer.units())).collect())
+        }
+    });
+    let all: Vec<(PathBuf, Vec<TextEdit>, Units)> = all.await?;
+    if all.iter().all(|(_, edits, _)| edits.is_empty()) {
+        return Err(Failure::tell("There is nothing there that can be renamed."));
+    }
+    let mut replaced = Vec::new();
+    for (path, edits, units) in all {
+        let mut document = target(context, &path.display().to_string()).await?;
+        if !document.exists {
+            return Err(document.missing(context).await);
+        }
+        document.check_quoted(context)?;
+        let new = units.edited(&document.text, &edits);
+        let new = new.map_err(|why| {
+            Failure::Tell(format!("The server's answer for {} cannot be used: {why}.", document.place.shown))
+        })?;
+        if new != document.text {
+            replaced.push((document, new));
+        }
+    }
+    if replaced.is_empty() {
+        return Err(Failure::Tell(format!("It is called {} already.", text::title(name))));
+    }
+    Ok(apply_patch::Ready::of(replaced))
+}

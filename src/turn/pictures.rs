@@ -1,0 +1,89 @@
+//! Pictures that a provider would not take: they are kept, and left out of every later request, so that one of them
+//! never blocks a session.
+
+use super::{History, TurnContext, view};
+use crate::event::{Event, Severity};
+use crate::message::{CallState, Content, File, Message, Part};
+use crate::picture::is_picture;
+use crate::text;
+
+/// Whether the model is sent a picture that was not refused yet.
+pub(super) fn any(history: &History) -> bool {
+    !newest(history).is_empty()
+}
+
+/// Leaves out the pictures that were sent for the first time with the request that was refused; where there were
+/// none, all of them: another model may see less. The user is told; what comes back is for the model.
+pub(super) async fn leave_out(history: &mut History, scope: &TurnContext, model: &str, why: &str) -> String {
+    let mut names = Vec::new();
+    for at in newest(history) {
+        let message = &mut history.messages[at];
+        for part in &mut message.parts {
+            let before = names.len();
+            for file in files(part).filter(|file| is_sent(file)) {
+                file.refused = true;
+                names.push(name(file));
+            }
+            if names.len() > before {
+                scope.record.part(&message.id, part).await;
+            }
+        }
+    }
+    let (what, is) = match names.as_slice() {
+        [one] => (format!("The picture {one}"), "is"),
+        more => (format!("The pictures {}", more.join(", ")), "are"),
+    };
+    let title = format!("{what} {is} left out from now on: {model} does not take it.");
+    let details = Some(text::title(why));
+    scope.outlet.event(Event::Notice { severity: Severity::Warning, title: title.clone(), details }).await;
+    format!("{title} It said: {}. Tell the user, and go on without.", text::title(why.trim_end_matches('.')))
+}
+
+/// The messages with the pictures that are to go, by their places.
+fn newest(history: &History) -> Vec<usize> {
+    let visible = view::visible(history);
+    let shows = |message: &Message| message.parts.iter().any(|part| of(part).iter().any(is_sent));
+    let all: Vec<usize> = history
+        .messages
+        .iter()
+        .enumerate()
+        .filter(|(at, message)| visible.has(*at) && shows(message))
+        .map(|(at, _)| at)
+        .collect();
+    // What the last answer called for came after it.
+    let answered = |message: &Message| message.assistant().is_some_and(|answer| answer.fault.is_none());
+    let since = history.messages.iter().rposition(answered).unwrap_or(0);
+    let fresh: Vec<usize> = all.iter().copied().filter(|at| *at >= since).collect();
+    if fresh.is_empty() { all } else { fresh }
+}
+
+fn is_sent(file: &File) -> bool {
+    is_picture(file) && file.data.is_some() && !file.refused
+}
+
+fn of(part: &Part) -> &[File] {
+    match &part.content {
+        Content::File(file) => std::slice::from_ref(file),
+        Content::Tool(call) => match &call.state {
+            CallState::Completed(done) if done.cleared.is_none() => &done.attachments,
+            _ => &[],
+        },
+        _ => &[],
+    }
+}
+
+fn files(part: &mut Part) -> impl Iterator<Item = &mut File> {
+    let files: &mut [File] = match &mut part.content {
+        Content::File(file) => std::slice::from_mut(file),
+        Content::Tool(call) => match &mut call.state {
+            CallState::Completed(done) if done.cleared.is_none() => &mut done.attachments,
+            _ => &mut [],
+        },
+        _ => &mut [],
+    };
+    files.iter_mut()
+}
+
+fn name(file: &File) -> String {
+    text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("of the prompt"))
+}
