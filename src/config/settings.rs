@@ -12,6 +12,7 @@ pub use super::hook::{HookEntry, HookFormat, HookPoint};
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
+pub use super::script::{ScriptEntry, ScriptKind};
 use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::process::Variables;
@@ -43,6 +44,10 @@ pub struct Settings {
     pub formatters: Vec<FormatterEntry>,
     /// Commands that run when something happens in a session, in order.
     pub hooks: Vec<HookEntry>,
+    /// Custom tools and plugins, in the order they are loaded.
+    pub scripts: Vec<ScriptEntry>,
+    /// Tools of ours whose place custom ones may take.
+    pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -96,6 +101,8 @@ impl Default for Settings {
             mcp: Vec::new(),
             formatters: Vec::new(),
             hooks: Vec::new(),
+            scripts: Vec::new(),
+            replace_tools: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

@@ -380,7 +380,7 @@ fn what_is_not_done_is_named_once() {
         [
             ("attachment.image.max_base64_bytes", "later"),
             ("logLevel", "no-effect"),
-            ("plugin", "no-effect"),
+            ("plugin", "missing-file"),
             ("provider.p.models.m.experimental", "no-effect"),
             ("shell", "no-effect"),
         ]

@@ -375,7 +375,10 @@ impl RunningCall<'_> {
                 accept::wanted(&tool.schema())
             )));
         }
-        let context = self.context();
+        let mut context = self.context();
+        if self.call.kind == Kind::Execute {
+            context.call.variables = self.scope.resources.extensions.variables(&context).await?;
+        }
         if let Some(description) = tool.describe(&self.call.input, &context) {
             self.call.title = crate::text::title(&description.title);
             self.call.locations = description.locations;
@@ -475,6 +478,9 @@ impl RunningCall<'_> {
             return done;
         }
         let before = known(context).await;
+        if let Ok(output) = &done {
+            hooks::edited(self.scope, output).await;
+        }
         let done = hooks::after(self.scope, &self.frame.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done

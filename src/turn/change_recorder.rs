@@ -101,7 +101,8 @@ impl ChangeRecorder {
             return;
         }
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
-        if sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
+        let replaced = scope.project.settings.replace_tools.iter().any(|replaced| replaced == tool);
+        if replaced || sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
             tokio::select! {
                 () = self.marked(scope) => {}
                 () = scope.cancelled.cancelled() => {}
