@@ -25,8 +25,10 @@ pub trait Other {
 /// The pretended server.
 #[derive(Default)]
 pub struct Server {
-    /// It has learnt another tool.
+    /// It has learnt another tool, and another prompt.
     grown: AtomicBool,
+    /// The first note holds something else now.
+    rewritten: AtomicBool,
     calls: AtomicU64,
     /// What a request that is under way waits for, by the id it asked under.
     asked: Mutex<BTreeMap<u64, Sender<Value>>>,
@@ -54,6 +56,8 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("think", "Asks a model.", "{}"),
     ("roots", "Says which directories the client has.", "{}"),
     ("log", "Writes to the log.", "{}"),
+    ("rewrite", "Rewrites the first note.", "{}"),
+    ("confirm", "Asks the user for a yes.", "{}"),
 ];
 
 fn schema(name: &str) -> Value {
@@ -99,10 +103,17 @@ impl Server {
                     return Some(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}));
                 }
             },
-            "prompts/list" => json!({"prompts": [
-                {"name": "greet", "description": "Greets somebody.",
-                    "arguments": [{"name": "who", "required": true}, {"name": "how"}]},
-                {"name": "plain", "description": "Says hello."}]}),
+            "prompts/list" => {
+                let mut prompts = json!([
+                    {"name": "greet", "description": "Greets somebody.",
+                        "arguments": [{"name": "who", "required": true}, {"name": "how"}]},
+                    {"name": "plain", "description": "Says hello."}]);
+                if self.grown.load(Ordering::Relaxed) {
+                    prompts.as_array_mut().unwrap().push(json!({"name": "grown", "description": "Came later."}));
+                }
+                json!({"prompts": prompts})
+            }
+            "completion/complete" => json!({"completion": {"values": ["Ann", "Bob"], "hasMore": false}}),
             "prompts/get" => {
                 let who = params["arguments"]["who"].as_str().unwrap_or("everybody");
                 let how = params["arguments"]["how"].as_str().unwrap_or("kindly");
@@ -115,7 +126,8 @@ impl Server {
                 {"uriTemplate": "note://{name}", "name": "notes"}]}),
             "resources/read" => match params["uri"].as_str().unwrap_or_default() {
                 "note://one" => {
-                    json!({"contents": [{"uri": "note://one", "mimeType": "text/plain", "text": "Buy milk."}]})
+                    let text = if self.rewritten.load(Ordering::Relaxed) { "Buy bread." } else { "Buy milk." };
+                    json!({"contents": [{"uri": "note://one", "mimeType": "text/plain", "text": text}]})
                 }
                 "note://dot" => json!({"contents": [{"uri": "note://dot", "mimeType": "image/png", "blob": TINY}]}),
                 uri => {
@@ -159,6 +171,7 @@ impl Server {
             "grow" => {
                 self.grown.store(true, Ordering::Relaxed);
                 note(other, "notifications/tools/list_changed", json!({}));
+                note(other, "notifications/prompts/list_changed", json!({}));
                 text("grown")
             }
             "grown" => text("I came later."),
@@ -188,6 +201,16 @@ impl Server {
                 let messages = json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);
                 let said = other.ask("sampling/createMessage", json!({"messages": messages, "maxTokens": 100}));
                 text(&said.get("result").unwrap_or(&said["error"]).to_string())
+            }
+            "confirm" => {
+                let schema = json!({"type": "object", "properties": {}});
+                let params = json!({"message": "Are you sure?", "requestedSchema": schema});
+                text(&other.ask("elicitation/create", params)["result"].to_string())
+            }
+            "rewrite" => {
+                self.rewritten.store(true, Ordering::Relaxed);
+                note(other, "notifications/resources/updated", json!({"uri": "note://one"}));
+                text("rewritten")
             }
             "roots" => text(&other.ask("roots/list", json!({}))["result"]["roots"].to_string()),
             "log" => {
@@ -334,7 +357,8 @@ struct Stream {
 
 impl Other for Stream {
     fn tell(&mut self, message: &Value) {
-        write!(self.stream, "event: message\ndata: {message}\n\n").ok();
+        // In one piece: others may write to the same stream.
+        self.stream.write_all(format!("event: message\ndata: {message}\n\n").as_bytes()).ok();
     }
 
     fn ask(&mut self, method: &str, params: Value) -> Value {

@@ -130,7 +130,7 @@ fn a_login() {
     assert_eq!(std::fs::metadata(project.path(KEPT)).unwrap().permissions().mode() & 0o777, 0o600);
 
     // The first token has run out: it is exchanged, once, and the new one is kept.
-    assert!(says(&project, &["mcp"]).starts_with("guard: connected, 15 tools, in "));
+    assert!(says(&project, &["mcp"]).starts_with("guard: connected, 17 tools, 2 prompts, 2 resources, in "));
     let call = ["mcp", "call", "guard", "say", r#"{"text":"header authorization"}"#, "--allow"];
     assert_eq!(says(&project, &call), "authorization: Bearer access-2\n");
     let renewed = server.heard().iter().filter(|heard| heard.body.contains("grant_type=refresh_token")).count();

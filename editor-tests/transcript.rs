@@ -27,7 +27,8 @@
 //! what is on the disk, or with what a `# hold path "text"` has put on its screen.
 //! One that speaks version 2 says so (`# open a session in version 2`), where the page's environment allows it;
 //! what its terminals print is shown as text.
-//! One that has forms (`# open a session with forms`) fills them in when told to (`# answer form {…}`).
+//! One that has forms (`# open a session with forms`, `… with forms and addresses`) fills them in when told to
+//! (`# answer form {…}`).
 //!
 //! `BLESS=1` writes what came out into the `agent` blocks; lines that still match stay as they are.
 
@@ -535,6 +536,9 @@ impl Run {
         let mut capabilities = json!({ "fs": fs });
         if how.contains("with forms") {
             capabilities["elicitation"] = json!({ "form": {} });
+            if how.contains("and addresses") {
+                capabilities["elicitation"]["url"] = json!({});
+            }
         }
         let params = if how.contains("in version 2") {
             capabilities.as_object_mut().ok_or("no capabilities")?.shift_remove("fs");

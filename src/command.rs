@@ -108,7 +108,7 @@ pub fn expand(template: &str, arguments: &str) -> ExpandedTemplate {
 }
 
 /// The words of what was typed: quotes hold a word together and are dropped, `[Image 1]` is a word.
-fn words(arguments: &str) -> Vec<&str> {
+pub fn words(arguments: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = arguments.trim_start();
     while let Some(first) = rest.chars().next() {

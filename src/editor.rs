@@ -1,11 +1,12 @@
 //! The door: ACP on one side, our nouns on the other. ACP's words end here.
 //!
 //! What an editor can want stands once, in our own nouns, and knows of no version of the protocol: sessions
-//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`). `v1/` and `v2/`
+//! (`sessions.rs`), choices (`options.rs`), prompts (`prompt.rs`), questions (`ask.rs`, `form.rs`, `elicit.rs`). `v1/` and `v2/`
 //! are projections: they decode, call, and encode, and are spoken to through `face.rs`.
 
 pub mod ask;
 pub mod card;
+pub mod elicit;
 pub mod error;
 pub mod face;
 pub mod files;

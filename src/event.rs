@@ -4,6 +4,7 @@
 //! The events are shaped like the next version of ACP (stable ids, entities that are updated,
 //! whole file changes), and know nothing of ACP itself: `editor/update.rs` projects them.
 
+mod form;
 mod question;
 mod subagent;
 
@@ -20,6 +21,9 @@ use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::lock::locked;
 use crate::message::{CallFacts, Change, File, Todo};
 pub use crate::message::{Kind, Location, ProgramExit};
+pub use form::{
+    FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
+};
 pub use question::{
     Confirmation, PermissionReply, PermissionRequest, Question, QuestionOption, QuestionReply, QuestionRequest,
 };
@@ -43,6 +47,8 @@ pub enum TurnMessage {
     /// A question about the session.
     Confirm(Box<Confirmation>),
     AskQuestions(Box<QuestionRequest>),
+    /// A page, or an address, of a server of the user's.
+    AskForm(Box<FormRequest>),
 }
 
 /// What a running turn asks of its session. Answered there; the editor hears of it by events.

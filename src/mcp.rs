@@ -3,13 +3,20 @@
 //! and one that breaks off is started again for the next call. They end with the session. What a server says
 //! about its tools is taken for words, never for a promise.
 
+mod answer;
+mod asker;
 mod client;
+mod content;
 mod conversation;
 mod keeper;
 pub mod kept;
 mod link;
+mod lists;
 pub mod login;
+mod prompt;
 mod remote;
+mod request;
+pub mod resource;
 mod sse;
 pub mod survey;
 mod tool;
@@ -18,12 +25,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::keeper::Reach;
 use self::kept::KeptLogin;
-use self::link::{Link, REST, ReadyServer, ServerState, Trouble};
+use self::link::{About, Link, REST, ReadyServer, ServerState, Trouble};
 use crate::config::Settings;
 use crate::config::settings::{McpEntry, Transport};
 use crate::environment::Environment;
@@ -41,8 +49,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The servers of a session and of its subagents.
 pub struct McpServers {
     cwd: PathBuf,
-    /// The session's directories.
-    roots: Arc<[PathBuf]>,
+    about: Arc<About>,
+    /// Counts what changes of any of them.
+    board: watch::Sender<u64>,
     environment: Environment,
     variables: Variables,
     client: Arc<Client>,
@@ -52,6 +61,15 @@ pub struct McpServers {
     given: Vec<McpEntry>,
     // A leaf lock around a list.
     list: Mutex<Vec<ServerConnection>>,
+}
+
+/// What a session brings beside the settings.
+#[derive(Debug, Clone, Default)]
+pub struct ForSession {
+    /// What the editor gave it.
+    pub given: Vec<McpEntry>,
+    /// Somebody is there who can be asked.
+    pub attended: bool,
 }
 
 struct ServerConnection {
@@ -79,20 +97,34 @@ impl Drop for ServerConnection {
 }
 
 impl McpServers {
-    /// For a session in these directories, the first of them its own, that was `given` these by the editor.
-    /// Starts nothing yet.
+    /// For a session in these directories, the first of them its own. Starts nothing yet.
     pub fn new(
-        cwd: &Path,
-        extra: &[PathBuf],
+        (cwd, extra): (&Path, &[PathBuf]),
         environment: &Environment,
         settings: &Settings,
         client: Arc<Client>,
-        given: Vec<McpEntry>,
+        session: ForSession,
     ) -> Self {
         let roots = std::iter::once(cwd).chain(extra.iter().map(PathBuf::as_path)).map(Path::to_owned).collect();
         let (cwd, environment) = (cwd.to_owned(), environment.clone());
         let (variables, call_limit) = (settings.variables.clone(), settings.experimental.mcp_timeout);
-        Self { cwd, roots, environment, variables, client, call_limit, given, list: Mutex::default() }
+        let ForSession { given, attended } = session;
+        let (about, board) = (Arc::new(About { roots, attended }), watch::Sender::new(0));
+        Self { cwd, about, board, environment, variables, client, call_limit, given, list: Mutex::default() }
+    }
+
+    /// Wakes whoever waits for changes: a server is there, or has other things.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.board.subscribe()
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        self.list().iter().map(|server| server.link.clone()).collect()
+    }
+
+    /// Those that are there, or on their way back, with what they have.
+    fn ready(&self) -> Vec<(Arc<Link>, Arc<ReadyServer>)> {
+        self.links().into_iter().filter_map(|link| link.offers().map(|ready| (link, ready))).collect()
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ServerConnection>> {
@@ -145,7 +177,8 @@ impl McpServers {
             }
             _ => None,
         };
-        let link = Link::new(&settings.name, settings.timeout, call_limit, login.clone());
+        let (about, board) = (self.about.clone(), self.board.clone());
+        let link = Link::new(&settings.name, (settings.timeout, call_limit), login.clone(), about, board);
         let stop = CancellationToken::new();
         let reach = match &settings.transport {
             Transport::Local { command, cwd, environment } => {
@@ -164,7 +197,7 @@ impl McpServers {
                 kept: login.map(|(kept, _)| kept),
             })),
         };
-        let work = tokio::spawn(keeper::keep(link.clone(), self.roots.clone(), reach, stop.clone()));
+        let work = tokio::spawn(keeper::keep(link.clone(), reach, stop.clone()));
         ServerConnection { settings: settings.clone(), link, told: None, awaited: false, stop, work: Some(work) }
     }
 
@@ -249,6 +282,7 @@ impl McpServers {
 
     /// The tools of those that are there, or on their way back, as far as these rules do not hide them.
     pub fn tools(&self, rules: &Rules) -> Vec<Arc<dyn AnyTool>> {
+        let resources = self.resource_tools();
         let list = self.list();
         let mut tools: Vec<Arc<dyn AnyTool>> = Vec::new();
         for ready in list.iter().filter_map(|server| server.link.offers()) {
@@ -260,6 +294,7 @@ impl McpServers {
                 }
             }
         }
+        tools.extend(resources.into_iter().filter(|tool| !rules.hides(tool.permission())));
         tools
     }
 

@@ -90,6 +90,8 @@ pub fn reminder(name: &str) -> &'static str {
         "background" => include_str!("../prompts/reminder/background.md"),
         "server-failed" => include_str!("../prompts/reminder/server-failed.md"),
         "running" => include_str!("../prompts/reminder/running.md"),
+        "no-prompt" => include_str!("../prompts/reminder/no-prompt.md"),
+        "resource-changed" => include_str!("../prompts/reminder/resource-changed.md"),
         "user-spoke" => include_str!("../prompts/reminder/user-spoke.md"),
         _ => "",
     }

@@ -304,7 +304,7 @@ pub const METHODS: &[(&str, &str, bool, Support)] = &[
         Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
     ),
     ("elicitation/create", "1, 2", false, Support::Called),
-    ("elicitation/complete", "1, 2", false, Support::NotCalled("nothing is asked at an address")),
+    ("elicitation/complete", "1, 2", false, Support::NotCalled("who asks at an address does not say when it is done")),
     ("auth/status_update", "1, 2", false, Support::NotCalled("as auth/status")),
     ("$/cancel_request", "1, 2", false, Support::Called),
 ];

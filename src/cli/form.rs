@@ -1,4 +1,4 @@
-//! The model's questions at a terminal: one after the other, numbers or words.
+//! The questions of the model and of servers at a terminal: one after the other, numbers or words.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,49 @@ pub(super) struct Field {
     own: String,
     /// The question with its options.
     pub(super) words: String,
+    /// What each option puts in.
     labels: Vec<String>,
-    several: bool,
+    takes: Takes,
+}
+
+/// What an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Words,
+    /// Several of the options.
+    Several,
+    Switch,
+    Number,
 }
 
 /// The fields of a form, in order; none where it is no form.
 pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field>> {
     let v1::ElicitationMode::Form(form) = &request.mode else { return None };
     let properties = &form.requested_schema.properties;
+    let required = form.requested_schema.required.as_deref().unwrap_or_default();
     let field = |(name, property): (&String, &v1::ElicitationPropertySchema)| {
-        let (words, options, several) = shown(property);
-        let mut text = format!("? {words}\n");
-        for (number, (label, description)) in options.iter().enumerate() {
+        let Shown { words, default, options, takes } = shown(property);
+        let mut text = format!("? {words}");
+        if takes == Takes::Switch {
+            text += " (y/n)";
+        }
+        match default {
+            Some(default) => text += &format!(" [{default}]"),
+            None if required.contains(name) => text += " (must be answered)",
+            None => {}
+        }
+        text.push('\n');
+        for (number, (_, label, description)) in options.iter().enumerate() {
             let more = if description.is_empty() { String::new() } else { format!(": {description}") };
             text += &format!("  {}  {label}{more}\n", number + 1);
         }
-        if several {
+        if takes == Takes::Several {
             text += "  (several: 1, 2)\n";
         }
         let own = format!("{name}{OWN}");
         let own = if properties.contains_key(&own) { own } else { name.clone() };
-        let labels = options.into_iter().map(|(label, _)| label).collect();
-        Field { name: name.clone(), own, words: text, labels, several }
+        let labels = options.into_iter().map(|(value, ..)| value).collect();
+        Field { name: name.clone(), own, words: text, labels, takes }
     };
     Some(properties.iter().filter(|(name, _)| !name.ends_with(OWN)).map(field).collect())
 }
@@ -41,44 +62,95 @@ pub(super) fn fields(request: &v1::CreateElicitationRequest) -> Option<Vec<Field
 impl Field {
     /// Takes a line as the answer; an empty one is none.
     pub(super) fn take(&self, line: &str, content: &mut BTreeMap<String, v1::ElicitationContentValue>) {
+        use v1::ElicitationContentValue as Put;
         let line = line.trim();
         if line.is_empty() {
             return;
         }
-        let Some(numbers) = numbers(line, self.labels.len(), self.several) else {
-            content.insert(self.own.clone(), v1::ElicitationContentValue::String(line.to_owned()));
-            return;
+        let several = self.takes == Takes::Several;
+        let put = match numbers(line, self.labels.len(), several) {
+            Some(numbers) => {
+                let chosen: Vec<String> = numbers.into_iter().map(|number| self.labels[number].clone()).collect();
+                match chosen.as_slice() {
+                    [one] if !several => Put::String(one.clone()),
+                    _ => Put::StringArray(chosen),
+                }
+            }
+            None => {
+                let put = match self.takes {
+                    Takes::Switch => match line.to_ascii_lowercase().as_str() {
+                        "y" | "yes" => Put::Boolean(true),
+                        "n" | "no" => Put::Boolean(false),
+                        _ => return,
+                    },
+                    Takes::Number => match (line.parse(), line.parse()) {
+                        (Ok(whole), _) => Put::Integer(whole),
+                        (_, Ok(number)) => Put::Number(number),
+                        _ => return,
+                    },
+                    Takes::Words | Takes::Several => Put::String(line.to_owned()),
+                };
+                content.insert(self.own.clone(), put);
+                return;
+            }
         };
-        let chosen: Vec<String> = numbers.into_iter().map(|number| self.labels[number].clone()).collect();
-        let value = match chosen.as_slice() {
-            [one] if !self.several => v1::ElicitationContentValue::String(one.clone()),
-            _ => v1::ElicitationContentValue::StringArray(chosen),
-        };
-        content.insert(self.name.clone(), value);
+        content.insert(self.name.clone(), put);
     }
 }
 
 /// What the name of a field for words of one's own ends with.
 const OWN: &str = "_own";
 
-/// A property's words, its options with what they mean, and whether several can be chosen.
-fn shown(property: &v1::ElicitationPropertySchema) -> (String, Vec<(String, String)>, bool) {
-    let pairs = |options: &[v1::EnumOption]| {
-        let pair = |option: &v1::EnumOption| (option.value.clone(), option.description.clone().unwrap_or_default());
-        options.iter().map(pair).collect()
+/// A property as it is shown.
+struct Shown {
+    words: String,
+    /// What it is where nothing is answered.
+    default: Option<String>,
+    /// What each puts in, what it is called, and what it means.
+    options: Vec<(String, String, String)>,
+    takes: Takes,
+}
+
+fn shown(property: &v1::ElicitationPropertySchema) -> Shown {
+    let words =
+        |words: &Option<String>, title: &Option<String>| words.clone().or_else(|| title.clone()).unwrap_or_default();
+    let triple = |option: &v1::EnumOption| {
+        (option.value.clone(), option.title.clone(), option.description.clone().unwrap_or_default())
     };
     match property {
-        v1::ElicitationPropertySchema::String(string) => {
-            (string.description.clone().unwrap_or_default(), pairs(string.one_of.as_deref().unwrap_or_default()), false)
-        }
+        v1::ElicitationPropertySchema::String(text) => Shown {
+            words: words(&text.description, &text.title),
+            default: text.default.clone(),
+            options: text.one_of.iter().flatten().map(triple).collect(),
+            takes: Takes::Words,
+        },
         v1::ElicitationPropertySchema::Array(array) => {
             let options = match &array.items {
-                v1::MultiSelectItems::Titled(items) => pairs(&items.options),
+                v1::MultiSelectItems::Titled(items) => items.options.iter().map(triple).collect(),
                 _ => Vec::new(),
             };
-            (array.description.clone().unwrap_or_default(), options, true)
+            let default = array.default.as_ref().map(|all| all.join(", "));
+            Shown { words: words(&array.description, &array.title), default, options, takes: Takes::Several }
         }
-        _ => (String::new(), Vec::new(), false),
+        v1::ElicitationPropertySchema::Boolean(switch) => Shown {
+            words: words(&switch.description, &switch.title),
+            default: switch.default.map(|yes| if yes { "y" } else { "n" }.to_owned()),
+            options: Vec::new(),
+            takes: Takes::Switch,
+        },
+        v1::ElicitationPropertySchema::Integer(number) => Shown {
+            words: words(&number.description, &number.title),
+            default: number.default.map(|number| number.to_string()),
+            options: Vec::new(),
+            takes: Takes::Number,
+        },
+        v1::ElicitationPropertySchema::Number(number) => Shown {
+            words: words(&number.description, &number.title),
+            default: number.default.map(|number| number.to_string()),
+            options: Vec::new(),
+            takes: Takes::Number,
+        },
+        _ => Shown { words: String::new(), default: None, options: Vec::new(), takes: Takes::Words },
     }
 }
 

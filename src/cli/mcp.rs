@@ -11,10 +11,10 @@ use super::place::Here;
 use super::terminal;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Environment;
-use crate::mcp::McpServers;
 use crate::mcp::kept::KeptLogin;
 use crate::mcp::login;
 use crate::mcp::survey::{ReportedState, ServerReport};
+use crate::mcp::{ForSession, McpServers};
 use crate::model::http::Client;
 use crate::permission::{Action, Need, evaluate};
 use crate::text;
@@ -115,7 +115,7 @@ pub(super) async fn mcp(args: Args, environment: &Environment) -> anyhow::Result
 /// The servers of a directory, none of them started.
 pub(super) fn servers(here: &Here, environment: &Environment) -> McpServers {
     let client = Arc::new(Client::new(environment));
-    McpServers::new(&here.cwd, &[], environment, &here.loaded.settings, client, Vec::new())
+    McpServers::new((&here.cwd, &[]), environment, &here.loaded.settings, client, ForSession::default())
 }
 
 async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
@@ -146,8 +146,12 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
 pub(super) fn state(report: &ServerReport) -> String {
     match &report.state {
         ReportedState::Connected => {
-            let count = text::count(report.tools.len(), "tool");
-            format!("connected, {count}, in {} ms", report.took.as_millis())
+            let kinds =
+                [(report.tools.len(), "tool"), (report.prompts.len(), "prompt"), (report.resources.len(), "resource")];
+            let counts =
+                kinds.iter().filter(|(n, what)| *n > 0 || *what == "tool").map(|(n, what)| text::count(*n, what));
+            let counts = counts.collect::<Vec<_>>().join(", ");
+            format!("connected, {counts}, in {} ms", report.took.as_millis())
         }
         ReportedState::Disabled => "disabled".to_owned(),
         ReportedState::NeedsLogin(why) => text::title(why),
@@ -165,7 +169,8 @@ pub(super) fn data(report: &ServerReport) -> Value {
     };
     let tools: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
     json!({"name": report.name, "source": report.source, "place": report.place, "state": state, "why": why,
-        "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools})
+        "milliseconds": u64::try_from(report.took.as_millis()).unwrap_or(u64::MAX), "tools": tools,
+        "prompts": report.prompts, "resources": report.resources})
 }
 
 /// A server of the settings.

@@ -225,10 +225,16 @@ fn meta(args: &Args, schema: Option<Value>) -> Map<String, Value> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
+/// What somebody at a terminal can be asked.
+fn asks() -> v1::ElicitationCapabilities {
+    let (forms, addresses) = (v1::ElicitationFormCapabilities::new(), v1::ElicitationUrlCapabilities::new());
+    v1::ElicitationCapabilities::new().form(forms).url(addresses)
+}
+
 fn hello(client: &Client) -> Initialize {
     let mut offers = v1::ClientCapabilities::new();
     offers = match client.person() {
-        true => offers.elicitation(v1::ElicitationCapabilities::new().form(v1::ElicitationFormCapabilities::new())),
+        true => offers.elicitation(asks()),
         false => offers.meta(own(ALONE, Value::Bool(true))),
     };
     let session = v1::ClientSessionCapabilities::new()

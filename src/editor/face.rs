@@ -7,7 +7,7 @@ use std::pin::Pin;
 
 use protocol::rpc::{self, CallError, Peer};
 
-use crate::event::{CallUpdate, Event, QuestionOption};
+use crate::event::{CallUpdate, Event, FormPage};
 use crate::id::{CallId, SessionId};
 use crate::turn::Outcome;
 
@@ -36,7 +36,7 @@ pub trait View: Send {
     fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>>;
 
     /// Shows a form.
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>>;
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer>;
 
     /// Reads a file through the editor.
     fn read(&mut self, _: &SessionId, _: PathBuf) -> Asking<String> {
@@ -122,39 +122,22 @@ pub struct Picked {
     pub words: Option<String>,
 }
 
-/// Questions on one page.
+/// Questions on one page, or an address that somebody is to visit.
 #[derive(Debug, Clone)]
 pub struct Form {
     /// The call that waits for the answers.
     pub call: CallId,
     /// What it is about.
     pub message: String,
-    /// In order.
-    pub fields: Vec<Field>,
+    pub page: FormPage,
 }
 
-/// A place for an answer.
-#[derive(Debug, Clone)]
-pub struct Field {
-    /// What the answer comes back under.
-    pub key: String,
-    /// A few words.
-    pub title: String,
-    /// The whole question, where the title is not all.
-    pub words: Option<String>,
-    /// What may be put in.
-    pub kind: FieldKind,
-}
-
-/// What may be put into a field.
-#[derive(Debug, Clone)]
-pub enum FieldKind {
-    /// Words.
-    Text,
-    /// One of these.
-    One(Vec<QuestionOption>),
-    /// Some of these.
-    Many(Vec<QuestionOption>),
+/// What became of a form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FormAnswer {
+    Filled(Filled),
+    Declined,
+    Cancelled,
 }
 
 /// What was put in, by key: words, or several of them.

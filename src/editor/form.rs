@@ -4,9 +4,12 @@
 use protocol::rpc::CallError;
 use serde_json::json;
 
-use super::face::{Answer, AnswerKind, Asked, Field, FieldKind, Filled, Form, Picked, View};
+use super::face::{Answer, AnswerKind, Asked, Filled, Form, FormAnswer, Picked, View};
 use super::markdown::plainly;
-use crate::event::{CallUpdate, Kind, Progress, Question, QuestionReply, QuestionRequest};
+use crate::event::{
+    CallUpdate, FieldKind, FormField, FormPage, Kind, ManyLimits, Progress, Question, QuestionReply, QuestionRequest,
+    TextLimits,
+};
 use crate::id::SessionId;
 
 /// The answers of a question in the way of a permission.
@@ -21,7 +24,7 @@ const LONGEST: usize = 16 << 10;
 /// What goes to the editor.
 pub enum QuestionPrompt {
     /// A form with all questions.
-    Form(super::face::Asking<Option<Filled>>),
+    Form(super::face::Asking<FormAnswer>),
     /// One after the other, each like a permission.
     Permissions(Vec<super::face::Asking<Option<Picked>>>),
     /// It cannot show them.
@@ -43,24 +46,26 @@ pub fn way(session: &SessionId, inquiry: &QuestionRequest, forms: bool, view: &m
 
 fn form(inquiry: &QuestionRequest) -> Form {
     let mut fields = Vec::new();
+    let text = || FieldKind::Text(TextLimits::default());
     for (at, question) in inquiry.questions.iter().enumerate() {
+        let options = || question.options.iter().cloned().map(Into::into).collect();
         let kind = match (question.options.is_empty(), question.multiple) {
-            (true, _) => FieldKind::Text,
-            (false, true) => FieldKind::Many(question.options.clone()),
-            (false, false) => FieldKind::One(question.options.clone()),
+            (true, _) => text(),
+            (false, true) => FieldKind::Many(options(), ManyLimits::default()),
+            (false, false) => FieldKind::One(options(), None),
         };
         let words = Some(question.text.clone());
-        fields.push(Field { key: name(at), title: question.header.clone(), words, kind });
+        fields.push(FormField { key: name(at), title: question.header.clone(), words, required: false, kind });
         if !question.options.is_empty() {
             let title = format!("{}: something else", question.header);
-            fields.push(Field { key: own(at), title, words: None, kind: FieldKind::Text });
+            fields.push(FormField { key: own(at), title, words: None, required: false, kind: text() });
         }
     }
     let message = match inquiry.questions.as_slice() {
         [one] => one.text.clone(),
         many => format!("{} questions", many.len()),
     };
-    Form { call: inquiry.call.clone(), message, fields }
+    Form { call: inquiry.call.clone(), message, page: FormPage::Fields(fields) }
 }
 
 fn name(at: usize) -> String {
@@ -100,7 +105,8 @@ pub async fn inquire(way: QuestionPrompt, inquiry: QuestionRequest) {
         match way {
             QuestionPrompt::None => QuestionReply::Unshown,
             QuestionPrompt::Form(asking) => match asking.await {
-                Ok(filled) => filled_in(&questions, filled.as_ref()),
+                Ok(FormAnswer::Filled(filled)) => filled_in(&questions, &filled),
+                Ok(FormAnswer::Declined | FormAnswer::Cancelled) => QuestionReply::Dismissed,
                 Err(e) => refused(&e),
             },
             QuestionPrompt::Permissions(all) => {
@@ -142,9 +148,8 @@ fn chosen(question: &Question, picked: Option<Picked>) -> Option<String> {
     question.options.get(at).map(|option| option.label.clone())
 }
 
-/// What was filled into a form, if it was. What was not offered is no answer.
-fn filled_in(questions: &[Question], filled: Option<&Filled>) -> QuestionReply {
-    let Some(filled) = filled else { return QuestionReply::Dismissed };
+/// What was filled into a form. What was not offered is no answer.
+fn filled_in(questions: &[Question], filled: &Filled) -> QuestionReply {
     QuestionReply::Answers(questions.iter().enumerate().map(|(at, question)| answers(question, at, filled)).collect())
 }
 
@@ -196,10 +201,9 @@ mod tests {
         let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         for (question, filled, expected) in table {
             let filled: Filled = filled.iter().map(|(key, words)| ((*key).to_owned(), own(words))).collect();
-            let said = filled_in(std::slice::from_ref(question), Some(&filled));
+            let said = filled_in(std::slice::from_ref(question), &filled);
             assert_eq!(said, QuestionReply::Answers(vec![own(expected)]), "{filled:?}");
         }
-        assert_eq!(filled_in(&[question(&["a"], false)], None), QuestionReply::Dismissed);
     }
 
     #[test]

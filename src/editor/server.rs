@@ -97,6 +97,8 @@ pub struct Capabilities {
     pub shows: DisplayCapabilities,
     /// It shows forms, and brings back what was filled in.
     pub forms: bool,
+    /// It shows addresses that somebody is to visit.
+    pub addresses: bool,
     /// Nobody is there to answer questions.
     pub alone: bool,
     /// Runs logins in a terminal in the way of before the protocol knew of it.

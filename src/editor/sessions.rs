@@ -136,18 +136,19 @@ pub fn reopen(
 }
 
 /// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
-/// twice, for editors that may miss them; the models again when a local server was found; titles; notices, where
+/// twice, for editors that may miss them, and again when a server has other prompts; the models again when a local server was found; titles; notices, where
 /// the editor knows them.
 pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
-    let commands = Event::Commands(session.project().commands.list());
+    let mut commands = session.commands();
     let Capabilities { shows, misses_commands, .. } = server.capabilities();
     let mut updates = UpdateSender::new(&server, &session);
     for event in left {
         updates.event(event).await;
     }
     if misses_commands {
-        updates.event(commands.clone()).await;
+        updates.event(Event::Commands(commands.clone())).await;
     }
+    let mut servers = session.server_changes();
     let mut models = session.project().models.clone();
     let mut asides = session.asides();
     let again = tokio::time::sleep(AGAIN); // the grace a slow editor needs
@@ -167,7 +168,15 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
             },
             () = &mut again, if waits => {
                 waits = false;
-                updates.event(commands.clone()).await;
+                commands = session.commands();
+                updates.event(Event::Commands(commands.clone())).await;
+            }
+            Ok(()) = servers.changed() => {
+                let now = session.commands();
+                if now != commands {
+                    commands.clone_from(&now);
+                    updates.event(Event::Commands(now)).await;
+                }
             }
             true = models.changed() => updates.event(Event::Options).await,
         }

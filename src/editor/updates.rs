@@ -9,7 +9,7 @@ use futures_util::{FutureExt, StreamExt};
 use super::face::{Lines, State, View};
 use super::options::{self, Pending};
 use super::server::Server;
-use super::{ask, files, form};
+use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
 use crate::id::{CallId, SessionId};
 use crate::model::offline::CONNECT;
@@ -124,7 +124,7 @@ impl UpdateSender {
         };
         let project = self.session.project();
         if self.server.capabilities().misses_commands {
-            self.event(Event::Commands(project.commands.list())).await;
+            self.event(Event::Commands(self.session.commands())).await;
         }
         if project.models.all().iter().all(|model| model.id.provider == Registry::OFFLINE) {
             let (title, details) = CONNECT.trim().split_once('\n').unwrap_or((CONNECT, ""));
@@ -179,6 +179,11 @@ impl UpdateSender {
                 self.waits.ask(&inquiry.call, false);
                 let way = form::way(own, &inquiry, self.server.capabilities().forms, view);
                 Box::pin(form::inquire(way, *inquiry))
+            }
+            TurnMessage::AskForm(asked) => {
+                self.waits.ask(&asked.call, asked.session.is_some());
+                let way = elicit::way(own, &asked, &self.server.capabilities(), view);
+                Box::pin(elicit::elicit(way, *asked))
             }
             TurnMessage::Read(file) => Box::pin(files::read(view.read(own, file.path), file.reply)),
             TurnMessage::Write(file) => Box::pin(files::write(view.write(own, file.path, file.text), file.reply)),

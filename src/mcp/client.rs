@@ -2,48 +2,71 @@
 
 #![expect(deprecated, reason = "a draft drops roots and log messages; the servers of today have them")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ErrorData, Implementation, ListRootsResult, LoggingLevel,
-    LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion, Root, RootsCapabilities,
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData,
+    FormElicitationCapability, Implementation, ListRootsResult, LoggingLevel, LoggingMessageNotificationParam,
+    ProgressNotificationParam, ProtocolVersion, ResourceUpdatedNotificationParam, RootsCapabilities,
+    UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 
+use super::answer;
 use super::link::Link;
 use crate::text;
 
 /// What of a server's log message goes into ours, in characters.
 const LOGGED: usize = 2_000;
 
+#[derive(Clone)]
 pub(super) struct McpClient {
     pub link: Arc<Link>,
-    /// The session's directories.
-    pub roots: Arc<[PathBuf]>,
 }
 
 impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
         let mut capabilities = ClientCapabilities::default();
+        // They stay what they are as long as a session is open, and so as long as a connection is.
         capabilities.roots = Some(RootsCapabilities::default());
+        if self.link.about.attended {
+            let asks = ElicitationCapability::new()
+                .with_form(FormElicitationCapability::default())
+                .with_url(UrlElicitationCapability::default());
+            capabilities.elicitation = Some(asks);
+        }
         // The latest that is agreed on with `initialize`.
         ClientConfig::new(capabilities, Implementation::new("adjutant", env!("CARGO_PKG_VERSION")))
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
     }
 
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
-        let root = |path: &PathBuf| {
-            let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            let root = Root::new(uri(path));
-            name.into_iter().fold(root, Root::with_name)
-        };
-        Ok(ListRootsResult::new(self.roots.iter().map(root).collect()))
+        Ok(answer::roots(&self.link))
+    }
+
+    async fn create_elicitation(
+        &self,
+        asked: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        answer::elicit(&self.link, asked, &context.ct).await
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.link.changed();
+    }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.link.changed();
+    }
+
+    async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.link.changed();
+    }
+
+    async fn on_resource_updated(&self, said: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
+        self.link.updated(&said.uri);
     }
 
     async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
@@ -60,10 +83,4 @@ impl ClientHandler for McpClient {
             _ => tracing::error!("MCP server {server}: {words}"),
         }
     }
-}
-
-/// A directory as an address.
-fn uri(path: &Path) -> String {
-    reqwest::Url::from_directory_path(path)
-        .map_or_else(|()| format!("file://{}", path.display()), |url| url.as_str().trim_end_matches('/').to_owned())
 }

@@ -4,24 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::PaginatedRequestParams;
-use rmcp::service::{ClientInitializeError, Peer, RoleClient, RunningService};
+use rmcp::ServiceExt;
+use rmcp::service::{ClientInitializeError, RoleClient, RunningService};
 use rmcp::transport::IntoTransport;
-use rmcp::{ServiceError, ServiceExt};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
 use super::link::{Link, ReadyServer, ServerState};
+use super::lists::{self, Has};
 use super::tool;
 use crate::text;
 
 /// How long a server may take to end when it is asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// Tools of one server; more are left out.
-const TOOLS: usize = 1024;
-/// Pages in which a server may list them, and what it may say of them all in bytes.
-const PAGES: usize = 64;
-const LISTED: usize = 4 << 20;
 /// How often a server is listed at most, however often it says that something has changed.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -90,28 +86,20 @@ pub(super) async fn attend(
     stop: &CancellationToken,
 ) -> Option<End> {
     let peer = running.peer().clone();
-    let info = peer.peer_info();
-    let instructions = info.as_ref().and_then(|info| info.instructions.as_deref());
-    let instructions = instructions.map(|said| text::cut_chars(said, tool::WORDS));
-    let has_tools = info.as_ref().is_none_or(|info| info.capabilities.tools.is_some());
+    let has = Has::of(&peer);
     let mut changes = link.changes();
     let goodbye = running.cancellation_token();
     let over = running.waiting();
     tokio::pin!(over);
+    let mut first = true;
     loop {
         let so_far = *changes.borrow_and_update();
-        let listing = async {
-            match has_tools {
-                true => list(&peer).await,
-                false => Ok((Vec::new(), false)),
-            }
-        };
         let listed = tokio::select! {
-            listed = tokio::time::timeout(link.limit, listing) => listed,
+            listed = tokio::time::timeout(link.limit, lists::offered(&peer, &has)) => listed,
             _ = &mut over => return Some(End::because("it has closed the connection")),
             () = stop.cancelled() => break,
         };
-        let (tools, cut) = match listed {
+        let (tools, cut, prompts) = match listed {
             Ok(Ok(listed)) => listed,
             Ok(Err(e)) => {
                 return Some(End::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))));
@@ -119,9 +107,28 @@ pub(super) async fn attend(
             Err(_) => return Some(End::because(late(link, "list its tools"))),
         };
         let offered = tools.into_iter().map(|tool| tool::of(link, tool)).collect();
-        let ready =
-            ReadyServer { peer: peer.clone(), offered, instructions: instructions.clone(), cut, changes: so_far };
+        let Has { completes, resources, subscribes, ref instructions, .. } = has;
+        let instructions = instructions.as_deref().map(|said| text::cut_chars(said, tool::WORDS));
+        let (peer, listed, changes_so_far) = (peer.clone(), OnceCell::new(), so_far);
+        let ready = ReadyServer {
+            peer,
+            offered,
+            prompts,
+            completes,
+            resources,
+            subscribes,
+            listed,
+            instructions,
+            cut,
+            changes: changes_so_far,
+        };
         link.set(ServerState::Ready(Arc::new(ready)));
+        if std::mem::replace(&mut first, false) {
+            tokio::select! {
+                () = again(link) => {}
+                () = stop.cancelled() => break,
+            }
+        }
         tokio::select! {
             _ = changes.changed() => {}
             _ = &mut over => return Some(End::because("it has closed the connection")),
@@ -138,22 +145,13 @@ pub(super) async fn attend(
     None
 }
 
-/// The tools of a server, and whether it has more than are taken. A list without end is not read to it.
-async fn list(peer: &Peer<RoleClient>) -> Result<(Vec<rmcp::model::Tool>, bool), ServiceError> {
-    let (mut tools, mut bytes, mut cursor) = (Vec::new(), 0, None);
-    for _ in 0..PAGES {
-        let page = peer.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await?;
-        for tool in page.tools {
-            bytes += serde_json::to_vec(&tool).map_or(LISTED, |json| json.len());
-            if tools.len() == TOOLS || bytes > LISTED {
-                return Ok((tools, true));
-            }
-            tools.push(tool);
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok((tools, false));
+/// What was read before a connection broke is watched by the next one. Whether it has changed meanwhile nobody
+/// knows, so it counts as changed.
+async fn again(link: &Link) {
+    let ServerState::Ready(ready) = link.state() else { return };
+    for uri in link.subscribed() {
+        if ready.subscribes && tokio::time::timeout(link.limit, lists::subscribe(&ready.peer, &uri)).await.is_ok() {
+            link.updated(&uri);
         }
     }
-    Ok((tools, true))
 }

@@ -1,6 +1,5 @@
 //! Keeping a server: it is started, talked to until that is over, and started again when somebody wants it back.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,10 +27,10 @@ pub(super) enum Reach {
 }
 
 /// Keeps a server until it is stopped.
-pub(super) async fn keep(link: Arc<Link>, roots: Arc<[PathBuf]>, reach: Reach, stop: CancellationToken) {
+pub(super) async fn keep(link: Arc<Link>, reach: Reach, stop: CancellationToken) {
     let mut failures = 0;
     loop {
-        let us = McpClient { link: link.clone(), roots: roots.clone() };
+        let us = McpClient { link: link.clone() };
         let mut wrote = String::new();
         let logins = link.login.as_ref().and_then(|(kept, _)| kept.stamp());
         let end = match &reach {

@@ -1,16 +1,18 @@
 //! What a session, and the tools of a server, know of its connection: it may break off and come back under
 //! them.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::model::{ProgressNotificationParam, ProgressToken, Prompt, Resource, ResourceTemplate};
 use rmcp::service::{Peer, RoleClient};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio::time::Instant;
 
+use super::asker::Asker;
 use super::kept::KeptLogin;
 use crate::lock::locked;
 use crate::tool::AnyTool;
@@ -21,10 +23,21 @@ pub(super) const FAILURES: u32 = 3;
 pub(super) const REST: Duration = Duration::from_secs(300);
 /// How many calls may be told of progress at once; what is said about others is lost.
 const WATCHED: usize = 256;
+/// How many resources of a server are watched for changes at once.
+const SUBSCRIBED: usize = 64;
+
+/// What a connection knows of its session.
+pub(super) struct About {
+    /// The session's directories.
+    pub roots: Arc<[PathBuf]>,
+    /// Somebody is there who can be asked.
+    pub attended: bool,
+}
 
 /// One server's connection, as everybody but its keeper sees it.
 pub(super) struct Link {
     pub name: String,
+    pub about: Arc<About>,
     /// How long starting and listing may take.
     pub limit: Duration,
     /// How long a call may take without a word.
@@ -40,6 +53,15 @@ pub(super) struct Link {
     useful: AtomicBool,
     // A leaf lock around a map: who wants to hear of which call's progress.
     progress: Mutex<HashMap<ProgressToken, watch::Sender<Option<ProgressNotificationParam>>>>,
+    /// Counts what has changed of any server of the session.
+    board: watch::Sender<u64>,
+    // A leaf lock around a list: the calls that the server works for, the latest last.
+    askers: Mutex<Vec<(u64, Asker)>>,
+    entered: AtomicU64,
+    /// How many questions of the server's wait for the user.
+    asking: watch::Sender<usize>,
+    // A leaf lock around a map: resources that were read, and whether they have changed since.
+    subscribed: Mutex<BTreeMap<String, bool>>,
 }
 
 #[derive(Clone)]
@@ -54,11 +76,27 @@ pub(super) enum ServerState {
 pub(super) struct ReadyServer {
     pub peer: Peer<RoleClient>,
     pub offered: Vec<OfferedTool>,
+    pub prompts: Vec<Prompt>,
+    /// It completes the arguments of its prompts.
+    pub completes: bool,
+    /// It has resources.
+    pub resources: bool,
+    /// It tells of those that change.
+    pub subscribes: bool,
+    /// What it has, once somebody has asked.
+    pub listed: OnceCell<Arc<Resources>>,
     pub instructions: Option<String>,
     /// It has more tools than are offered.
     pub cut: bool,
     /// How many changes of its lists are in this one.
     pub changes: u64,
+}
+
+/// The resources of a server.
+#[derive(Default)]
+pub(super) struct Resources {
+    pub all: Vec<Resource>,
+    pub templates: Vec<ResourceTemplate>,
 }
 
 /// A tool of a server.
@@ -99,12 +137,14 @@ pub(super) enum Trouble {
 impl Link {
     pub(super) fn new(
         name: &str,
-        limit: Duration,
-        call_limit: Duration,
+        (limit, call_limit): (Duration, Duration),
         login: Option<(KeptLogin, String)>,
+        about: Arc<About>,
+        board: watch::Sender<u64>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
+            about,
             limit,
             call_limit,
             login,
@@ -113,6 +153,11 @@ impl Link {
             changes: watch::Sender::new(0),
             useful: AtomicBool::new(false),
             progress: Mutex::default(),
+            board,
+            askers: Mutex::default(),
+            entered: AtomicU64::new(0),
+            asking: watch::Sender::new(0),
+            subscribed: Mutex::default(),
         })
     }
 
@@ -127,6 +172,7 @@ impl Link {
 
     pub(super) fn set(&self, state: ServerState) {
         self.state.send_replace(state);
+        self.board.send_modify(|changes| *changes += 1);
     }
 
     /// What it offers: also while it is on its way back.
@@ -249,5 +295,84 @@ impl Link {
             let token = said.progress_token.clone();
             all.entry(token).or_insert_with(|| watch::Sender::new(None)).send_replace(Some(said));
         }
+    }
+
+    /// The server works for a call from now on, until what this gives is dropped.
+    pub(super) fn enter(&self, asker: Asker) -> Entered<'_> {
+        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+        locked(&self.askers).push((number, asker));
+        Entered { link: self, number }
+    }
+
+    /// Whose call it works for; the latest, where there are several.
+    pub(super) fn asker(&self) -> Option<Asker> {
+        locked(&self.askers).last().map(|(_, asker)| asker.clone())
+    }
+
+    /// A question of the server's waits for the user, until what this gives is dropped.
+    pub(super) fn ask(&self) -> Asking<'_> {
+        self.asking.send_modify(|asking| *asking += 1);
+        Asking { link: self }
+    }
+
+    /// How many of its questions wait.
+    pub(super) fn asking(&self) -> watch::Receiver<usize> {
+        self.asking.subscribe()
+    }
+
+    /// A resource was read, and is watched from now on. Says whether the server is to be told.
+    pub(super) fn subscribe(&self, uri: &str) -> bool {
+        let mut all = locked(&self.subscribed);
+        if let Some(changed) = all.get_mut(uri) {
+            *changed = false;
+            return false;
+        }
+        let room = all.len() < SUBSCRIBED;
+        if room {
+            all.insert(uri.to_owned(), false);
+        }
+        room
+    }
+
+    /// The resources that are watched.
+    pub(super) fn subscribed(&self) -> Vec<String> {
+        locked(&self.subscribed).keys().cloned().collect()
+    }
+
+    /// A resource has changed. What nobody has read does not count.
+    pub(super) fn updated(&self, uri: &str) {
+        if let Some(changed) = locked(&self.subscribed).get_mut(uri) {
+            *changed = true;
+        }
+    }
+
+    /// The watched resources that have changed since this was last asked.
+    pub(super) fn outdated(&self) -> Vec<String> {
+        let mut all = locked(&self.subscribed);
+        let changed = all.iter_mut().filter_map(|(uri, changed)| std::mem::take(changed).then(|| uri.clone()));
+        changed.collect()
+    }
+}
+
+/// A call that a server works for.
+pub(super) struct Entered<'a> {
+    link: &'a Link,
+    number: u64,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        locked(&self.link.askers).retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// A question that waits for the user.
+pub(super) struct Asking<'a> {
+    link: &'a Link,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.link.asking.send_modify(|asking| *asking = asking.saturating_sub(1));
     }
 }

@@ -80,7 +80,7 @@ impl Address {
             Some(kept) => login::manager(kept, &us.link.name, &self.url, &self.client).await,
             None => None,
         };
-        let again = McpClient { link: us.link.clone(), roots: us.roots.clone() };
+        let again = us.clone();
         let mut first = None;
         let token = match &manager {
             Some(manager) => manager.get_access_token().await.ok(),

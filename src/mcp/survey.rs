@@ -7,8 +7,10 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{ServerState, Trouble};
-use super::{McpServers, tool};
+use super::request::Caller;
+use super::{McpServers, lists, prompt, tool};
 use crate::config::settings::{McpEntry, Transport};
+use crate::text;
 use crate::tool::ToolOutput;
 
 /// What became of a server that was tried.
@@ -22,6 +24,10 @@ pub struct ServerReport {
     /// How long that took.
     pub took: Duration,
     pub tools: Vec<ToolReport>,
+    /// As the user says them, without the stroke before: `server:prompt`.
+    pub prompts: Vec<String>,
+    /// The addresses of what it has.
+    pub resources: Vec<String>,
 }
 
 /// How a server is.
@@ -63,13 +69,20 @@ impl McpServers {
                 state: ReportedState::Disabled,
                 took: Duration::ZERO,
                 tools: vec![],
+                prompts: vec![],
+                resources: vec![],
             };
             let Some(link) = link else { return report };
             let mut state = link.watch();
             let settled = state.wait_for(|state| !matches!(state, ServerState::Starting(_))).await;
             report.took = began.elapsed();
-            report.state = match settled.as_deref() {
+            let settled = settled.map(|state| state.clone());
+            report.state = match settled {
                 Ok(ServerState::Ready(ready)) => {
+                    report.prompts = ready.prompts.iter().map(|one| prompt::command(&link.name, &one.name)).collect();
+                    let listed = tokio::time::timeout(link.limit, lists::resources(&ready)).await;
+                    let listed = listed.unwrap_or_default();
+                    report.resources = listed.all.iter().map(|one| text::title(&one.uri)).collect();
                     report.tools = ready
                         .offered
                         .iter()
@@ -100,8 +113,8 @@ impl McpServers {
     pub async fn call(&self, server: &str, own: &str, arguments: Map<String, Value>) -> Result<ToolOutput, String> {
         let link = self.list().iter().find(|known| known.settings.name == server).map(|known| known.link.clone());
         let link = link.ok_or_else(|| format!("there is no MCP server {server}"))?;
-        let quiet = |_: String| -> crate::tool::BoxFuture<'_, ()> { Box::pin(async {}) };
-        let done = tool::call(&link, tool::params(own, arguments), &CancellationToken::new(), &quiet).await;
+        let cancelled = CancellationToken::new();
+        let done = tool::call(&link, tool::params(own, arguments), &Caller::nobody(&cancelled)).await;
         done.map_err(|failure| failure.to_string())
     }
 }

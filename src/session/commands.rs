@@ -11,10 +11,11 @@ use crate::command::{self, ExpandedTemplate};
 use crate::config::roster::reach;
 use crate::config::settings::{self, Settings};
 use crate::event;
+use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef, Text};
 use crate::permission::rule::derive;
 use crate::permission::{Action, Rules, laxer};
-use crate::prompts::CONTENTS_OF;
+use crate::prompts::{self, CONTENTS_OF};
 use crate::skill::{Skill, Skills};
 use crate::text;
 use crate::turn::insert::{self, PromptDraft};
@@ -62,6 +63,15 @@ impl Commands {
         self.commands.iter().map(one).chain(orders.map(order)).chain(skills.map(skill)).collect()
     }
 
+    /// The same, with the prompts of servers whose names are left.
+    pub fn with_prompts(&self, servers: &McpServers) -> Vec<event::CommandInfo> {
+        let mut all = self.list();
+        let prompts = servers.prompts().into_iter().filter(|prompt| !all.iter().any(|known| known.name == prompt.name));
+        let prompts: Vec<_> = prompts.collect();
+        all.extend(prompts);
+        all
+    }
+
     /// The skill that a word loads: one whose name no command and no order has.
     fn skill(&self, name: &str) -> Option<&Skill> {
         let taken = self.find(name).is_some() || BuiltinName::ALL.iter().any(|(_, known, ..)| *known == name);
@@ -102,7 +112,9 @@ impl Commands {
             content.insert(1, Content::Text(said(text)));
             return (content, None);
         }
-        let Some((command, expanded)) = self.expand(&typed.text) else { return (content, None) };
+        let Some((command, expanded)) = self.expand(&typed.text) else {
+            return (prompted(content, draft, scope).await, None);
+        };
         typed.ignored = true;
         draft.begin(scope, &content[..1]);
         let Some(Content::Text(typed)) = content.first() else { return (content, None) };
@@ -169,6 +181,28 @@ impl Commands {
     fn find(&self, name: &str) -> Option<&settings::CommandEntry> {
         self.commands.iter().find(|command| command.name == name)
     }
+}
+
+/// A prompt that begins with the prompt of a server, as what that stands for.
+async fn prompted(mut content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+    let Some(Content::Text(typed)) = content.first_mut() else { return content };
+    let Some((word, rest)) = command::typed(typed.text.trim_start()) else { return content };
+    let prompt = tokio::select! {
+        prompt = scope.resources.servers.prompt(word, rest) => prompt,
+        () = scope.cancelled.cancelled() => None,
+    };
+    let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+    let (Some((tool, input)), Some(agent)) = (prompt, agent) else { return content };
+    let word = word.to_owned();
+    typed.ignored = true;
+    draft.begin(scope, &content[..1]);
+    let (text, files) = match insert::call(draft, scope, &agent, &*tool, input).await {
+        Ok(output) => (output.text, output.attachments),
+        Err(why) => (prompts::reminder("no-prompt").replace("{word}", &word).replace("{why}", &why), Vec::new()),
+    };
+    let parts = std::iter::once(Content::Text(said(text))).chain(files.into_iter().map(Content::File));
+    content.splice(1..1, parts);
+    content
 }
 
 /// A text that the user does not see.

@@ -13,9 +13,10 @@ use super::builtin::BuiltinCommand;
 use super::choices::ChoiceChange;
 use super::project::ProjectConfig;
 use crate::channel::Receiver;
-use crate::event::{Event, Outlet, TurnMessage};
+use crate::event::{CommandInfo, Event, Outlet, TurnMessage};
 use crate::id::SessionId;
 use crate::lock::locked;
+use crate::mcp::McpServers;
 use crate::message::{Content, ModelRef};
 use crate::turn::{Choice, Outcome};
 
@@ -29,6 +30,7 @@ pub struct Handle {
     /// The directory it works in.
     pub cwd: PathBuf,
     pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
+    pub(super) servers: Arc<McpServers>,
     /// What the user is to hear at the first turn.
     pub(super) notices: Arc<[Event]>,
     /// Whether the first turn has begun.
@@ -231,6 +233,16 @@ impl Handle {
     /// replaced when a turn begins and a file has changed.
     pub fn project(&self) -> Arc<ProjectConfig> {
         self.project.borrow().clone()
+    }
+
+    /// The `/words` that can be said now: those of the files, and the prompts of the servers that are there.
+    pub fn commands(&self) -> Vec<CommandInfo> {
+        self.project().commands.with_prompts(&self.servers)
+    }
+
+    /// Waits until the prompts of a server may be others.
+    pub fn server_changes(&self) -> watch::Receiver<u64> {
+        self.servers.changes()
     }
 
     /// What is chosen now. An agent whose mail is still on its way is not in it.

@@ -1,12 +1,15 @@
 //! What a prompt refers to: `@name` is the subagent of that name, which is to be used; `@path` and the links
-//! an editor sends are files and directories, which are read like the model would read them.
+//! an editor sends are files and directories, which are read like the model would read them; the address of a
+//! resource of an MCP server is read there.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use reqwest::Url;
+use serde_json::json;
 
 use crate::agent::Agents;
+use crate::mcp::resource::NamedResource;
 use crate::message::{Content, File, Text, attached};
 use crate::prompts::{self, CONTENTS_OF};
 use crate::text::mark::tagged;
@@ -42,7 +45,7 @@ pub fn named(mut content: Vec<Content>, agents: &Agents) -> Vec<Content> {
 
 /// Puts what a prompt's files and directories hold behind the piece that refers to them, each once.
 pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
-    let mut reader = Reader { seen: HashSet::new(), text: 0, left_out: Vec::new() };
+    let mut reader = Reader { seen: HashSet::new(), fetched: HashSet::new(), text: 0, left_out: Vec::new() };
     let mut out = Vec::with_capacity(content.len());
     // A subagent that does the work reads for itself.
     if content.iter().any(|piece| matches!(piece, Content::Subtask { .. })) {
@@ -59,10 +62,15 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
             }
             piece => typed(piece).map(|text| mentioned(text, scope)).unwrap_or_default(),
         };
+        let resources = resources(&piece, scope).await;
         out.push(piece);
         for reference in references {
             draft.begin(scope, start.as_slice());
             out.extend(reader.read(reference, draft, scope).await);
+        }
+        for resource in resources {
+            draft.begin(scope, start.as_slice());
+            out.extend(reader.fetch(&resource, draft, scope).await);
         }
     }
     if !reader.left_out.is_empty() {
@@ -72,8 +80,24 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     out
 }
 
+/// The resources of servers that a piece names: in its words, or as a link of the editor.
+async fn resources(piece: &Content, scope: &TurnContext) -> Vec<NamedResource> {
+    let words: Vec<&str> = match piece {
+        Content::File(file) if file.data.is_none() => file.uri.as_deref().into_iter().collect(),
+        piece => {
+            let words = typed(piece).into_iter().flat_map(|text| text.split(|c: char| c.is_whitespace() || c == '`'));
+            words.map(|word| word.trim_start_matches(['@', '(', '"', '\'', '<', '['])).collect()
+        }
+    };
+    tokio::select! {
+        named = scope.resources.servers.named_resources(&words) => named,
+        () = scope.cancelled.cancelled() => Vec::new(),
+    }
+}
+
 struct Reader {
     seen: HashSet<Reference>,
+    fetched: HashSet<NamedResource>,
     text: usize,
     left_out: Vec<String>,
 }
@@ -99,6 +123,33 @@ impl Reader {
                 std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
             }
             Err(why) => vec![said(format!("{path} was not read: {why}."))],
+        }
+    }
+}
+
+impl Reader {
+    /// Reads a resource of a server.
+    async fn fetch(&mut self, named: &NamedResource, draft: &mut PromptDraft, scope: &TurnContext) -> Vec<Content> {
+        let NamedResource { server, uri } = named;
+        if scope.cancelled.is_cancelled() || !self.fetched.insert(named.clone()) {
+            return Vec::new();
+        }
+        if self.fetched.len() > MOST_FILES || self.text >= MOST_TEXT {
+            self.left_out.push(uri.clone());
+            return Vec::new();
+        }
+        let agent = scope.project.agents.get(&scope.choice.borrow().agent);
+        let Some(agent) = agent else { return Vec::new() };
+        let (reader, input) = (scope.resources.servers.reader(), json!({"server": server, "uri": uri}));
+        match insert::call(draft, scope, &agent, &*reader, input).await {
+            Ok(output) => {
+                let most = MOST_TEXT.saturating_sub(self.text);
+                let text = crate::text::head(&output.text, most);
+                self.text += text.len();
+                let text = said(format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{text}"));
+                std::iter::once(text).chain(output.attachments.into_iter().map(Content::File)).collect()
+            }
+            Err(why) => vec![said(format!("{uri} of the MCP server {server} was not read: {why}."))],
         }
     }
 }

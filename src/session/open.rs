@@ -23,7 +23,7 @@ use super::{child, interrupted, revert};
 use crate::config::settings::McpEntry;
 use crate::event::{Event, Outlet, Severity};
 use crate::id::SessionId;
-use crate::mcp::McpServers;
+use crate::mcp::{ForSession, McpServers};
 use crate::message::ModelRef;
 use crate::snapshot::Tracker;
 use crate::store::{self, LockHolder, Record, StoredSession};
@@ -298,6 +298,7 @@ impl Sessions {
             id: record.id.clone(),
             cwd: scope.project.cwd.clone(),
             project: watcher.subscribe(),
+            servers: scope.resources.servers.clone(),
             notices: notices.into(),
             greeted: Arc::new(AtomicBool::new(false)),
             prompts: Arc::default(),
@@ -372,9 +373,9 @@ impl Sessions {
         jobs: Arc<tool::jobs::Jobs>,
         snapshots: Arc<Tracker>,
     ) -> SessionResources {
-        let (client, given) = (self.models.client(), options.servers.clone());
-        let servers =
-            McpServers::new(&options.cwd, &options.extra, &self.environment, &project.settings, client, given);
+        let session = ForSession { given: options.servers.clone(), attended: options.attended };
+        let (dirs, client) = ((&*options.cwd, &*options.extra), self.models.client());
+        let servers = McpServers::new(dirs, &self.environment, &project.settings, client, session);
         servers.reconcile(&project.settings.mcp);
         SessionResources {
             servers: Arc::new(servers),

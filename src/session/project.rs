@@ -333,7 +333,7 @@ impl ConfigWatcher {
         self.current.send_replace(Arc::new(read.project_config(models)));
         let outlet = &scope.outlet;
         if *old.commands != *read.commands {
-            outlet.event(Event::Commands(read.commands.list())).await;
+            outlet.event(Event::Commands(read.commands.with_prompts(&scope.resources.servers))).await;
         }
         let chosen = choice.borrow().agent.clone();
         if read.agents.get(&chosen).is_none() {

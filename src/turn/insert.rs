@@ -104,6 +104,20 @@ async fn make(
     input: Value,
 ) -> Result<ToolOutput, String> {
     let Some(tool) = scope.project.tools.find(tool).cloned() else { return Err(format!("there is no tool {tool}")) };
+    call(draft, scope, agent, &*tool, input).await
+}
+
+/// Makes a call for a prompt.
+///
+/// # Errors
+/// A few words for the model, without a full stop.
+pub async fn call(
+    draft: &mut PromptDraft,
+    scope: &TurnContext,
+    agent: &Agent,
+    tool: &dyn AnyTool,
+    input: Value,
+) -> Result<ToolOutput, String> {
     let call = Call {
         call: scope.call_id(),
         provider_id: None,
@@ -131,7 +145,7 @@ async fn make(
         ..CallUpdate::of(&one.call.call)
     })
     .await;
-    let done = one.attempt(&*tool).await;
+    let done = one.attempt(tool).await;
     let made = match done {
         Ok(output) => {
             let facts = CallFacts { details: output.metadata.clone(), ..output.facts.clone() };

@@ -8,9 +8,10 @@ use super::{
 };
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
-use crate::message::{Content, Fault, FaultKind, Message, Role, User};
-use crate::prompts;
-use crate::store;
+use crate::mcp::resource::ChangedResource;
+use crate::message::{Content, Fault, FaultKind, Message, Role, Text, User};
+use crate::prompts::{self, CONTENTS_OF};
+use crate::{store, text};
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.
@@ -132,6 +133,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             continue;
         }
         remind_of(history, scope, &frame, made, last).await;
+        resources(history, scope, &frame).await;
         if let Some(news) = jobs::news(history, scope).await {
             note(history, scope, &frame, &news).await;
         }
@@ -208,15 +210,36 @@ async fn remind_of(history: &mut History, scope: &TurnContext, frame: &Frame, ma
     }
 }
 
+/// Tells of resources of servers that have changed since they were read: what they hold now is data, and stands
+/// beside the note.
+async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
+    let servers = &scope.resources.servers;
+    for changed in servers.changed_resources(&frame.agent.rules, &scope.cancelled).await {
+        let ChangedResource { server, uri, now } = changed;
+        let words = prompts::reminder("resource-changed");
+        let words = words.replace("{uri}", &text::title(&uri)).replace("{server}", &text::title(&server));
+        note(history, scope, frame, &words).await;
+        if let Some(now) = now {
+            let text = format!("{CONTENTS_OF}{uri}, of the MCP server {server}:\n{now}");
+            let text = Text { text, synthetic: true, ..Text::default() };
+            put(history, scope, frame, Content::Text(text)).await;
+        }
+    }
+}
+
 /// Adds a note: to the prompt where it is the last message, else as a message of its own.
 async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
+    put(history, scope, frame, remind::note(words)).await;
+}
+
+async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
     match history.messages.last_mut().filter(|m| m.user().is_some()) {
         Some(prompt) => {
-            let part = scope.part(remind::note(words));
+            let part = scope.part(content);
             scope.record.part(&prompt.id, &part).await;
             prompt.parts.push(part);
         }
-        None => add(history, scope, frame, remind::note(words)).await,
+        None => add(history, scope, frame, content).await,
     }
 }
 

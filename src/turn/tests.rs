@@ -198,7 +198,13 @@ impl Stage {
                 extensions: Arc::default(),
                 servers: {
                     let client = Arc::new(Client::new(&environment));
-                    Arc::new(crate::mcp::McpServers::new(&cwd, &[], &environment, &settings, client, Vec::new()))
+                    Arc::new(crate::mcp::McpServers::new(
+                        (&cwd, &[]),
+                        &environment,
+                        &settings,
+                        client,
+                        crate::mcp::ForSession::default(),
+                    ))
                 },
                 seen: Arc::default(),
                 todos: Arc::new(tool::todos::Todos::new(vec![])),

@@ -308,7 +308,23 @@ impl Client {
         request: &v1::CreateElicitationRequest,
     ) -> Option<BTreeMap<String, v1::ElicitationContentValue>> {
         let mut content = BTreeMap::new();
-        for field in form::fields(request)? {
+        if let v1::ElicitationMode::Url(visit) = &request.mode {
+            let (message, url) = (text::shown(&request.message), text::shown(&visit.url));
+            let question = format!("\n? {message}\n  {url}\nOpen it in a browser, then answer y (n to decline)> ");
+            let line = self.keyboard.ask(Palette::plain(&question)).await?;
+            return matches!(line.trim(), "y" | "yes").then_some(content);
+        }
+        let fields = form::fields(request)?;
+        if fields.is_empty() {
+            let question = format!("\n? {} (y/n)> ", text::shown(&request.message));
+            let line = self.keyboard.ask(Palette::plain(&question)).await?;
+            return matches!(line.trim(), "y" | "yes").then_some(content);
+        }
+        // One question stands in its own field.
+        if fields.len() > 1 || !fields.iter().any(|field| field.words.contains(request.message.trim())) {
+            self.screen.aside(&request.message);
+        }
+        for field in fields {
             let line = self.keyboard.ask(Palette::plain(&format!("\n{}> ", field.words))).await?;
             field.take(&line, &mut content);
         }

@@ -26,6 +26,7 @@ pub(super) fn initialize(
         runs_logins: legacy,
         misses_commands: true,
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        addresses: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         files: FileCapabilities { read: client.fs.read_text_file, write: client.fs.write_text_file },
         shows: DisplayCapabilities {

@@ -13,7 +13,7 @@ use super::content::block;
 use super::line::line;
 use super::{ask, files, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Filled, Form, Lines, Picked, Setting, View};
+use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, Picked, Setting, View};
 use crate::event::{
     Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
@@ -51,7 +51,7 @@ impl View for ShownState {
         ask::ask(&self.peer, session, asked, &mut self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 

@@ -1,45 +1,93 @@
-//! Forms (elicitations), and what was filled in.
+//! Forms and addresses (elicitations), and what became of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::acp::v2;
 use protocol::rpc::Peer;
 
-use crate::editor::face::{Asking, Field, FieldKind, Filled, Form};
-use crate::event::QuestionOption;
+use crate::editor::face::{Asking, Form, FormAnswer};
+use crate::event::{FieldKind, FieldOption, FormField, FormPage, ManyLimits, TextFormat, TextLimits};
 use crate::id::SessionId;
 
-/// Shows a form.
-pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
-    let mut schema = v2::ElicitationSchema::new();
-    for Field { key, title, words, kind } in form.fields {
-        let (title, words) = (Some(title), words);
-        let property: v2::ElicitationPropertySchema = match kind {
-            FieldKind::Text => v2::StringPropertySchema::new().title(title).description(words).into(),
-            FieldKind::Many(options) => {
-                v2::MultiSelectPropertySchema::titled(all(options)).title(title).description(words).into()
-            }
-            FieldKind::One(options) => {
-                v2::StringPropertySchema::new().title(title).description(words).one_of(all(options)).into()
-            }
-        };
-        schema = schema.property(key, property, false);
-    }
+/// Shows a form, or an address.
+pub(super) fn fill(peer: &Peer, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    /// Numbers the addresses: an editor tells them apart by that.
+    static ADDRESSES: AtomicU64 = AtomicU64::new(1);
     let call = v2::ToolCallId::from(form.call.share());
     let scope = v2::ElicitationSessionScope::new(session.share()).tool_call_id(call);
-    let request = v2::CreateElicitationRequest::new(v2::ElicitationFormMode::new(scope, schema), form.message);
+    let mode: v2::ElicitationMode = match form.page {
+        FormPage::Fields(fields) => v2::ElicitationFormMode::new(scope, schema(fields)).into(),
+        FormPage::Address(url) => {
+            let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
+            v2::ElicitationUrlMode::new(scope, id, url).into()
+        }
+    };
+    let request = v2::CreateElicitationRequest::new(mode, form.message);
     let peer = peer.clone();
-    Box::pin(async move { Ok(filled(peer.call(&request, None).await?.action)) })
+    Box::pin(async move { Ok(answer(peer.call(&request, None).await?.action)) })
 }
 
-fn all(options: Vec<QuestionOption>) -> Vec<v2::EnumOption> {
-    let one = |option: QuestionOption| {
+fn schema(fields: Vec<FormField>) -> v2::ElicitationSchema {
+    let mut schema = v2::ElicitationSchema::new();
+    for FormField { key, title, words, required, kind } in fields {
+        schema = schema.property(key, property(title, words, kind), required);
+    }
+    schema
+}
+
+fn property(title: String, words: Option<String>, kind: FieldKind) -> v2::ElicitationPropertySchema {
+    match kind {
+        FieldKind::Text(TextLimits { shortest, longest, format, default }) => {
+            let text = v2::StringPropertySchema::new().title(title).description(words).default_value(default);
+            text.min_length(shortest).max_length(longest).format(format.map(text_format)).into()
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a limit of whole numbers that is none is the nearest one")]
+        FieldKind::Number { whole: true, least, most, default } => {
+            let number = v2::IntegerPropertySchema::new().title(title).description(words);
+            let whole = |limit: f64| limit as i64;
+            number.minimum(least.map(whole)).maximum(most.map(whole)).default_value(default.map(whole)).into()
+        }
+        FieldKind::Number { least, most, default, .. } => {
+            let number = v2::NumberPropertySchema::new().title(title).description(words);
+            number.minimum(least).maximum(most).default_value(default).into()
+        }
+        FieldKind::Switch(default) => {
+            v2::BooleanPropertySchema::new().title(title).description(words).default_value(default).into()
+        }
+        FieldKind::One(options, default) => {
+            let text = v2::StringPropertySchema::new().title(title).description(words);
+            text.one_of(all(options)).default_value(default).into()
+        }
+        FieldKind::Many(options, ManyLimits { fewest, most, default }) => {
+            let many = v2::MultiSelectPropertySchema::titled(all(options)).title(title).description(words);
+            many.min_items(fewest).max_items(most).default_value(default).into()
+        }
+    }
+}
+
+fn text_format(format: TextFormat) -> v2::StringFormat {
+    match format {
+        TextFormat::Email => v2::StringFormat::Email,
+        TextFormat::Uri => v2::StringFormat::Uri,
+        TextFormat::Date => v2::StringFormat::Date,
+        TextFormat::DateTime => v2::StringFormat::DateTime,
+    }
+}
+
+fn all(options: Vec<FieldOption>) -> Vec<v2::EnumOption> {
+    let one = |option: FieldOption| {
         let description = Some(option.description).filter(|words| !words.is_empty());
-        v2::EnumOption::new(option.label.clone(), option.label).description(description)
+        v2::EnumOption::new(option.value, option.label).description(description)
     };
     options.into_iter().map(one).collect()
 }
 
-fn filled(action: v2::ElicitationAction) -> Option<Filled> {
-    let v2::ElicitationAction::Accept(accepted) = action else { return None };
+fn answer(action: v2::ElicitationAction) -> FormAnswer {
+    let accepted = match action {
+        v2::ElicitationAction::Accept(accepted) => accepted,
+        v2::ElicitationAction::Decline => return FormAnswer::Declined,
+        _ => return FormAnswer::Cancelled,
+    };
     let words = |value| match value {
         v2::ElicitationContentValue::String(words) => vec![words],
         v2::ElicitationContentValue::StringArray(many) => many,
@@ -48,7 +96,9 @@ fn filled(action: v2::ElicitationAction) -> Option<Filled> {
         v2::ElicitationContentValue::Boolean(yes) => vec![if yes { "yes" } else { "no" }.to_owned()],
         _ => Vec::new(),
     };
-    Some(accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect())
+    FormAnswer::Filled(
+        accepted.content.unwrap_or_default().into_iter().map(|(key, value)| (key, words(value))).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -57,19 +107,22 @@ mod tests {
 
     use super::*;
 
-    fn said(action: Value) -> Option<Filled> {
-        filled(serde_json::from_value(action).unwrap())
+    fn said(action: Value) -> FormAnswer {
+        answer(serde_json::from_value(action).unwrap())
     }
 
     #[test]
     fn whatever_was_put_in_is_words() {
         let content = json!({ "a": "x", "b": ["x", "y"], "c": 7, "d": true, "e": 1.5 });
-        let filled = said(json!({ "action": "accept", "content": content })).unwrap();
+        let FormAnswer::Filled(filled) = said(json!({ "action": "accept", "content": content })) else {
+            panic!("nothing was put in")
+        };
         let words: Vec<String> = filled.values().map(|words| words.join("+")).collect();
         assert_eq!(words, ["x", "x+y", "7", "yes", "1.5"]);
-        assert_eq!(said(json!({ "action": "accept" })), Some(Filled::new()));
-        for action in ["decline", "cancel", "postpone"] {
-            assert_eq!(said(json!({ "action": action })), None, "{action}");
+        assert_eq!(said(json!({ "action": "accept" })), FormAnswer::Filled(std::collections::BTreeMap::new()));
+        assert_eq!(said(json!({ "action": "decline" })), FormAnswer::Declined);
+        for action in ["cancel", "postpone"] {
+            assert_eq!(said(json!({ "action": action })), FormAnswer::Cancelled, "{action}");
         }
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn initialize(server: &Arc<Server>, _: Cx, request: Initialize2) -> R
             switches: true,
         },
         forms: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.form.is_some()),
+        addresses: client.elicitation.as_ref().is_some_and(|elicitation| elicitation.url.is_some()),
         alone: of_ours(client.meta.as_ref(), ALONE) == Some(&serde_json::Value::Bool(true)),
         runs_logins: false,
         misses_commands: false,

@@ -34,7 +34,7 @@ pub(super) fn new(server: &Arc<Server>, cx: Cx, request: v2::NewSessionRequest) 
 }
 
 fn commands(session: &Handle) -> Vec<v2::AvailableCommand> {
-    update::commands(&session.project().commands.list())
+    update::commands(&session.commands())
 }
 
 /// session/resume: with what was said in it, or without.

@@ -13,7 +13,7 @@ use super::line::line;
 use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Filled, Form, Lines, Picked, Setting, State, View};
+use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, Picked, Setting, State, View};
 use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
 use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
@@ -60,7 +60,7 @@ impl View for ShownState {
         ask::ask(&self.peer, session, asked, &self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<Option<Filled>> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 }

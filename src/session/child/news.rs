@@ -190,6 +190,14 @@ impl<'a> ChildProgress<'a> {
             // The child's own: its words come back as the result, its plan and its context are its own.
             TurnMessage::Event(_) => {}
             TurnMessage::AskPermission(ask) => self.ask(*ask).await,
+            // Of the child's calls the editor knows only those that it was asked about.
+            TurnMessage::AskForm(mut form) => {
+                if !self.seen.contains(&form.call) {
+                    form.call = self.call.clone();
+                }
+                form.who = format!("{}: {}", self.agent, form.who);
+                self.parent.outlet.send(TurnMessage::AskForm(form)).await;
+            }
             TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;
             }
@@ -227,6 +235,14 @@ impl<'a> ChildProgress<'a> {
                 }
                 ask.agent.get_or_insert_with(|| self.agent.to_owned());
                 self.parent.outlet.send(TurnMessage::AskPermission(ask)).await;
+            }
+            TurnMessage::AskForm(mut form) => {
+                if form.session.is_none() {
+                    form.session = Some(self.session.clone());
+                    form.reply = self.accompany(&form.call, form.reply);
+                    self.tell_state().await;
+                }
+                self.parent.outlet.send(TurnMessage::AskForm(form)).await;
             }
             TurnMessage::Read(_) | TurnMessage::Write(_) | TurnMessage::Confirm(_) | TurnMessage::AskQuestions(_) => {
                 self.parent.outlet.send(up).await;

@@ -1,0 +1,214 @@
+//! What a server of the user's wants of them: a page to be filled in, or an address to be visited. Editors without
+//! forms are asked in the way of a permission, where a page has no more answers than that has.
+
+use protocol::rpc::CallError;
+use serde_json::{Map, Value, json};
+
+use super::face::{Answer, AnswerKind, Asked, Asking, Filled, Form, FormAnswer, Picked, View};
+use super::markdown::plainly;
+use super::server::Capabilities;
+use crate::event::{CallUpdate, FieldKind, FormField, FormPage, FormReply, FormRequest, Kind, Progress};
+use crate::id::SessionId;
+use crate::text::{self, shown};
+
+/// The answers in the way of a permission.
+const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
+const NO: &str = "decline";
+
+/// The longest answer that is passed on, in bytes.
+const LONGEST: usize = 16 << 10;
+
+/// What goes to the editor.
+pub enum FormPrompt {
+    Form(Asking<FormAnswer>),
+    /// Like a permission, and what each answer puts in.
+    Permission(Asking<Option<Picked>>, [Filled; 2]),
+    /// It cannot show it.
+    None,
+}
+
+/// How it is shown.
+pub fn way(own: &SessionId, asked: &FormRequest, editor: &Capabilities, view: &mut dyn View) -> FormPrompt {
+    let session = asked.session.as_ref().unwrap_or(own);
+    let has = match asked.asks {
+        FormPage::Fields(_) => editor.forms,
+        FormPage::Address(_) => editor.addresses,
+    };
+    if has {
+        let message = format!("{}: {}", asked.who, asked.message);
+        return FormPrompt::Form(
+            view.fill(session, Form { call: asked.call.clone(), message, page: asked.asks.clone() }),
+        );
+    }
+    match simply(asked) {
+        Some((question, puts)) => FormPrompt::Permission(view.ask(session, question), puts),
+        None => FormPrompt::None,
+    }
+}
+
+/// The same in the way of a permission, where two answers and a no are all there is.
+fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
+    let put = |key: &str, value: &str| Filled::from([(key.to_owned(), vec![value.to_owned()])]);
+    let (answers, puts): (Vec<String>, [Filled; 2]) = match &asked.asks {
+        FormPage::Address(_) => (vec!["I have opened it".into()], Default::default()),
+        FormPage::Fields(fields) => match fields.as_slice() {
+            [] => (vec!["Yes".into()], Default::default()),
+            [FormField { key, kind: FieldKind::Switch(_), .. }] => {
+                (vec!["Yes".into(), "No".into()], [put(key, "yes"), put(key, "no")])
+            }
+            [FormField { key, kind: FieldKind::One(options, _), .. }] => match options.as_slice() {
+                [one] => (vec![one.label.clone()], [put(key, &one.value), Filled::new()]),
+                [one, two] => {
+                    (vec![one.label.clone(), two.label.clone()], [put(key, &one.value), put(key, &two.value)])
+                }
+                _ => return None,
+            },
+            _ => return None,
+        },
+    };
+    let mut text = plainly(&shown(&asked.message));
+    let mut facts = Map::from_iter([("message".to_owned(), Value::from(asked.message.clone()))]);
+    match &asked.asks {
+        FormPage::Address(url) => {
+            text += &format!("\n\n{}", super::markdown::fenced("", &shown(url)));
+            facts.insert("url".into(), json!(url));
+        }
+        FormPage::Fields(fields) => {
+            for field in fields {
+                let words = field.words.as_deref().map_or_else(String::new, |words| format!(": {words}"));
+                text += &format!("\n\n{}", plainly(&shown(&format!("{}{words}", field.title))));
+            }
+        }
+    }
+    let show = CallUpdate {
+        title: Some(text::title(&asked.who)),
+        kind: Some(Kind::Other),
+        progress: Some(Progress::Pending),
+        input: Some(Value::Object(facts)),
+        ..CallUpdate::of(&asked.call)
+    };
+    let answers = answers.into_iter().zip(ANSWERS);
+    let answers = answers.map(|(name, id)| Answer { id, name: text::title(&name), kind: AnswerKind::Once });
+    let no = Answer { id: NO, name: "Decline".into(), kind: AnswerKind::No };
+    Some((Asked { show, text, answers: answers.chain([no]).collect() }, puts))
+}
+
+/// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn.
+pub async fn elicit(way: FormPrompt, asked: FormRequest) {
+    let FormRequest { asks, mut reply, .. } = asked;
+    let said = async {
+        match way {
+            FormPrompt::None => FormReply::Unshown,
+            FormPrompt::Form(asking) => match asking.await {
+                Ok(FormAnswer::Filled(filled)) => accepted(&asks, &filled),
+                Ok(FormAnswer::Declined) => FormReply::Declined,
+                Ok(FormAnswer::Cancelled) => FormReply::Cancelled,
+                Err(e) => refused(&e),
+            },
+            FormPrompt::Permission(asking, puts) => match asking.await {
+                Ok(Some(Picked { id, .. })) => match ANSWERS.iter().position(|answer| *answer == id) {
+                    Some(at) => accepted(&asks, &puts[at]),
+                    None => FormReply::Declined,
+                },
+                Ok(None) => FormReply::Cancelled,
+                Err(e) => refused(&e),
+            },
+        }
+    };
+    let said = tokio::select! {
+        said = said => said,
+        () = reply.closed() => return,
+    };
+    // Whoever asked may have been cancelled since.
+    reply.send(said).ok();
+}
+
+fn refused(e: &CallError) -> FormReply {
+    tracing::warn!("a form was not answered: {e}");
+    if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled }
+}
+
+/// What was put in, as the fields take it. What they do not take, or do not ask for, is no answer; where one that
+/// must be there is not, there is none at all.
+fn accepted(asks: &FormPage, filled: &Filled) -> FormReply {
+    let mut content = Map::new();
+    if let FormPage::Fields(fields) = asks {
+        for field in fields {
+            let words: Vec<String> = filled.get(&field.key).into_iter().flatten().map(|words| cut(words)).collect();
+            match field.kind.value(&words) {
+                Some(value) if !words.is_empty() || field.required => {
+                    content.insert(field.key.clone(), value);
+                }
+                Some(_) => {}
+                None if field.required => return FormReply::Cancelled,
+                None => {}
+            }
+        }
+    }
+    FormReply::Accepted(content)
+}
+
+fn cut(words: &str) -> String {
+    text::head(words, LONGEST).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::event::{FieldOption, TextLimits};
+    use crate::id::CallId;
+
+    fn field(key: &str, required: bool, kind: FieldKind) -> FormField {
+        FormField { key: key.into(), title: key.into(), words: None, required, kind }
+    }
+
+    fn one(values: &[&str]) -> FieldKind {
+        let option = |value: &&str| FieldOption {
+            value: (*value).into(),
+            label: value.to_uppercase(),
+            description: String::new(),
+        };
+        FieldKind::One(values.iter().map(option).collect(), None)
+    }
+
+    #[test]
+    fn what_fits_a_permission_is_asked_as_one() {
+        let text = || FieldKind::Text(TextLimits::default());
+        let table = [
+            (vec![], Some(vec!["Yes", "Decline"])),
+            (vec![field("a", true, FieldKind::Switch(None))], Some(vec!["Yes", "No", "Decline"])),
+            (vec![field("a", true, one(&["x", "y"]))], Some(vec!["X", "Y", "Decline"])),
+            (vec![field("a", true, one(&["x", "y", "z"]))], None),
+            (vec![field("a", true, text())], None),
+            (vec![field("a", true, one(&["x"])), field("b", false, text())], None),
+        ];
+        for (fields, expected) in table {
+            let (reply, _) = oneshot::channel();
+            let asks = FormPage::Fields(fields);
+            let (call, who, message) = (CallId::new("c"), "The MCP server a asks".into(), "M?".into());
+            let asked = FormRequest { call, session: None, who, message, asks, reply };
+            let names = simply(&asked)
+                .map(|(asked, _)| asked.answers.iter().map(|answer| answer.name.clone()).collect::<Vec<_>>());
+            assert_eq!(names, expected.map(|names| names.into_iter().map(str::to_owned).collect()), "{:?}", asked.asks);
+        }
+    }
+
+    #[test]
+    fn what_must_be_there_is_there() {
+        let text = || FieldKind::Text(TextLimits::default());
+        let asks = FormPage::Fields(vec![field("a", true, text()), field("b", false, one(&["x"]))]);
+        let filled = |pairs: &[(&str, &str)]| -> Filled {
+            pairs.iter().map(|(key, word)| ((*key).to_owned(), vec![(*word).to_owned()])).collect()
+        };
+        let content = |json: Value| FormReply::Accepted(json.as_object().unwrap().clone());
+        assert_eq!(
+            accepted(&asks, &filled(&[("a", "1"), ("b", "x"), ("c", "2")])),
+            content(json!({"a": "1", "b": "x"}))
+        );
+        assert_eq!(accepted(&asks, &filled(&[("a", "1"), ("b", "y")])), content(json!({"a": "1"})));
+        assert_eq!(accepted(&asks, &filled(&[("b", "x")])), FormReply::Cancelled);
+        assert_eq!(accepted(&FormPage::Address("https://a".into()), &filled(&[])), content(json!({})));
+    }
+}

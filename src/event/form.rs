@@ -1,0 +1,224 @@
+//! What somebody else than the model, a server of the user's, wants of the user: a page to be filled in, or an
+//! address to be visited.
+
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use super::QuestionOption;
+use crate::id::{CallId, SessionId};
+
+/// A page for the user, or an address.
+#[derive(Debug)]
+pub struct FormRequest {
+    /// The call that waits for the answer.
+    pub call: CallId,
+    /// In which session the editor shows the call, where it is not the user's own.
+    pub session: Option<SessionId>,
+    /// Who asks: "The MCP server demo asks", as it is shown above everything.
+    pub who: String,
+    /// What it is about, in its words.
+    pub message: String,
+    pub asks: FormPage,
+    /// Where the answer goes. Dropping it means that there is no way to show it; dropping the receiver withdraws
+    /// it.
+    pub reply: oneshot::Sender<FormReply>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FormPage {
+    /// In order; none asks for a plain yes.
+    Fields(Vec<FormField>),
+    /// That an address is opened, which adjutant does not do by itself.
+    Address(String),
+}
+
+/// A place for an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FormField {
+    /// What the answer comes back under.
+    pub key: String,
+    /// A few words.
+    pub title: String,
+    /// The whole question, where the title is not all.
+    pub words: Option<String>,
+    /// There is no answer without it.
+    pub required: bool,
+    pub kind: FieldKind,
+}
+
+/// What may be put into a field.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FieldKind {
+    Text(TextLimits),
+    /// A whole one where it says so.
+    Number {
+        whole: bool,
+        least: Option<f64>,
+        most: Option<f64>,
+        default: Option<f64>,
+    },
+    /// Yes or no.
+    Switch(Option<bool>),
+    /// One of these.
+    One(Vec<FieldOption>, Option<String>),
+    /// Some of these.
+    Many(Vec<FieldOption>, ManyLimits),
+}
+
+/// What a text may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TextLimits {
+    /// In characters.
+    pub shortest: Option<u32>,
+    pub longest: Option<u32>,
+    pub format: Option<TextFormat>,
+    pub default: Option<String>,
+}
+
+/// What a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextFormat {
+    Email,
+    Uri,
+    Date,
+    DateTime,
+}
+
+/// How many may be chosen, and which are from the beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ManyLimits {
+    pub fewest: Option<u64>,
+    pub most: Option<u64>,
+    pub default: Option<Vec<String>>,
+}
+
+/// Something to choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldOption {
+    /// What comes back.
+    pub value: String,
+    /// What the user sees.
+    pub label: String,
+    /// What follows from it; may be empty.
+    pub description: String,
+}
+
+impl From<QuestionOption> for FieldOption {
+    fn from(option: QuestionOption) -> Self {
+        Self { value: option.label.clone(), label: option.label, description: option.description }
+    }
+}
+
+/// What the user did with it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FormReply {
+    /// Agreed, with what was put in.
+    Accepted(Map<String, Value>),
+    /// Said no.
+    Declined,
+    /// Put it away.
+    Cancelled,
+    /// They did not see it: their editor cannot show it.
+    Unshown,
+}
+
+impl FieldKind {
+    /// What was put in, as what the field takes; none where it takes no such thing.
+    pub fn value(&self, words: &[String]) -> Option<Value> {
+        let first = words.first();
+        match self {
+            Self::Text(limits) => {
+                let text = first?;
+                let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+                let fits = limits.shortest.is_none_or(|least| length >= least)
+                    && limits.longest.is_none_or(|most| length <= most);
+                fits.then(|| Value::String(text.clone()))
+            }
+            Self::Number { whole: true, least, most, .. } => {
+                let number: i64 = first?.trim().parse().ok()?;
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "compared with limits that are floating-point themselves"
+                )]
+                let fits = within(number as f64, *least, *most);
+                fits.then(|| number.into())
+            }
+            Self::Number { least, most, .. } => {
+                let number: f64 = first?.trim().parse().ok()?;
+                within(number, *least, *most).then(|| serde_json::Number::from_f64(number).map(Value::Number))?
+            }
+            Self::Switch(_) => match first?.trim().to_ascii_lowercase().as_str() {
+                "yes" | "y" | "true" => Some(true.into()),
+                "no" | "n" | "false" => Some(false.into()),
+                _ => None,
+            },
+            Self::One(options, _) => {
+                let word = first?;
+                options.iter().any(|option| option.value == *word).then(|| Value::String(word.clone()))
+            }
+            Self::Many(options, limits) => {
+                let offered = |word: &&String| options.iter().any(|option| option.value == **word);
+                let given: Vec<&String> = words.iter().filter(offered).collect();
+                let count = given.len() as u64;
+                let fits =
+                    limits.fewest.is_none_or(|least| count >= least) && limits.most.is_none_or(|most| count <= most);
+                fits.then(|| given.into_iter().cloned().collect())
+            }
+        }
+    }
+}
+
+fn within(number: f64, least: Option<f64>, most: Option<f64>) -> bool {
+    number.is_finite() && least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_a_field_takes_is_an_answer() {
+        let options = |labels: &[&str]| -> Vec<FieldOption> {
+            let one = |label: &&str| FieldOption {
+                value: (*label).to_owned(),
+                label: label.to_uppercase(),
+                description: String::new(),
+            };
+            labels.iter().map(one).collect()
+        };
+        let text = FieldKind::Text(TextLimits { shortest: Some(2), longest: Some(3), ..TextLimits::default() });
+        let whole = FieldKind::Number { whole: true, least: Some(1.0), most: Some(9.0), default: None };
+        let number = FieldKind::Number { whole: false, least: None, most: Some(1.5), default: None };
+        let one = FieldKind::One(options(&["a", "b"]), None);
+        let many = FieldKind::Many(options(&["a", "b"]), ManyLimits { fewest: Some(1), ..ManyLimits::default() });
+        type Table<'a> = [(&'a FieldKind, &'a [&'a str], Option<Value>); 19];
+        let table: Table<'_> = [
+            (&text, &["äö"], Some(json!("äö"))),
+            (&text, &["a"], None),
+            (&text, &["abcd"], None),
+            (&text, &[], None),
+            (&whole, &[" 7 "], Some(json!(7))),
+            (&whole, &["7.5"], None),
+            (&whole, &["10"], None),
+            (&whole, &["seven"], None),
+            (&number, &["1.5"], Some(json!(1.5))),
+            (&number, &["2"], None),
+            (&number, &["NaN"], None),
+            (&FieldKind::Switch(None), &["yes"], Some(json!(true))),
+            (&FieldKind::Switch(None), &["No"], Some(json!(false))),
+            (&FieldKind::Switch(None), &["maybe"], None),
+            (&one, &["b"], Some(json!("b"))),
+            (&one, &["A"], None),
+            (&many, &["b", "z"], Some(json!(["b"]))),
+            (&many, &["z"], None),
+            (&many, &["a", "b"], Some(json!(["a", "b"]))),
+        ];
+        for (kind, words, expected) in table {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(kind.value(&words), expected, "{kind:?} {words:?}");
+        }
+    }
+}

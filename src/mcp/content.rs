@@ -1,0 +1,67 @@
+//! What a server says, as what a model reads: texts, images and documents beside them, and a word for what is left
+//! out.
+
+use rmcp::model::{ContentBlock, ResourceContents};
+
+use crate::message::File;
+
+/// The largest attachment, in base64.
+const ATTACHMENT: usize = 14 << 20;
+
+/// Texts, and what goes with them.
+#[derive(Default)]
+pub(super) struct Said {
+    pub texts: Vec<String>,
+    pub attachments: Vec<File>,
+}
+
+impl Said {
+    pub(super) fn text(&self) -> String {
+        self.texts.join("\n\n")
+    }
+
+    fn attach(&mut self, mime: String, uri: Option<String>, data: String) {
+        let known = mime.starts_with("image/") || mime == "application/pdf";
+        if known && data.len() <= ATTACHMENT {
+            self.attachments.push(File { mime, name: None, uri, data: Some(data) });
+        } else {
+            self.texts.push(format!("[{mime}, {} bytes in base64, left out]", data.len()));
+        }
+    }
+
+    /// Takes a piece of a result or of a prompt.
+    pub(super) fn block(&mut self, block: ContentBlock) {
+        match block {
+            ContentBlock::Text(text) => self.texts.push(text.text),
+            ContentBlock::Image(image) => self.attach(image.mime_type, None, image.data),
+            ContentBlock::Audio(audio) => self.texts.push(format!("[{}, left out]", audio.mime_type)),
+            ContentBlock::Resource(resource) => match resource.resource {
+                ResourceContents::TextResourceContents { text, .. } => self.texts.push(text),
+                ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                    self.attach(mime_type.unwrap_or_else(|| OCTETS.into()), Some(uri), blob);
+                }
+                _ => self.texts.push("[a resource of an unknown kind]".into()),
+            },
+            ContentBlock::ResourceLink(link) => self.texts.push(format!("{}: {}", link.name, link.uri)),
+            _ => self.texts.push("[content of an unknown kind]".into()),
+        }
+    }
+
+    /// Takes what a resource holds, with its address and its kind above it.
+    pub(super) fn resource(&mut self, contents: ResourceContents) {
+        match contents {
+            ResourceContents::TextResourceContents { uri, mime_type, text, .. } => {
+                let mime = mime_type.map_or_else(String::new, |mime| format!("\nMIME: {mime}"));
+                self.texts.push(format!("Resource: {uri}{mime}\n{text}"));
+            }
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                let mime = mime_type.unwrap_or_else(|| OCTETS.into());
+                self.texts.push(format!("Resource: {uri}\nMIME: {mime}"));
+                self.attach(mime, Some(uri), blob);
+            }
+            _ => self.texts.push("[a resource of an unknown kind]".into()),
+        }
+    }
+}
+
+const OCTETS: &str = "application/octet-stream";

@@ -1,0 +1,293 @@
+//! Prompts of servers, which a user says as `/server:prompt`, with the arguments in their order. What must be there
+//! and is not is asked for, with what the server proposes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    ClientRequest, CompletionContext, GetPromptRequest, GetPromptRequestParams, GetPromptResult, Prompt, Role,
+    ServerResult,
+};
+use serde_json::{Map, Value, json};
+
+use super::McpServers;
+use super::asker::Asker;
+use super::content::Said;
+use super::link::{Link, ReadyServer};
+use super::request::{self, Caller};
+use crate::command;
+use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, Kind, TextLimits};
+use crate::text;
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+
+/// How many proposals for an argument are shown, and how long they are waited for.
+const PROPOSALS: usize = 30;
+const PROPOSED: Duration = Duration::from_secs(2);
+/// What a prompt is described with, in characters.
+const DESCRIPTION: usize = 300;
+
+/// What a user says to have a prompt, without the stroke before it.
+pub(super) fn command(server: &str, prompt: &str) -> String {
+    format!("{}:{}", text::plain(server), text::plain(prompt))
+}
+
+impl McpServers {
+    /// The prompts of the servers that are there, as `/words`. Of two with one name, the first has it.
+    pub fn prompts(&self) -> Vec<CommandInfo> {
+        let mut all: Vec<CommandInfo> = Vec::new();
+        for (link, ready) in self.ready() {
+            for prompt in &ready.prompts {
+                let name = command(&link.name, &prompt.name);
+                if all.iter().any(|other| other.name == name) {
+                    continue;
+                }
+                let said = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or("A prompt");
+                let description = text::cut_chars(&text::title(said), DESCRIPTION);
+                let hint = hint(prompt);
+                all.push(CommandInfo { name, description, hint });
+            }
+        }
+        all
+    }
+
+    /// The prompt that a `/word` stands for, as a call that gets it. One of a server that is only starting is
+    /// waited for.
+    pub async fn prompt(&self, word: &str, arguments: &str) -> Option<(Arc<dyn AnyTool>, Value)> {
+        let (server, _) = word.split_once(':')?;
+        let link = self.links().into_iter().find(|link| text::plain(&link.name) == server)?;
+        if link.offers().is_none() {
+            // Why it does not come, the user is told elsewhere.
+            link.ready().await.ok()?;
+        }
+        let (link, prompt) = self.ready().into_iter().find_map(|(link, ready)| {
+            let named = ready.prompts.iter().find(|prompt| command(&link.name, &prompt.name) == word)?;
+            Some((link, named.clone()))
+        })?;
+        let input = Value::Object(positional(&prompt, arguments));
+        let name = text::cut_chars(&format!("{}_{}", text::plain(&link.name), text::plain(&prompt.name)), 64);
+        Some((Arc::new(GetPrompt { name, link, prompt: Arc::new(prompt) }), input))
+    }
+}
+
+/// What may follow the word: `who [how]`.
+fn hint(prompt: &Prompt) -> Option<String> {
+    let one = |argument: &rmcp::model::PromptArgument| match argument.required {
+        Some(true) => text::title(&argument.name),
+        _ => format!("[{}]", text::title(&argument.name)),
+    };
+    let all: Vec<String> = prompt.arguments.iter().flatten().map(one).collect();
+    (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// What was typed, as arguments in their order: the last takes all the rest.
+fn positional(prompt: &Prompt, typed: &str) -> Map<String, Value> {
+    let words = command::words(typed);
+    let names: Vec<&str> = prompt.arguments.iter().flatten().map(|argument| argument.name.as_str()).collect();
+    let value = |(at, name): (usize, &&str)| {
+        let said = match at + 1 == names.len() {
+            true => words.get(at..).filter(|rest| !rest.is_empty())?.join(" "),
+            false => (*words.get(at)?).to_owned(),
+        };
+        Some(((*name).to_owned(), Value::String(said)))
+    };
+    names.iter().enumerate().filter_map(value).collect()
+}
+
+/// Gets a prompt: no model is offered it.
+struct GetPrompt {
+    name: String,
+    link: Arc<Link>,
+    prompt: Arc<Prompt>,
+}
+
+impl AnyTool for GetPrompt {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> String {
+        String::new()
+    }
+
+    fn schema(&self) -> Arc<Value> {
+        Arc::new(json!({"type": "object", "properties": {}}))
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Fetch
+    }
+
+    fn concurrent(&self) -> bool {
+        false
+    }
+
+    fn permission(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self, _: &Value, _: &ToolContext) -> Option<CallDescription> {
+        let title = text::title(&format!("{}: prompt {}", self.link.name, self.prompt.name));
+        Some(CallDescription { title, locations: Vec::new() })
+    }
+
+    fn prepare<'a>(&'a self, input: Value, _: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+        let (link, prompt) = (self.link.clone(), self.prompt.clone());
+        let arguments = input.as_object().cloned().unwrap_or_default();
+        Box::pin(async move {
+            let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+                Box::pin(async move { get(&link, &prompt, arguments, &context).await })
+            };
+            // The user has asked for it in so many words.
+            Ok(PreparedCall { needs: Vec::new(), run: Box::new(run) })
+        })
+    }
+}
+
+async fn get(
+    link: &Link,
+    prompt: &Prompt,
+    mut arguments: Map<String, Value>,
+    context: &ToolContext,
+) -> Result<ToolOutput, Failure> {
+    complete(link, prompt, &mut arguments, context).await?;
+    let params = GetPromptRequestParams::new(prompt.name.clone()).with_arguments(arguments);
+    let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
+    match request::request(link, request, &Caller::of(context)).await? {
+        ServerResult::GetPromptResult(result) => {
+            let said = said(result);
+            let text = said.text();
+            Ok(ToolOutput { display: Some(text.clone()), text, attachments: said.attachments, ..ToolOutput::default() })
+        }
+        _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is no prompt.", link.name))),
+    }
+}
+
+/// Asks for the arguments that must be there and are not.
+async fn complete(
+    link: &Link,
+    prompt: &Prompt,
+    arguments: &mut Map<String, Value>,
+    context: &ToolContext,
+) -> Result<(), Failure> {
+    let wanted = prompt.arguments.iter().flatten().filter(|argument| argument.required == Some(true));
+    let missing: Vec<_> = wanted.filter(|argument| !arguments.contains_key(&argument.name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let usage = || {
+        let word = command(&link.name, &prompt.name);
+        Failure::Tell(format!("it wants arguments: /{word} {}", hint(prompt).unwrap_or_default()))
+    };
+    if !link.about.attended {
+        return Err(usage());
+    }
+    let ready = link.offers();
+    let mut fields = Vec::new();
+    for argument in &missing {
+        let title = text::title(argument.title.as_deref().unwrap_or(&argument.name));
+        let words = argument.description.as_deref().map(text::title).filter(|words| !words.is_empty());
+        let proposals = match &ready {
+            Some(ready) if ready.completes => proposals(ready, prompt, &argument.name, arguments).await,
+            _ => Vec::new(),
+        };
+        let own = FieldKind::Text(TextLimits::default());
+        let key = argument.name.clone();
+        if proposals.is_empty() {
+            fields.push(FormField { key, title, words, required: true, kind: own });
+            continue;
+        }
+        let more = format!("{title}: something else");
+        let kind = FieldKind::One(proposals, None);
+        fields.push(FormField { key: key.clone(), title, words, required: false, kind });
+        fields.push(FormField { key: format!("{key}_own"), title: more, words: None, required: false, kind: own });
+    }
+    let message = format!("The prompt {} wants to know more.", text::title(&prompt.name));
+    let who = format!("The MCP server {}", text::title(&link.name));
+    match Asker::of(context).form(who, message, FormPage::Fields(fields)).await {
+        FormReply::Accepted(content) => {
+            for argument in missing {
+                let said = |key: &str| content.get(key).and_then(Value::as_str).filter(|said| !said.trim().is_empty());
+                let own = format!("{}_own", argument.name);
+                let Some(said) = said(&own).or_else(|| said(&argument.name)) else { return Err(usage()) };
+                arguments.insert(argument.name.clone(), Value::String(said.to_owned()));
+            }
+            Ok(())
+        }
+        FormReply::Unshown => Err(usage()),
+        FormReply::Declined | FormReply::Cancelled => {
+            Err(Failure::Tell("the user did not say what it wants to know".into()))
+        }
+    }
+}
+
+/// What a server proposes for an argument.
+async fn proposals(
+    ready: &ReadyServer,
+    prompt: &Prompt,
+    argument: &str,
+    known: &Map<String, Value>,
+) -> Vec<FieldOption> {
+    let known = known.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    let known = CompletionContext::with_arguments(known.collect::<HashMap<_, _>>());
+    let asked = ready.peer.complete_prompt_argument(&prompt.name, argument, "", Some(known));
+    let Ok(Ok(proposed)) = tokio::time::timeout(PROPOSED, asked).await else { return Vec::new() };
+    let option = |value: String| FieldOption { label: text::title(&value), value, description: String::new() };
+    proposed.values.into_iter().filter(|value| !value.trim().is_empty()).take(PROPOSALS).map(option).collect()
+}
+
+/// The words of a prompt. Where more than the user speaks in it, it says who does.
+fn said(result: GetPromptResult) -> Said {
+    let several = result.messages.iter().any(|message| message.role != Role::User);
+    let mut said = Said::default();
+    for message in result.messages {
+        let from = said.texts.len();
+        said.block(message.content);
+        let who = if message.role == Role::User { "User" } else { "Assistant" };
+        if let Some(text) = said.texts.get_mut(from).filter(|_| several) {
+            *text = format!("{who}: {text}");
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompt(arguments: &Value) -> Prompt {
+        serde_json::from_value(json!({"name": "greet", "arguments": arguments})).unwrap()
+    }
+
+    #[test]
+    fn arguments_have_their_places() {
+        let two = json!([{"name": "who", "required": true}, {"name": "how"}]);
+        let table = [
+            (two.clone(), "Ann kindly", json!({"who": "Ann", "how": "kindly"})),
+            (two.clone(), "\"Ann Lee\" very kindly, please", json!({"who": "Ann Lee", "how": "very kindly, please"})),
+            (two.clone(), "Ann", json!({"who": "Ann"})),
+            (two.clone(), "  ", json!({})),
+            (json!([{"name": "all"}]), "one two three", json!({"all": "one two three"})),
+            (json!([]), "nobody takes this", json!({})),
+        ];
+        for (arguments, typed, expected) in table {
+            assert_eq!(Value::Object(positional(&prompt(&arguments), typed)), expected, "{typed}");
+        }
+        assert_eq!(hint(&prompt(&two)).unwrap(), "who [how]");
+        assert_eq!(hint(&prompt(&json!([]))), None);
+        assert_eq!(command("my server", "a.b"), "my_server:a_b");
+    }
+
+    #[test]
+    fn who_speaks_is_said_where_several_do() {
+        let text = |role: &str, text: &str| json!({"role": role, "content": {"type": "text", "text": text}});
+        let table = [
+            (json!([text("user", "a"), text("user", "b")]), "a\n\nb"),
+            (json!([text("user", "a"), text("assistant", "b")]), "User: a\n\nAssistant: b"),
+        ];
+        for (messages, expected) in table {
+            let result = serde_json::from_value(json!({"messages": messages})).unwrap();
+            assert_eq!(said(result).text(), expected);
+        }
+    }
+}

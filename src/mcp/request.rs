@@ -1,0 +1,156 @@
+//! One request to a server for a call of ours: the server is there, or started again first; the request ends with
+//! its answer, with a cancel, or when nothing was heard of it for too long.
+
+use std::time::Duration;
+
+use rmcp::ServiceError;
+use rmcp::model::{CancelledNotificationParam, ClientRequest, ProgressNotificationParam, RequestId, ServerResult};
+use rmcp::service::{Peer, PeerRequestOptions, RoleClient};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::asker::Asker;
+use super::link::Link;
+use crate::event::CallUpdate;
+use crate::text;
+use crate::tool::{Failure, ToolContext};
+
+/// How many times its limit a call may take, however often the server says that it goes on: an hour where the limit
+/// is a minute.
+const ALTOGETHER: u32 = 60;
+/// How often people are told at most how far a call is.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Whom a request is made for.
+pub(super) struct Caller<'a> {
+    pub cancelled: &'a CancellationToken,
+    /// The call that is told how far it is, and whose user can be asked meanwhile.
+    pub context: Option<&'a ToolContext>,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn of(context: &'a ToolContext) -> Self {
+        Self { cancelled: &context.cancelled, context: Some(context) }
+    }
+
+    /// Nobody hears of it.
+    pub(super) fn nobody(cancelled: &'a CancellationToken) -> Self {
+        Self { cancelled, context: None }
+    }
+}
+
+/// How waiting for an answer has ended.
+enum Waited {
+    Answer(Box<Result<ServerResult, ServiceError>>),
+    Cancelled,
+    Late,
+}
+
+/// Makes a request.
+///
+/// # Errors
+/// Why there is no answer, for the model.
+pub(super) async fn request(link: &Link, request: ClientRequest, caller: &Caller<'_>) -> Result<ServerResult, Failure> {
+    let server = &link.name;
+    let ready = tokio::select! {
+        biased;
+        () = caller.cancelled.cancelled() => return Err(Failure::Cancelled),
+        ready = link.ready() => ready,
+    };
+    let ready = ready.map_err(|why| Failure::Tell(format!("The MCP server {server} does not work: {why}")))?;
+    let peer = &ready.peer;
+    let _entered = caller.context.map(|context| link.enter(Asker::of(context)));
+    let handle = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
+        Ok(handle) => handle,
+        Err(e) => return Err(failed(link, e).await),
+    };
+    let (id, token) = (handle.id.clone(), handle.progress_token.clone());
+    let mut progress = link.follow(&token);
+    let mut asking = link.asking();
+    let mut next = Instant::now();
+    let (mut deadline, mut end) = limits(link);
+    let answer = handle.await_response();
+    tokio::pin!(answer);
+    let waited = loop {
+        let waits = *asking.borrow_and_update() > 0;
+        tokio::select! {
+            biased;
+            () = caller.cancelled.cancelled() => break Waited::Cancelled,
+            answer = &mut answer => break Waited::Answer(Box::new(answer)),
+            // While its user thinks, and afterwards, it has all its time.
+            Ok(()) = asking.changed() => (deadline, end) = limits(link),
+            Ok(()) = async { sleep_until(next).await; progress.changed().await } => {
+                (deadline, next) = (limits(link).0, Instant::now() + PACE);
+                let said = progress.borrow_and_update().as_ref().map(words);
+                if let (Some(context), Some(_)) = (caller.context, &said) {
+                    context.progress(CallUpdate { output: said, ..CallUpdate::default() }).await;
+                }
+            }
+            () = sleep_until(deadline.min(end)), if !waits => break Waited::Late,
+        }
+    };
+    link.leave(&token);
+    // What the server said before it answered is heard by tasks of their own, which are there already: they come
+    // first, so that a list that has changed is not used as it was.
+    tokio::task::yield_now().await;
+    match waited {
+        Waited::Answer(answer) => match *answer {
+            Ok(answer) => {
+                link.succeeded();
+                Ok(answer)
+            }
+            Err(e) => Err(failed(link, e).await),
+        },
+        Waited::Cancelled => {
+            withdraw(link, peer, id, "the user has cancelled").await;
+            Err(Failure::Cancelled)
+        }
+        Waited::Late => {
+            withdraw(link, peer, id, "it takes too long").await;
+            let limit = link.call_limit.as_secs_f64();
+            Err(Failure::Tell(format!("The MCP server {server} did not answer within {limit} seconds.")))
+        }
+    }
+}
+
+/// When nothing may have been heard for too long, and when it has taken too long altogether.
+fn limits(link: &Link) -> (Instant, Instant) {
+    let now = Instant::now();
+    (now + link.call_limit, now + link.call_limit.saturating_mul(ALTOGETHER))
+}
+
+async fn withdraw(link: &Link, peer: &Peer<RoleClient>, id: RequestId, why: &str) {
+    let param = CancelledNotificationParam::new(Some(id), Some(why.into()));
+    if let Err(e) = peer.notify_cancelled(param).await {
+        tracing::debug!("MCP server {} was not told of a cancel: {e}", link.name);
+    }
+}
+
+/// Why there is no answer, for the model.
+async fn failed(link: &Link, e: ServiceError) -> Failure {
+    let server = &link.name;
+    Failure::Tell(match e {
+        ServiceError::McpError(e) => {
+            // It lives, and says so.
+            link.succeeded();
+            format!("The MCP server {server} failed: {}", e.message)
+        }
+        ServiceError::TransportClosed | ServiceError::Cancelled { .. } => {
+            let why = link.broke().await;
+            format!("The MCP server {server} broke off: {why}. What it has done of the call is not known.")
+        }
+        e => format!("The MCP server {server} failed: {}", super::remote::service_words(&e, link)),
+    })
+}
+
+/// How far a call is, for people: `3 of 7: copying`.
+fn words(said: &ProgressNotificationParam) -> String {
+    let so_far = match said.total {
+        Some(total) => format!("{} of {total}", said.progress),
+        None => said.progress.to_string(),
+    };
+    match said.message.as_deref().map(text::title) {
+        Some(message) if !message.is_empty() => format!("{so_far}: {message}"),
+        _ => so_far,
+    }
+}
