@@ -148,7 +148,7 @@ export default tool({
 }
 if (hasBun)
   checks.push([
-    "opencode-pty runs a program in Bun",
+    "opencode-pty is loaded in Bun",
     async () => {
       const found = await loaded("opencode-pty", withBun);
       assert.ok(found.tools.includes("pty_spawn"), JSON.stringify(found));
