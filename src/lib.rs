@@ -42,6 +42,7 @@ pub mod message;
 pub mod environment;
 
 pub mod channel;
+pub mod git;
 pub mod id;
 pub mod lock;
 pub mod prompts;

@@ -57,7 +57,14 @@ pub fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(FILES)
 }
 
-/// Gives a program the limit on open files that we had.
+/// How many files a program we start may have open, where that is not what we may: as many as we might before
+/// [`raise_files`].
+pub fn files_of_programs() -> Option<u64> {
+    ALLOWED.get().copied()
+}
+
+/// Gives a program the limit on open files that we had. It may have begun by then: what can do so sets
+/// [`files_of_programs`] by itself.
 fn lower_files(pid: Pid) {
     #[cfg(target_os = "linux")]
     if let Some(before) = ALLOWED.get() {

@@ -1,6 +1,7 @@
 //! The state of the files before and after something acts on them, so that it can be shown and
 //! taken back. Kept beside the sessions, never in the user's repository: no program is started, and
-//! nothing below `.git` is read or written but the list of what is ignored.
+//! nothing below `.git` is written. What is read there is the list of what is ignored, the index, and
+//! the contents that need not be kept twice (`snapshot/git.rs`).
 //!
 //! Two ways lead to a [`FileChange`]. Files that a tool names are looked at before and after it acts
 //! ([`Tracker::look`]). What a program may have done is found by comparing the whole project before
@@ -14,6 +15,8 @@
 //!
 //! Everything here blocks: it is called from threads that may.
 
+mod file;
+mod git;
 mod index;
 mod objects;
 
@@ -126,7 +129,7 @@ impl Tracker {
     /// # Errors
     /// The system's, and for what is no regular file or link.
     pub fn look(&self, path: &Path) -> std::io::Result<Option<FileState>> {
-        index::read(path, LARGEST_NAMED, Some(&self.objects))
+        file::read(path, LARGEST_NAMED, Some(&self.objects))
     }
 
     /// Whether a file is now what it was. Nothing is kept.
@@ -135,7 +138,7 @@ impl Tracker {
     /// As [`Tracker::look`].
     pub fn is(&self, path: &Path, state: Option<&FileState>) -> std::io::Result<bool> {
         let limit = if state.is_some_and(|state| state.large) { 0 } else { LARGEST_NAMED };
-        Ok(index::read(path, limit, None)?.as_ref() == state)
+        Ok(file::read(path, limit, None)?.as_ref() == state)
     }
 
     /// Keeps a content that no file has (any more): what an editor has not saved.
@@ -199,7 +202,7 @@ impl Tracker {
         let fresh = inner.index.is_none();
         let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
         let known = !index.is_new();
-        let changes = match index.refresh(&self.dir, &self.objects, stop) {
+        let changes = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
             Ok(changes) => changes,
             Err(Untracked::Stopped) => return Err(Untracked::Stopped),
             Err(off) => {

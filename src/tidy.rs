@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// How far from the disk each module stands. A module may only `use crate::` what stands strictly
 /// lower; files of one folder are one module.
 const RANKS: &[(u32, &[&str])] = &[
-    (0, &["id", "lock", "text", "prompts", "channel"]),
+    (0, &["id", "lock", "text", "prompts", "channel", "git"]),
     (1, &["environment"]),
     (2, &["message"]),
     (3, &["process"]),

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::git;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worktree {
     /// The git top level above the session's cwd; outside git the cwd itself. Symlinks resolved.
@@ -28,28 +30,9 @@ impl Worktree {
         }
     }
 
-    /// Where git keeps what belongs to this work tree: `.git`, or the two directories that a linked
-    /// work tree or a submodule points to. Those count only if they point back: the file in the
-    /// project could name any directory.
+    /// As [`git::dirs`].
     pub fn git_dirs(&self) -> Vec<PathBuf> {
-        let link = self.root.join(".git");
-        let Ok(text) = std::fs::read_to_string(&link) else {
-            return if link.is_dir() { vec![link] } else { vec![] };
-        };
-        let real = |from: &Path, path: &str| std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok();
-        let Some(own) = text.strip_prefix("gitdir:").and_then(|path| real(&self.root, path.trim_start())) else {
-            return vec![];
-        };
-        let linked = std::fs::read_to_string(own.join("gitdir")).ok().and_then(|back| real(&own, &back));
-        let config = std::fs::read_to_string(own.join("config")).unwrap_or_default();
-        let lines =
-            config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
-        let module = lines.filter_map(|path| real(&own, path.trim())).any(|root| root == self.root);
-        if linked.as_deref() != Some(&link) && !module {
-            return vec![];
-        }
-        let common = std::fs::read_to_string(own.join("commondir")).ok().and_then(|path| real(&own, &path));
-        std::iter::once(own).chain(common).collect()
+        git::dirs(&self.root)
     }
 
     /// A path for people and rules: relative to the root where it is inside, else with `..`, always

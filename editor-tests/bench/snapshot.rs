@@ -36,6 +36,30 @@ fn stage() -> Stage {
     Stage { root, data, _dir: dir }
 }
 
+/// The same project, cloned: git has everything in a pack.
+#[expect(clippy::disallowed_methods, reason = "the repository is made by git itself")]
+fn cloned() -> Stage {
+    let stage = stage();
+    let from = stage.root.with_file_name("from");
+    fs::remove_dir_all(stage.root.join(".git")).unwrap();
+    fs::rename(&stage.root, &from).unwrap();
+    let git = |dir: &Path, args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("GIT_CONFIG_NOSYSTEM", "1");
+        let args = [&["-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0"], args].concat();
+        assert!(git.args(args).current_dir(dir).output().unwrap().status.success());
+    };
+    git(&from, &["init", "-q"]);
+    git(&from, &["add", "."]);
+    git(&from, &["commit", "-qm", "all"]);
+    git(&from, &["gc", "-q"]);
+    git(&from, &["clone", "-q", "--no-local", ".", stage.root.to_str().unwrap()]);
+    // What is as young as the index is read all the same.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    git(&stage.root, &["update-index", "--index-version", "4"]);
+    stage
+}
+
 fn step(tracker: &Arc<Tracker>) -> usize {
     let go = AtomicBool::new(false);
     let mark = tracker.mark(&go).unwrap();
@@ -74,6 +98,23 @@ fn first_of_all(bencher: Bencher<'_, '_>) {
         step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
         stage
     });
+}
+
+/// The first step in a clone that nobody has seen before: what git has is only noted.
+#[divan::bench(sample_count = 3, sample_size = 1)]
+fn first_in_a_clone(bencher: Bencher<'_, '_>) {
+    bencher.with_inputs(cloned).bench_local_values(|stage| {
+        step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
+        stage
+    });
+}
+
+/// The first step of a process in a clone that another one has seen.
+#[divan::bench(sample_count = 10, sample_size = 1)]
+fn first_of_a_process_in_a_clone(bencher: Bencher<'_, '_>) {
+    let stage = cloned();
+    step(&Arc::new(Tracker::new(&stage.data, &stage.root, None)));
+    bencher.bench_local(|| step(&Arc::new(Tracker::new(&stage.data, &stage.root, None))));
 }
 
 /// The first step of a process in a project that another one has seen.

@@ -174,7 +174,7 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
             verdict = Verdict { action: Action::Ask, pattern: line.text.clone(), rule: None, reason, ..verdict };
         }
     }
-    verdict.proven_read_only = line.opaque.is_none() && line.units.iter().all(Unit::is_read_only);
+    verdict.proven_read_only = line.is_read_only();
     if let Some(why) = need.unproven.as_ref().filter(|_| verdict.action == Action::Allow)
         && !verdict.proven_read_only
         && !line.units.iter().filter(|unit| !unit.is_read_only()).all(|unit| bash.granted(unit))
@@ -183,6 +183,13 @@ fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
     }
     verdict.units = std::mem::take(&mut verdicts);
     verdict
+}
+
+impl Line {
+    /// Whether every part of it is known to change nothing, and was understood.
+    pub fn is_read_only(&self) -> bool {
+        self.opaque.is_none() && self.units.iter().all(Unit::is_read_only)
+    }
 }
 
 impl Unit {

@@ -5,9 +5,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 use super::{calls, probe, restrict};
+use crate::process;
 
 /// The hidden word on our own command line.
 const WORD: &str = "confined";
@@ -24,6 +26,9 @@ pub(super) struct Orders {
     pub(super) foreign: bool,
     /// End when this process does.
     pub(super) parent: Option<u32>,
+    /// How many files it may have open.
+    #[serde(default)]
+    pub(super) files: Option<u64>,
     /// There is no command: try what is forbidden instead, and report.
     pub(super) trial: Option<probe::Trial>,
 }
@@ -35,6 +40,7 @@ impl Orders {
         if let Some(paths) = &mut self.lock {
             paths.retain(|path| path.to_str().is_some());
         }
+        self.files = process::files_of_programs();
         let orders = serde_json::to_string(&self).unwrap_or_default();
         vec![WORD.into(), orders.into()]
     }
@@ -77,6 +83,10 @@ fn become_it(orders: Orders, command: Vec<OsString>) -> Result<ExitCode, String>
         if now.and_then(|now| u32::try_from(now).ok()) != Some(parent) {
             return Err("adjutant has ended".into());
         }
+    }
+    if let Some(files) = orders.files {
+        let limit = Rlimit { current: Some(files), maximum: getrlimit(Resource::Nofile).maximum };
+        setrlimit(Resource::Nofile, limit).map_err(|e| format!("its limit on open files: {e}"))?;
     }
     if orders.seccomp.is_some() {
         restrict::step_down(orders.foreign)?;

@@ -7,18 +7,20 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use ignore::WalkBuilder;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::objects::Objects;
-use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, objects, stopped};
+use super::file::{FileStamp, born, kind, large, read_known};
+use super::git::{GitIndex, GitObjects, Lookup};
+use super::objects::{Objects, is_blob_name};
+use super::{LARGEST, MOST_BYTES, MOST_FILES, Untracked, stopped};
 use crate::environment::private_note;
 use crate::message::{FileChange, FileKind, FileState};
 
@@ -34,35 +36,8 @@ const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How often they are looked for.
 const CLEAN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
-const FORMAT: u32 = 1;
-
-/// What the system says about a file without opening it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct FileStamp {
-    size: u64,
-    modified: i128,
-    changed: i128,
-    inode: u64,
-    mode: u32,
-}
-
-impl FileStamp {
-    fn of(data: &Stat) -> Self {
-        // The types of these members differ between systems.
-        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
-        let (modified, changed, inode, mode) = (
-            data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128,
-            data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128,
-            data.st_ino as u64,
-            data.st_mode as u32,
-        );
-        Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
-    }
-
-    fn kind(&self) -> rustix::fs::FileType {
-        rustix::fs::FileType::from_raw_mode(self.mode)
-    }
-}
+/// 2: files that git keeps have the name that git gives them.
+const FORMAT: u32 = 2;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct FileEntry {
@@ -98,6 +73,12 @@ pub(super) struct Index {
     /// What is not listed any more, and not yet told.
     #[serde(skip)]
     gone: Vec<(String, FileEntry)>,
+    /// Where files lie whose contents are not kept here; none where there is no git, or it was not yet looked for.
+    #[serde(skip)]
+    git: Option<GitObjects>,
+    /// It was looked for.
+    #[serde(skip)]
+    looked: bool,
 }
 
 /// A file that has to be read.
@@ -107,6 +88,15 @@ struct ReadTask {
     print: FileStamp,
     /// It was not there before.
     fresh: bool,
+    /// What it was, where git keeps that.
+    in_git: Option<FileState>,
+}
+
+impl ReadTask {
+    fn new(dir: &str, name: &str, print: FileStamp, entry: &FileEntry) -> Self {
+        let in_git = entry.state.clone().filter(|state| !state.large && is_blob_name(&state.hash));
+        Self { dir: dir.to_owned(), name: name.to_owned(), print, fresh: entry.print.is_none(), in_git }
+    }
 }
 
 impl Index {
@@ -119,6 +109,8 @@ impl Index {
             excluded: None,
             dirs: HashMap::new(),
             gone: Vec::new(),
+            git: None,
+            looked: false,
         }
     }
 
@@ -156,19 +148,25 @@ impl Index {
         }
     }
 
-    /// Brings it up to date, and says what has changed. The first time everything is read, and
-    /// nothing has changed.
+    /// Brings it up to date, and says what has changed. The first time everything is read that git does
+    /// not keep, and nothing has changed. Contents of changed files that git keeps are taken from it
+    /// where somebody is going to be told.
     pub(super) fn refresh(
         &mut self,
         own: &Path,
         objects: &Objects,
+        told: bool,
         stop: &AtomicBool,
     ) -> Result<Vec<FileChange>, Untracked> {
         let failed = |e: io::Error| Untracked::Failed(format!("{}: {e}", own.display()));
         let at = tick(own).map_err(failed)?;
-        let excluded = stat(&excluding(&self.root));
+        let excluded = FileStamp::at(&excluding(&self.root));
         let first = self.is_new();
         let everything = first || excluded != self.excluded;
+        if !std::mem::replace(&mut self.looked, true) {
+            self.git = GitObjects::open(&self.root);
+            self.verify();
+        }
         let mut tasks = self.walk(everything, at, stop)?;
         let rules = |name: &str| name == ".gitignore" || name == ".ignore";
         let ruled = tasks.iter().any(|task| rules(&task.name))
@@ -177,6 +175,9 @@ impl Index {
             tasks = self.walk(true, at, stop)?;
         }
         self.excluded = excluded;
+        if first {
+            tasks = self.known_to_git(tasks, at);
+        }
         let mut bytes = 0;
         let kept = |size: u64| if size > LARGEST { 0 } else { size };
         for entry in self.dirs.values().flat_map(|dir| dir.files.values()) {
@@ -203,20 +204,107 @@ impl Index {
             let old = std::mem::replace(&mut entry.state, state.clone());
             entry.print = Some(task.print);
             entry.settled = task.print.changed < at - TICK;
-            if !first && made && old != state {
-                changes.push(FileChange { path: path.display().to_string(), old, new: state });
+            if !first && told && made && old != state {
+                let (old, new) = (self.kept(old, objects), self.kept(state, objects));
+                changes.push(FileChange { path: path.display().to_string(), old, new });
             }
         }
         for (path, entry) in gone {
             let path = self.root.join(path);
             // What is ignored from now on is not gone.
             let ignored = fs::symlink_metadata(&path).is_ok_and(|data| !data.is_dir());
-            if entry.state.is_some() && !ignored {
-                changes.push(FileChange { path: path.display().to_string(), old: entry.state, new: None });
+            if told && entry.state.is_some() && !ignored {
+                let old = self.kept(entry.state, objects);
+                changes.push(FileChange { path: path.display().to_string(), old, new: None });
             }
         }
         self.at = at;
         Ok(changes)
+    }
+
+    /// Of what git keeps, what it does not keep any more has to be read.
+    fn verify(&mut self) {
+        let Some(git) = &self.git else {
+            let all = self.dirs.values_mut().flat_map(|dir| dir.files.values_mut());
+            all.filter(|entry| entry.state.as_ref().is_some_and(|state| is_blob_name(&state.hash)))
+                .for_each(|entry| (entry.print, entry.state) = (None, None));
+            return;
+        };
+        let lost = |pieces: &mut [&mut FileEntry]| {
+            let lookup = git.lookup();
+            for entry in pieces {
+                let size = entry.print.map_or(0, |print| print.size);
+                if entry
+                    .state
+                    .as_ref()
+                    .is_some_and(|state| is_blob_name(&state.hash) && !lookup.holds(&state.hash, size))
+                {
+                    (entry.print, entry.state) = (None, None);
+                }
+            }
+        };
+        let mut all: Vec<&mut FileEntry> = self.dirs.values_mut().flat_map(|dir| dir.files.values_mut()).collect();
+        let piece = all.len().div_ceil(threads()).max(64);
+        std::thread::scope(|scope| {
+            for piece in all.chunks_mut(piece) {
+                scope.spawn(|| lost(piece));
+            }
+        });
+    }
+
+    /// Takes out of what has to be read what git keeps already, and enters it.
+    fn known_to_git(&mut self, tasks: Vec<ReadTask>, at: i128) -> Vec<ReadTask> {
+        let Some(git) = &self.git else { return tasks };
+        let below = |(dir, entry): (&String, &DirEntry)| {
+            entry.files.contains_key(".gitattributes").then(|| self.absolute(dir, ".gitattributes"))
+        };
+        let index = GitIndex::read(&self.root, &self.dirs.iter().filter_map(below).collect::<Vec<_>>());
+        if index.is_empty() {
+            return tasks;
+        }
+        let name = |lookup: &Lookup, task: &ReadTask| {
+            let path = if task.dir.is_empty() { task.name.clone() } else { format!("{}/{}", task.dir, task.name) };
+            let name = index.unchanged(&path, &task.print).filter(|_| task.print.size <= LARGEST)?;
+            lookup.holds(name, task.print.size).then(|| name.to_owned())
+        };
+        let look = |piece: &[ReadTask]| -> Vec<Option<String>> {
+            let lookup = git.lookup();
+            piece.iter().map(|task| name(&lookup, task)).collect()
+        };
+        let piece = tasks.len().div_ceil(threads()).max(64);
+        let names: Vec<Option<String>> = std::thread::scope(|scope| {
+            let running: Vec<_> = tasks.chunks(piece).map(|piece| (piece.len(), scope.spawn(|| look(piece)))).collect();
+            // What a thread did not find out is read.
+            running.into_iter().flat_map(|(len, thread)| thread.join().unwrap_or_else(|_| vec![None; len])).collect()
+        });
+        let mut left = Vec::new();
+        for (task, name) in tasks.into_iter().zip(names) {
+            let entry = self.dirs.get_mut(&task.dir).and_then(|dir| dir.files.get_mut(&task.name));
+            match (name, entry) {
+                (Some(hash), Some(entry)) => {
+                    entry.state = Some(FileState { hash, kind: kind(&task.print), large: false });
+                    entry.print = Some(task.print);
+                    entry.settled = task.print.changed < at - TICK;
+                }
+                _ => left.push(task),
+            }
+        }
+        left
+    }
+
+    /// A state whose content is kept here. Where git had it and has it no more, the name is one that nothing is
+    /// kept by.
+    fn kept(&self, state: Option<FileState>, objects: &Objects) -> Option<FileState> {
+        let state = state?;
+        if state.large || !is_blob_name(&state.hash) {
+            return Some(state);
+        }
+        let content = self.git.as_ref().and_then(|git| git.content(&state.hash));
+        let hash = content.and_then(|bytes| objects.put(&bytes).ok());
+        if hash.is_none() {
+            tracing::warn!("git does not keep {} any more", state.hash);
+        }
+        Some(FileState { hash: hash.unwrap_or(state.hash), ..state })
     }
 
     /// Looks at every directory and every file, without opening files, and says which have to be read.
@@ -279,7 +367,7 @@ impl Index {
                 if entry.print == Some(print) && entry.settled {
                     continue;
                 }
-                tasks.push(ReadTask { dir: rel.clone(), name: name.clone(), print, fresh: entry.print.is_none() });
+                tasks.push(ReadTask::new(&rel, name, print, entry));
             }
             seen += dir.files.len();
             waiting.extend(dir.dirs.iter().map(|name| format!("{prefix}{name}")));
@@ -323,7 +411,7 @@ impl Index {
         for (name, entry) in &dir.files {
             let print = FileStamp::of(&rustix::fs::statat(&open, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).ok()?);
             if entry.print != Some(print) || !entry.settled {
-                tasks.push(ReadTask { dir: rel.to_owned(), name: name.clone(), print, fresh: entry.print.is_none() });
+                tasks.push(ReadTask::new(rel, name, print, entry));
             }
         }
         Some(tasks)
@@ -410,7 +498,7 @@ impl Index {
             stopped(stop)?;
             let path = self.absolute(&task.dir, &task.name);
             // What cannot be read now has a state nobody knows.
-            read(&path, LARGEST, Some(objects)).or_else(|e| match e.kind() {
+            read_known(&path, LARGEST, Some(objects), task.in_git.as_ref()).or_else(|e| match e.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::ReadOnlyFilesystem => Err(Untracked::Failed(e.to_string())),
                 _ => Ok(Some(large(&task.print, FileKind::Plain))),
             })
@@ -473,55 +561,5 @@ type Listing = HashMap<String, (Vec<String>, Vec<String>)>;
 fn tick(own: &Path) -> io::Result<i128> {
     let path = own.join("tick");
     private_note(&path, b".")?;
-    stat(&path).map(|print| print.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-}
-
-fn stat(path: &Path) -> Option<FileStamp> {
-    rustix::fs::lstat(path).ok().map(|data| FileStamp::of(&data))
-}
-
-/// When a file came into being, where the file system knows; else when it last changed at all.
-fn born(path: &Path) -> i128 {
-    let born = fs::symlink_metadata(path).and_then(|data| data.created()).ok();
-    let since = |moment: SystemTime| i128::try_from(moment.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
-    born.and_then(since).or_else(|| Some(stat(path)?.changed)).unwrap_or(i128::MIN)
-}
-
-/// The state of a file; with `objects`, its content is kept. None where there is none. Larger ones
-/// than `limit` have a state, and no content.
-pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
-    let data = match rustix::fs::lstat(path) {
-        Ok(data) => FileStamp::of(&data),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    let name = |bytes: &[u8]| match objects {
-        Some(objects) => objects.put(bytes),
-        None => Ok(objects::digest(bytes)),
-    };
-    if data.kind().is_symlink() {
-        let target = fs::read_link(path)?;
-        let hash = name(target.as_os_str().as_encoded_bytes())?;
-        return Ok(Some(FileState { hash, kind: FileKind::Link, large: false }));
-    }
-    if !data.kind().is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let kind = if data.mode & 0o100 == 0 { FileKind::Plain } else { FileKind::Program };
-    if data.size > limit {
-        return Ok(Some(large(&data, kind)));
-    }
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
-    file.take(limit + 1).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
-        return Ok(Some(large(&data, kind)));
-    }
-    Ok(Some(FileState { hash: name(&bytes)?, kind, large: false }))
-}
-
-/// The state of a file whose content is not kept: told apart by what the system says about it.
-fn large(print: &FileStamp, kind: FileKind) -> FileState {
-    FileState { hash: format!("{} bytes of {}", print.size, print.modified), kind, large: true }
+    FileStamp::at(&path).map(|print| print.changed).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
-use ring::digest::{SHA256, digest as sha};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest as sha};
 
 /// Smaller contents are not compressed: they take a block of the disk anyway.
 const SMALL: usize = 4 << 10;
@@ -30,9 +30,27 @@ pub enum Missing {
 
 /// The name of a content.
 pub(super) fn digest(bytes: &[u8]) -> String {
+    hex(sha(&SHA256, bytes).as_ref())
+}
+
+/// Whether a name is one that git gives.
+pub(super) fn is_blob_name(name: &str) -> bool {
+    name.len() == 40
+}
+
+/// The name that git gives a content.
+pub(super) fn blob_name(bytes: &[u8]) -> String {
+    let mut context = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(format!("blob {}\0", bytes.len()).as_bytes());
+    context.update(bytes);
+    hex(context.finish().as_ref())
+}
+
+/// Bytes as two lower-case digits each.
+pub(super) fn hex(bytes: &[u8]) -> String {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digit = |n: u8| char::from(HEX.get(usize::from(n)).copied().unwrap_or(b'0'));
-    sha(&SHA256, bytes).as_ref().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[derive(Debug)]

@@ -308,3 +308,157 @@ fn walk(root: &Path) -> BTreeMap<PathBuf, ()> {
     }
     found
 }
+
+/// Runs git in the project, without anybody's settings.
+#[expect(clippy::disallowed_methods, reason = "the repository is made by git itself")]
+fn git(stage: &Stage, args: &[&str]) {
+    let mut git = std::process::Command::new("git");
+    git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &stage.data);
+    git.env("GIT_CONFIG_NOSYSTEM", "1").args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
+    let ran = git.current_dir(&stage.root).output().unwrap();
+    assert!(ran.status.success(), "{args:?}: {ran:?}");
+}
+
+/// Everything that was written before is older than what the index remembers of it.
+fn settle(stage: &Stage) {
+    for _ in 0..12 {
+        pass_a_tick(stage);
+    }
+}
+
+/// A project of which git keeps everything in a pack.
+fn packed(stage: &Stage) {
+    for (path, text) in
+        [("same", "same"), ("edited", "edited"), ("gone", "gone"), ("deep/er/f", "deep"), ("mode", "mode")]
+    {
+        stage.write(path, text);
+    }
+    symlink("edited", stage.root.join("link")).unwrap();
+    settle(stage);
+    git(stage, &["init", "-q"]);
+    git(stage, &["add", "."]);
+    git(stage, &["commit", "-qm", "all"]);
+    git(stage, &["gc", "-q"]);
+    settle(stage);
+    // Written anew, so that no file is as young as it.
+    git(stage, &["update-index", "--index-version", "4"]);
+}
+
+/// How many contents are kept beside the sessions.
+fn kept(stage: &Stage) -> usize {
+    fn files(dir: &Path) -> usize {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
+    }
+    let projects = fs::read_dir(stage.data.join("snapshots")).into_iter().flatten().flatten();
+    projects.map(|project| files(&project.path().join("objects"))).sum()
+}
+
+#[test]
+fn what_git_keeps_is_taken_from_it_when_it_changes() {
+    let stage = Stage::new();
+    packed(&stage);
+    let path = |name: &str| stage.root.join(name);
+    let tracker = stage.tracker();
+    assert_eq!(during(&stage, &tracker, || ()), [""; 0]);
+    assert_eq!(kept(&stage), 0, "git has them all");
+    let found = during(&stage, &tracker, || {
+        stage.write("edited", "EDITED");
+        stage.write("same", "same");
+        fs::set_permissions(path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::remove_file(path("link")).unwrap();
+        symlink("same", path("link")).unwrap();
+        // With the repository goes what git kept.
+        fs::remove_dir_all(path("deep")).unwrap();
+        fs::remove_file(path("gone")).unwrap();
+        fs::remove_dir_all(path(".git")).unwrap();
+    });
+    let wanted = [
+        "deep/er/f: Plain \"deep\" -> nothing",
+        "edited: Plain \"edited\" -> Plain \"EDITED\"",
+        "gone: Plain \"gone\" -> nothing",
+        "link: Link \"edited\" -> Link \"same\"",
+        "mode: Plain \"mode\" -> Program \"mode\"",
+    ];
+    assert_eq!(found, wanted);
+    // It is kept here from now on.
+    assert_eq!(kept(&stage), 6);
+}
+
+#[test]
+fn what_git_keeps_is_looked_for_again_by_the_next_process() {
+    let stage = Stage::new();
+    packed(&stage);
+    assert_eq!(during(&stage, &stage.tracker(), || ()), [""; 0]);
+    assert_eq!(
+        during(&stage, &stage.tracker(), || stage.write("edited", "1")),
+        ["edited: Plain \"edited\" -> Plain \"1\""]
+    );
+    assert_eq!(kept(&stage), 2);
+    // What it does not have any more is read before anything else happens.
+    fs::remove_dir_all(stage.root.join(".git/objects")).unwrap();
+    fs::create_dir_all(stage.root.join(".git/objects")).unwrap();
+    let found = during(&stage, &stage.tracker(), || {
+        stage.write("same", "2");
+        fs::remove_file(stage.root.join("gone")).unwrap();
+    });
+    assert_eq!(found, ["gone: Plain \"gone\" -> nothing", "same: Plain \"same\" -> Plain \"2\""]);
+}
+
+#[test]
+fn what_git_may_store_otherwise_is_kept_here() {
+    // What is done after the commit, and how many of the five contents are kept here then.
+    type Case = (&'static str, fn(&Stage), usize);
+    let table: [Case; 6] = [
+        (
+            "an untracked and an edited file",
+            |stage| {
+                stage.write("new", "new");
+                stage.write("edited", "EDITED");
+            },
+            2,
+        ),
+        ("a filter", |stage| stage.write("deep/.gitattributes", "*.x filter=lfs\n"), 6),
+        ("a filter beside the repository", |stage| stage.write(".git/info/attributes", "* filter=x"), 5),
+        ("another encoding", |stage| stage.write(".gitattributes", "f working-tree-encoding=UTF-16"), 6),
+        (
+            "not in a pack",
+            |stage| {
+                stage.write("same", "loose");
+                settle(stage);
+                git(stage, &["add", "."]);
+                settle(stage);
+                git(stage, &["update-index", "--index-version", "3"]);
+            },
+            1,
+        ),
+        (
+            "other line ends",
+            |stage| {
+                git(stage, &["config", "core.autocrlf", "true"]);
+                stage.write("same", "a\r\nb\r\n");
+                git(stage, &["add", "."]);
+                git(stage, &["commit", "-qm", "ends"]);
+                git(stage, &["gc", "-q"]);
+                settle(stage);
+                git(stage, &["update-index", "--index-version", "3"]);
+            },
+            1,
+        ),
+    ];
+    for (what, work, wanted) in table {
+        let stage = Stage::new();
+        packed(&stage);
+        work(&stage);
+        let before: BTreeMap<_, _> =
+            ["same", "edited", "gone"].map(|name| (name, fs::read_to_string(stage.root.join(name)).unwrap())).into();
+        let tracker = stage.tracker();
+        assert_eq!(during(&stage, &tracker, || ()), [""; 0], "{what}");
+        assert_eq!(kept(&stage), wanted, "{what}");
+        let found = during(&stage, &tracker, || before.keys().for_each(|name| stage.write(name, "other")));
+        let wanted: Vec<String> = ["edited", "gone", "same"]
+            .map(|name| format!("{name}: Plain {:?} -> Plain \"other\"", before[name]))
+            .into();
+        assert_eq!(found, wanted, "{what}");
+    }
+}

@@ -4,7 +4,7 @@
 //! that acts (a command, a tool of somebody else's, a subagent) may change anything: the whole
 //! project is compared then. That begins as soon as the model has named such a tool, while it still
 //! writes the arguments and the user still thinks; the call waits for it. A step that only reads
-//! costs nothing.
+//! costs nothing, and a command that is known to change nothing waits for nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,12 @@ pub fn sweeps(kind: Kind, tool: &str) -> bool {
     own.unwrap_or(matches!(kind, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other))
 }
 
+/// Whether a call is a command line of which every part is known to change nothing.
+fn only_reads(needs: &[Need]) -> bool {
+    let mut lines = needs.iter().filter_map(|need| need.command.as_ref()).peekable();
+    lines.peek().is_some() && lines.all(|line| line.is_read_only())
+}
+
 impl ChangeRecorder {
     /// Nothing is looked at yet.
     pub fn new(scope: &TurnContext, message: &MessageId) -> Self {
@@ -97,7 +103,10 @@ impl ChangeRecorder {
     /// cancelled.
     pub async fn before(&self, scope: &TurnContext, kind: Kind, tool: &str, needs: &[Need]) {
         let Some(tracker) = &self.tracker else { return };
-        if !kind.acts() && !sweeps(kind, tool) {
+        // A hook may change anything.
+        let settings = &scope.project.settings;
+        let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
+        if !kind.acts() && !sweeps(kind, tool) || !hooked && only_reads(needs) {
             return;
         }
         let changes: Vec<Change> = needs.iter().flat_map(|need| need.changes.clone()).collect();
@@ -109,9 +118,7 @@ impl ChangeRecorder {
             }
             return;
         }
-        // A hook may change anything, a formatter may follow what a file names to other files.
-        let settings = &scope.project.settings;
-        let hooked = any(settings, HookPoint::ToolAfter);
+        // So may a formatter that follows what a file names to other files.
         if hooked || changes.iter().any(|change| format::any(settings, Path::new(&change.path))) {
             tokio::select! {
                 () = self.marked(scope) => {}
@@ -185,27 +192,42 @@ impl ChangeRecorder {
         }
     }
 
-    /// The step is over: what it changed, if it changed anything. It is kept by then.
-    pub async fn finish(mut self, scope: &TurnContext) -> Option<Part> {
+    /// The step is over: what it changed is looked for from now on, while others go on. Nothing may act
+    /// until [`StepChanges::kept`] has returned. None where it cannot have changed anything.
+    pub fn finish(mut self) -> Option<StepChanges> {
         let tracker = self.tracker.clone()?;
         let mark = self.mark.take().flatten();
         let named = std::mem::take(&mut *locked(&self.named));
         if mark.is_none() && named.is_empty() {
             return None;
         }
-        let compared = spawn_blocking(move || after(&tracker, mark.as_ref(), named)).await;
+        Some(StepChanges { compared: spawn_blocking(move || after(&tracker, mark.as_ref(), named)), recorder: self })
+    }
+}
+
+/// What a step changed, which is being found out.
+pub struct StepChanges {
+    compared: JoinHandle<(Vec<FileChange>, Option<Untracked>)>,
+    recorder: ChangeRecorder,
+}
+
+impl StepChanges {
+    /// The part that says so, and its message. It is kept by then. None where nothing was changed.
+    pub async fn kept(self, scope: &TurnContext) -> Option<(MessageId, Part)> {
+        let compared = self.compared.await;
+        let recorder = self.recorder;
         let (files, off) = compared.unwrap_or_else(|e| (Vec::new(), Some(Untracked::Failed(e.to_string()))));
         if let Some(off) = off {
-            self.tell(scope, &off).await;
+            recorder.tell(scope, &off).await;
         }
-        let unwritten = locked(&self.begun).is_empty();
+        let unwritten = locked(&recorder.begun).is_empty();
         let nothing = files.is_empty();
         if nothing && unwritten {
             return None;
         }
-        let part = Part { id: self.part.clone(), content: Content::Patch { files, begun: false } };
-        scope.record.part(&self.message, &part).await;
-        (!nothing).then_some(part)
+        let part = Part { id: recorder.part.clone(), content: Content::Patch { files, begun: false } };
+        scope.record.part(&recorder.message, &part).await;
+        (!nothing).then(|| (recorder.message.clone(), part))
     }
 }
 

@@ -1,6 +1,7 @@
 //! One prompt to its stop.
 
 use super::budget::{self, Remaining};
+use super::change_recorder::StepChanges;
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
 use super::{
@@ -17,13 +18,13 @@ use crate::{store, text};
 /// kept as it happens; the history comes back with it.
 pub async fn run(mut history: History, scope: TurnContext) -> (History, Outcome) {
     scope.outlet.event(Event::Status(Status::Busy)).await;
-    let mut outcome = steps(&mut history, &scope).await;
+    let mut outcome = make_steps(&mut history, &scope).await;
     let mut sent_on = 0;
     while let Some(words) = hooks::ended(&history, &scope, &outcome, sent_on).await {
         let Ok(frame) = frame::freeze(&scope, false, &history) else { break };
         add(&mut history, &scope, &frame, remind::note(&words)).await;
         sent_on += 1;
-        outcome = steps(&mut history, &scope).await;
+        outcome = make_steps(&mut history, &scope).await;
     }
     prune::prune(&mut history, &scope).await;
     release::let_go(&mut history, &scope).await;
@@ -65,7 +66,16 @@ pub(super) async fn unsaved(scope: &TurnContext, error: &store::Error) {
     scope.outlet.event(notice).await;
 }
 
-async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
+/// Makes steps until there are no more to make. What they changed is entered by then.
+async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
+    let mut changed = None;
+    let outcome = steps(history, scope, &mut changed).await;
+    step::enter(history, scope, changed).await;
+    outcome
+}
+
+/// `changed` is what the last step changed, as long as that is not entered.
+async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
     let mut asked = None;
     // A step was made for the last words, because all the money is spent.
     let mut spoken_last = false;
@@ -86,7 +96,11 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             Err(fault) => return Outcome::Failed(fault),
         };
         let limits = limits(scope, &agent, spoken_last);
-        let (made, last) = match next::next(history, &limits) {
+        let next = next::next(history, &limits);
+        if !matches!(next, Next::Step { .. }) {
+            step::enter(history, scope, changed.take()).await;
+        }
+        let (made, last) = match next {
             Next::Finish(outcome) => return outcome,
             Next::Subtask => match subtask::subtasks(history, scope).await {
                 Ok(()) => continue,
@@ -125,6 +139,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
         };
         if size::load(history) == 0 && next::overfull(history, &limits, fixed(&frame)) {
             asked = None;
+            step::enter(history, scope, changed.take()).await;
             if !prune::prune(history, scope).await
                 && let Err(outcome) = make_room(history, scope, &limits, CompactionTrigger::Full).await
             {
@@ -138,7 +153,7 @@ async fn steps(history: &mut History, scope: &TurnContext) -> Outcome {
             note(history, scope, &frame, &news).await;
         }
         spoken_last |= limits.money == Remaining::Spent;
-        step::step(history, scope, &frame, &mut asked, made == 0).await;
+        step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
     }
 }
 

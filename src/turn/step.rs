@@ -13,7 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::change_recorder::ChangeRecorder;
+use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
 use super::{History, TurnContext, call, hooks, request, retry, size};
 use crate::environment::Timestamp;
@@ -48,8 +48,16 @@ const BROKEN_OFF: &str = "The call was not made: the answer broke off.";
 
 /// Makes one step and appends its message to the history. In the `first` step of a turn nothing is
 /// shown before the prompt is on the disk. `asked` is the request of the step before it, and of this
-/// one afterwards: what was written of it need not be written again.
-pub async fn step(history: &mut History, scope: &TurnContext, frame: &Frame, asked: &mut Option<Request>, first: bool) {
+/// one afterwards: what was written of it need not be written again. `changed` is what the step before it changed,
+/// which is found out while the model thinks, and afterwards what this one did.
+pub async fn step(
+    history: &mut History,
+    scope: &TurnContext,
+    frame: &Frame,
+    asked: &mut Option<Request>,
+    changed: &mut Option<StepChanges>,
+    first: bool,
+) {
     let mut request = request::request(history, frame, scope.session.as_str());
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
     hooks::request(scope, frame, &mut request).await;
@@ -71,7 +79,8 @@ pub async fn step(history: &mut History, scope: &TurnContext, frame: &Frame, ask
     scope.record.message(&message).await;
 
     let changes = ChangeRecorder::new(scope, &message.id);
-    let answered = ask(scope, frame, &request, &mut message, &changes, first).await;
+    let answered = ask(scope, frame, &request, &mut message, &changes, first);
+    let (answered, ()) = tokio::join!(answered, enter(history, scope, changed.take()));
     *asked = Arc::into_inner(request);
     let paid = answered.as_ref().ok().and_then(|end| cost(&frame.model, &end.usage));
     // Before the calls are made: they may be work for others, who share what is left.
@@ -83,9 +92,7 @@ pub async fn step(history: &mut History, scope: &TurnContext, frame: &Frame, ask
     } else {
         call::abandon(scope, &mut message, BROKEN_OFF).await;
     }
-    if let Some(part) = changes.finish(scope).await {
-        message.parts.push(part);
-    }
+    *changed = changes.finish();
     if let Role::Assistant(assistant) = &mut message.role {
         assistant.completed = Some(scope.now());
         match answered {
@@ -102,6 +109,16 @@ pub async fn step(history: &mut History, scope: &TurnContext, frame: &Frame, ask
     scope.record.message(&message).await;
     history.messages.push(message);
     usage(history, scope, &frame.model).await;
+}
+
+/// Adds what a step changed to its message.
+pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<StepChanges>) {
+    let Some(changed) = changed else { return };
+    if let Some((message, part)) = changed.kept(scope).await
+        && let Some(message) = history.messages.iter_mut().rev().find(|known| known.id == message)
+    {
+        message.parts.push(part);
+    }
 }
 
 /// How an answer ended.

@@ -86,9 +86,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         let changes = ChangeRecorder::new(scope, &message.id);
         changes.announced(Kind::Think, TaskTool::NAME);
         call::make(history, scope, &frame, &mut message, &changes).await;
-        if let Some(part) = changes.finish(scope).await {
-            message.parts.push(part);
-        }
+        let changed = changes.finish();
         if let Role::Assistant(assistant) = &mut message.role {
             assistant.completed = Some(scope.now());
             assistant.cost = scope.spent.take();
@@ -96,6 +94,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         scope.record.message(&message).await;
         let stopped = message.calls().any(|call| next::rejected(&call.state));
         history.messages.push(message);
+        step::enter(history, scope, changed).await;
         step::usage(history, scope, &frame.model).await;
         if stopped && !scope.project.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
             return Ok(());

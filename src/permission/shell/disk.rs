@@ -5,7 +5,6 @@
 mod below;
 mod git_config;
 mod git_file;
-mod git_index;
 mod globs;
 mod loss;
 mod origin;

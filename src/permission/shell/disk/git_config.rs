@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use super::git_file::entries;
-use super::git_index;
+use crate::git;
 
 /// The largest configuration that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -145,7 +145,7 @@ impl Repository {
         }
         self.settle(dir, &common, top, home);
         let Some(top) = top else { return };
-        let links = match git_index::links(dir, if self.sha256 { 32 } else { 20 }) {
+        let links = match git::links(dir, if self.sha256 { 32 } else { 20 }) {
             Ok(links) => links,
             Err(why) => return self.unread(&dir.join("index"), why),
         };

@@ -1,0 +1,267 @@
+//! What git writes down about a working tree, read without git: where its directories are, and its index.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The largest index that is read, in bytes: about a million files.
+const LARGEST: u64 = 128 << 20;
+
+const BROKEN: &str = "its form is not known";
+
+/// Where git keeps what belongs to the work tree at `root`: `.git`, or the two directories that a linked
+/// work tree or a submodule points to, its own first. Those count only if they point back: the file in
+/// the project could name any directory.
+pub fn dirs(root: &Path) -> Vec<PathBuf> {
+    let link = root.join(".git");
+    let Ok(text) = std::fs::read_to_string(&link) else {
+        return if link.is_dir() { vec![link] } else { vec![] };
+    };
+    let real = |from: &Path, path: &str| std::fs::canonicalize(from.join(path.trim_end_matches('\n'))).ok();
+    let Some(own) = text.strip_prefix("gitdir:").and_then(|path| real(root, path.trim_start())) else {
+        return vec![];
+    };
+    let linked = std::fs::read_to_string(own.join("gitdir")).ok().and_then(|back| real(&own, &back));
+    let config = std::fs::read_to_string(own.join("config")).unwrap_or_default();
+    let lines = config.lines().filter_map(|line| line.trim().strip_prefix("worktree")?.trim_start().strip_prefix('='));
+    let module = lines.filter_map(|path| real(&own, path.trim())).any(|top| top == root);
+    if linked.as_deref() != Some(&link) && !module {
+        return vec![];
+    }
+    let common = std::fs::read_to_string(own.join("commondir")).ok().and_then(|path| real(&own, &path));
+    std::iter::once(own).chain(common).collect()
+}
+
+/// A file as the index remembers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexEntry<'i> {
+    /// Below the top of the work tree.
+    pub path: &'i [u8],
+    /// The name of its content, as bytes.
+    pub id: &'i [u8],
+    /// Its kind and permissions, as in `st_mode`; `0o160000` is another repository.
+    pub mode: u32,
+    /// When its inode changed and when its content did, in nanoseconds since 1970.
+    pub changed: i128,
+    /// See `changed`.
+    pub modified: i128,
+    /// The lower half of its inode's number.
+    pub inode: u32,
+    /// The lower half of its size in bytes.
+    pub size: u32,
+    /// It is merged, and git looks at the file itself to find out whether it changed.
+    pub plain: bool,
+}
+
+/// The directories below the working tree that the index in `dir` takes for repositories of their own.
+/// `hash` is the length of an object's name in bytes.
+///
+/// # Errors
+/// Why it cannot be said.
+pub fn links(dir: &Path, hash: usize) -> Result<Vec<PathBuf>, &'static str> {
+    let mut links = vec![];
+    let mut add = |entry: IndexEntry<'_>| {
+        if entry.mode & 0o170_000 == 0o160_000 {
+            links.push(PathBuf::from(std::ffi::OsString::from_vec(entry.path.to_vec())));
+        }
+    };
+    let Some(bytes) = read(&dir.join("index"))? else { return Ok(vec![]) };
+    let rest = entries(&bytes, hash, &mut add).ok_or(BROKEN)?;
+    let base = shared(rest, hash).ok_or(BROKEN)?.map(|base| dir.join(format!("sharedindex.{base}")));
+    if let Some(bytes) = base.map_or(Ok(None), |base| read(&base))? {
+        entries(&bytes, hash, &mut add).ok_or(BROKEN)?;
+    }
+    if links.iter().any(|link| link.as_os_str().is_empty() || link.is_absolute()) { Err(BROKEN) } else { Ok(links) }
+}
+
+/// Calls `see` with every entry of the index in `dir`. False, and nothing is to be made of what was seen, where
+/// there is none, it is only the difference to another, or it cannot be read.
+pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bool {
+    let Ok(Some(bytes)) = read(&dir.join("index")) else { return false };
+    entries(&bytes, hash, see).and_then(|rest| shared(rest, hash)) == Some(None)
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_file() && meta.len() <= LARGEST => {}
+        Ok(_) => return Err("it is too large, or no file"),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err("the system does not let it be read"),
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|_| "the system does not let it be read")?;
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(|_| "the system does not let it be read")?;
+    Ok(Some(bytes))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<usize> {
+    let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+    usize::try_from(u32::from_be_bytes(four)).ok()
+}
+
+/// Reads the entries, and gives what follows them.
+fn entries<'b>(bytes: &'b [u8], hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> Option<&'b [u8]> {
+    /// Times, device, inode, mode, owner and size before the object's name, four bytes each.
+    const STAT: usize = 40;
+    const ASSUMED_VALID: u8 = 0x80;
+    const EXTENDED: u8 = 0x40;
+    const STAGES: u8 = 0x30;
+    let version = number(bytes, 4)?;
+    if !bytes.starts_with(b"DIRC") || !(2..=4).contains(&version) {
+        return None;
+    }
+    let mut name: Vec<u8> = vec![];
+    let mut at = 12;
+    for _ in 0..number(bytes, 8)? {
+        let start = at;
+        let flags = at + STAT + hash;
+        let flag = *bytes.get(flags)?;
+        // It says that two more bytes follow, of which the first tells what is not looked at or only meant to be added.
+        let further = if flag & EXTENDED == 0 { 0 } else { *bytes.get(flags + 2)? };
+        at = flags + if flag & EXTENDED == 0 { 2 } else { 4 };
+        if version == 4 {
+            let cut = variable(bytes, &mut at)?;
+            name.truncate(name.len().checked_sub(cut)?);
+        } else {
+            name.clear();
+        }
+        let length = bytes.get(at..)?.iter().position(|byte| *byte == 0)?;
+        name.extend_from_slice(&bytes[at..at + length]);
+        at += length + 1;
+        if version != 4 {
+            at = start + (at - start).next_multiple_of(8);
+        }
+        let word = |n: usize| number(bytes, start + 4 * n).and_then(|word| u32::try_from(word).ok());
+        let time = |n: usize| Some(i128::from(word(n)?) * 1_000_000_000 + i128::from(word(n + 1)?));
+        see(IndexEntry {
+            path: &name,
+            id: bytes.get(start + STAT..flags)?,
+            mode: word(6)?,
+            changed: time(0)?,
+            modified: time(2)?,
+            inode: word(5)?,
+            size: word(9)?,
+            plain: flag & (ASSUMED_VALID | STAGES) == 0 && further == 0,
+        });
+    }
+    bytes.get(at..)
+}
+
+/// A number of any length, seven bits to a byte.
+fn variable(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    let mut next = || {
+        let byte = bytes.get(*at).copied();
+        *at += 1;
+        byte
+    };
+    let mut byte = next()?;
+    let mut value = usize::from(byte & 127);
+    while byte & 128 != 0 {
+        byte = next()?;
+        value = value.checked_add(1)?.checked_mul(128)? + usize::from(byte & 127);
+    }
+    Some(value)
+}
+
+/// The name of the index this one is the difference to, if it is one.
+fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
+    while rest.len() > hash {
+        let size = number(rest, 4)?;
+        let body = rest.get(8..8 + size)?;
+        if rest.starts_with(b"link") {
+            let base = body.get(..hash)?;
+            return Some(Some(base.iter().map(|byte| format!("{byte:02x}")).collect()));
+        }
+        rest = &rest[8 + size..];
+    }
+    // The sum of everything before it ends the file.
+    (rest.len() == hash).then_some(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
+    fn repositories_are_found_in_every_form_of_the_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let mut git = std::process::Command::new("git");
+            git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir.path());
+            let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir.path()).output().unwrap();
+            assert!(ran.status.success(), "{args:?}: {ran:?}");
+        };
+        for (format, hash, zeros) in [("sha1", 20, "1".repeat(40)), ("sha256", 32, "1".repeat(64))] {
+            git(&["init", "-q", "--object-format", format, format]);
+            let link = |name: &str| format!("160000,{zeros},{name}");
+            let within = |args: &[&str]| git(&[&["-C", format][..], args].concat());
+            std::fs::write(dir.path().join(format).join("a file.txt"), "a").unwrap();
+            within(&["add", "a file.txt"]);
+            assert_eq!(links(&dir.path().join(format).join(".git"), hash), Ok(vec![]));
+            for name in ["sub/one", "sub/one-more", "z"] {
+                within(&["update-index", "--add", "--cacheinfo", &link(name)]);
+            }
+            let wanted = ["sub/one", "sub/one-more", "z"].map(PathBuf::from);
+            let found = || {
+                let mut links = links(&dir.path().join(format).join(".git"), hash).unwrap();
+                links.sort();
+                links.dedup();
+                links
+            };
+            for version in ["2", "4", "2"] {
+                within(&["update-index", "--index-version", version]);
+                assert_eq!(found(), wanted, "{format} {version}");
+            }
+            within(&["update-index", "--split-index"]);
+            assert_eq!(found(), wanted, "{format} split");
+            let index = dir.path().join(format).join(".git/index");
+            let whole = std::fs::read(&index).unwrap();
+            std::fs::write(&index, &whole[..whole.len() / 2]).unwrap();
+            assert!(links(&dir.path().join(format).join(".git"), hash).is_err());
+        }
+        assert_eq!(links(dir.path(), 20), Ok(vec![]));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
+    fn files_are_what_the_system_says_they_are() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let git = |args: &[&str]| {
+            let mut git = std::process::Command::new("git");
+            git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir.path());
+            let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir.path()).output().unwrap();
+            assert!(ran.status.success(), "{args:?}: {ran:?}");
+            String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+        };
+        git(&["init", "-q"]);
+        for name in ["one", "two", "assumed", "meant"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        git(&["add", "one", "two", "assumed"]);
+        git(&["add", "--intent-to-add", "meant"]);
+        git(&["update-index", "--assume-unchanged", "assumed"]);
+        for version in ["3", "4"] {
+            git(&["update-index", "--index-version", version]);
+            let mut seen = vec![];
+            let whole = index(&dir.path().join(".git"), 20, &mut |entry: IndexEntry<'_>| {
+                let path = String::from_utf8(entry.path.to_vec()).unwrap();
+                let id: String = entry.id.iter().map(|byte| format!("{byte:02x}")).collect();
+                let data = std::fs::metadata(dir.path().join(&path)).unwrap();
+                let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+                if path != "meant" {
+                    assert_eq!(entry.changed, time(data.ctime(), data.ctime_nsec()), "{path}");
+                    assert_eq!(entry.modified, time(data.mtime(), data.mtime_nsec()), "{path}");
+                    assert_eq!((u64::from(entry.size), u64::from(entry.inode)), (data.size(), data.ino()), "{path}");
+                    assert_eq!(id, git(&["hash-object", &path]), "{path}");
+                }
+                seen.push((path, entry.plain));
+            });
+            let wanted = [("assumed", false), ("meant", false), ("one", true), ("two", true)];
+            assert!(whole && seen.iter().map(|(path, plain)| (path.as_str(), *plain)).eq(wanted), "{seen:?}");
+        }
+        git(&["update-index", "--split-index"]);
+        assert!(!index(&dir.path().join(".git"), 20, &mut |_| ()));
+    }
+}

@@ -1,0 +1,111 @@
+//! One file as it is now: what the system says about it, and its state.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use serde::{Deserialize, Serialize};
+
+use super::objects::{self, Objects, blob_name};
+use crate::message::{FileKind, FileState};
+
+/// What the system says about a file without opening it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FileStamp {
+    pub(super) size: u64,
+    pub(super) modified: i128,
+    pub(super) changed: i128,
+    pub(super) inode: u64,
+    pub(super) mode: u32,
+}
+
+impl FileStamp {
+    /// What the system says about a path, links not followed.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        rustix::fs::lstat(path).ok().map(|data| Self::of(&data))
+    }
+
+    pub(super) fn of(data: &Stat) -> Self {
+        // The types of these members differ between systems.
+        #[expect(clippy::unnecessary_cast, clippy::cast_lossless, reason = "other systems have other types here")]
+        let (modified, changed, inode, mode) = (
+            data.st_mtime as i128 * 1_000_000_000 + data.st_mtime_nsec as i128,
+            data.st_ctime as i128 * 1_000_000_000 + data.st_ctime_nsec as i128,
+            data.st_ino as u64,
+            data.st_mode as u32,
+        );
+        Self { size: u64::try_from(data.st_size).unwrap_or(0), modified, changed, inode, mode }
+    }
+
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+/// When a file came into being, where the file system knows; else when it last changed at all.
+pub(super) fn born(path: &Path) -> i128 {
+    let born = fs::symlink_metadata(path).and_then(|data| data.created()).ok();
+    let since = |moment: SystemTime| i128::try_from(moment.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
+    born.and_then(since).or_else(|| Some(FileStamp::at(path)?.changed)).unwrap_or(i128::MIN)
+}
+
+/// The state of a file; with `objects`, its content is kept. None where there is none. Larger ones
+/// than `limit` have a state, and no content.
+pub(super) fn read(path: &Path, limit: u64, objects: Option<&Objects>) -> io::Result<Option<FileState>> {
+    read_known(path, limit, objects, None)
+}
+
+/// As [`read`]; a content that is still what git keeps keeps its name.
+pub(super) fn read_known(
+    path: &Path,
+    limit: u64,
+    objects: Option<&Objects>,
+    in_git: Option<&FileState>,
+) -> io::Result<Option<FileState>> {
+    let data = match rustix::fs::lstat(path) {
+        Ok(data) => FileStamp::of(&data),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let name = |bytes: &[u8]| match (in_git, objects) {
+        (Some(state), _) if blob_name(bytes) == state.hash => Ok(state.hash.clone()),
+        (_, Some(objects)) => objects.put(bytes),
+        (_, None) => Ok(objects::digest(bytes)),
+    };
+    if data.kind().is_symlink() {
+        let target = fs::read_link(path)?;
+        let hash = name(target.as_os_str().as_encoded_bytes())?;
+        return Ok(Some(FileState { hash, kind: FileKind::Link, large: false }));
+    }
+    if !data.kind().is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let kind = kind(&data);
+    if data.size > limit {
+        return Ok(Some(large(&data, kind)));
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let mut bytes = Vec::with_capacity(usize::try_from(data.size).unwrap_or(0) + 1);
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|size| size > limit) {
+        return Ok(Some(large(&data, kind)));
+    }
+    Ok(Some(FileState { hash: name(&bytes)?, kind, large: false }))
+}
+
+/// What a file is besides its content.
+pub(super) fn kind(print: &FileStamp) -> FileKind {
+    match print.kind() {
+        FileType::Symlink => FileKind::Link,
+        _ if print.mode & 0o100 == 0 => FileKind::Plain,
+        _ => FileKind::Program,
+    }
+}
+
+/// The state of a file whose content is not kept: told apart by what the system says about it.
+pub(super) fn large(print: &FileStamp, kind: FileKind) -> FileState {
+    FileState { hash: format!("{} bytes of {}", print.size, print.modified), kind, large: true }
+}
