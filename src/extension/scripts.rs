@@ -208,8 +208,11 @@ impl Scripts {
             }));
         }
         let root = &context.project.worktree.root;
-        let bases = context.project.settings.directories.iter().map(|dir| dir.path.clone()).chain([root.clone()]);
-        let bases: Vec<PathBuf> = bases.collect();
+        // What strips types is looked for where nothing of an untrusted project is.
+        let trusted = context.project.settings.trusted;
+        let places = context.project.settings.directories.iter().filter(|dir| trusted || !dir.project);
+        let own = Some(root).filter(|_| trusted);
+        let bases: Vec<PathBuf> = places.map(|dir| dir.path.clone()).chain(own.cloned()).collect();
         let params = json!({
             "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
             "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
