@@ -8,6 +8,7 @@ mod agents;
 mod auth;
 mod config;
 mod doctor;
+mod extensions;
 mod form;
 mod input;
 mod log;
@@ -65,6 +66,10 @@ enum Command {
     Permissions(permissions::Args),
     /// Review what this project's files would run, and decide
     Trust(trust::Args),
+    /// Show the hooks, custom tools and plugins of a project
+    ///
+    /// Loads them as a session would. Exits with 1 if something does not load.
+    Extensions(extensions::Args),
     /// List, read and manage earlier sessions
     Sessions(sessions::Args),
     /// List, show and create agents
@@ -125,6 +130,7 @@ impl Command {
             | Self::Config { .. }
             | Self::Models(_)
             | Self::Doctor(_)
+            | Self::Extensions(_)
             | Self::Completions { .. }
             | Self::Man => false,
         }
@@ -164,6 +170,8 @@ pub fn main() -> ExitCode {
         );
     }
     let done = match &command {
+        // It loads what the settings load.
+        Command::Config { verb: Some(config::ConfigCommand::Check { .. }) } => None,
         Command::Config { verb } => {
             Some(config::config(verb.as_ref().unwrap_or(&config::ConfigCommand::Show), &environment))
         }
@@ -206,6 +214,10 @@ async fn waiting(command: Command, environment: Environment) -> ExitCode {
         Command::Auth { verb } => auth::auth(verb.unwrap_or(auth::Verb::List), &environment).await,
         Command::Mcp(args) => mcp::mcp(args, &environment).await,
         Command::Doctor(args) => doctor::doctor(&args, &environment).await,
+        Command::Extensions(args) => extensions::extensions(&args, &environment).await,
+        Command::Config { verb: Some(config::ConfigCommand::Check { json }) } => {
+            config::check(json, &environment).await
+        }
         Command::Models(args) => models::models(&args, &environment).await,
         Command::Agents { verb: Some(agents::Verb::Create(wish)) } => agents::create(&wish, &environment).await,
         // They wait for nothing.

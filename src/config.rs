@@ -27,6 +27,7 @@ pub mod remote;
 mod resolve;
 pub(crate) mod roster;
 mod rules;
+pub mod script;
 pub mod settings;
 pub mod show;
 mod substitute;
@@ -118,10 +119,14 @@ impl Loaded {
 pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loaded {
     let declared = resolve::ConfigSchemas::new();
     let mut disk = ConfigReader::new(environment, worktree);
-    let (mut layers, directories) = layers::read(&mut disk, &declared, cwd);
+    let layers::LayersRead { mut layers, directories, mut scripts } = layers::read(&mut disk, &declared, cwd);
     if environment.setting("PURE").is_some_and(resolve::on) {
         for layer in &mut layers {
             layer.node.take("hook");
+        }
+        for script in scripts.drain(..) {
+            let text = "not loaded: ADJUTANT_PURE or OPENCODE_PURE is set";
+            disk.problems.push(Problem::note(ProblemCode::NoEffect, &script.place, script.name, text));
         }
     }
     trust::drop_doubles(&mut layers, &mut disk.problems);
@@ -129,7 +134,8 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
-    let items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
+    let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
+    items.extend(trust::scripts::items(&scripts, worktree));
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
         disk.look(file).ok();
@@ -146,6 +152,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let trust = trust::Review { items, digest, decision };
     if trust.is_withheld() {
         trust::strip(&mut layers, &disk.uses, environment, worktree);
+        scripts.retain(|script| !script.project);
     }
 
     let tree = join(layers.iter());
@@ -174,6 +181,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         settings.sandbox.writable = own.writable;
     }
     settings.directories = directories;
+    settings.scripts = scripts;
     loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);

@@ -4,22 +4,31 @@
 
 pub mod advice;
 pub mod moment;
+pub mod scripts;
+pub mod survey;
+pub mod tally;
 
 mod command;
+mod host;
+mod plugin;
+mod tool;
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::advice::{Advice, Answer};
 use self::moment::Moment;
+use self::scripts::Scripts;
 use crate::config::Settings;
 use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
 use crate::lock::locked;
+use crate::message::ModelRef;
+use crate::model::Request;
 use crate::permission::{shell, wildcard};
 use crate::text;
 use crate::tool::{Failure, ToolContext};
@@ -34,11 +43,13 @@ pub struct Extensions {
     started: AtomicBool,
     /// What did not work and was told: each once. A std mutex: a leaf around a set.
     told: Mutex<BTreeSet<String>>,
+    /// Custom tools and plugins.
+    pub scripts: Arc<Scripts>,
 }
 
 /// Whether anything hangs into what happens there. Costs a look at a list that is nearly always empty.
 pub fn any(settings: &Settings, on: HookPoint) -> bool {
-    settings.hooks.iter().any(|hook| hook.on == on)
+    !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
 }
 
 impl Extensions {
@@ -69,6 +80,8 @@ impl Extensions {
                 let began = Instant::now();
                 let answered = command::run(hook, &moment, file.as_deref(), context).await?;
                 let took = began.elapsed();
+                let name = format!("hook {}", hook.name);
+                self.scripts.counted(&name, took, answered.as_ref().err().cloned());
                 let answer = match answered {
                     Ok(answer) => answer,
                     Err(why) => self.failed(hook, &why, context).await,
@@ -87,7 +100,71 @@ impl Extensions {
                 }
             }
         }
+        if !settings.scripts.is_empty() {
+            advice.join(plugin::ask(&self.scripts, &moment, context).await?);
+        }
         Ok(advice)
+    }
+
+    /// A prompt's texts as plugins leave them; none where they leave them as they are.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn prompt(
+        &self,
+        model: &ModelRef,
+        said: &[String],
+        context: &ToolContext,
+    ) -> Result<Option<Vec<(String, bool)>>, Failure> {
+        let input = json!({
+            "sessionID": context.session.id.as_str(), "agent": context.call.agent, "messageID": "msg",
+            "model": { "providerID": model.provider, "modelID": model.model }, "variant": model.effort,
+        });
+        plugin::texts_of(&self.scripts, ("chat.message", input), said, context).await
+    }
+
+    /// What a `/word` stands for, as plugins leave it; none where they leave it as it is.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn command(
+        &self,
+        (name, arguments): (&str, &str),
+        said: &[String],
+        context: &ToolContext,
+    ) -> Result<Option<Vec<(String, bool)>>, Failure> {
+        let input = json!({ "command": name, "arguments": arguments, "sessionID": context.session.id.as_str() });
+        plugin::texts_of(&self.scripts, ("command.execute.before", input), said, context).await
+    }
+
+    /// A request as plugins want it.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn request(&self, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
+        plugin::request(&self.scripts, request, context).await
+    }
+
+    /// The variables that plugins give a command.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn variables(&self, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
+        plugin::variables(&self.scripts, context).await
+    }
+
+    /// Words of the model as plugins want them kept; none where they leave them as they are. `at` names the message
+    /// and the part.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn complete(
+        &self,
+        at: (&str, &str),
+        words: &str,
+        context: &ToolContext,
+    ) -> Result<Option<String>, Failure> {
+        plugin::complete(&self.scripts, at, words, context).await
     }
 
     /// A hook that did not work: the user hears of it once, and decides in its place.

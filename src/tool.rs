@@ -204,6 +204,10 @@ pub struct CallContext {
     pub position: Option<CallPosition>,
     /// What becomes known of it while it runs.
     pub facts: LiveFacts,
+    /// Whose call it is: the name of the agent.
+    pub agent: String,
+    /// Variables for a command, beyond the usual ones.
+    pub variables: Vec<(String, String)>,
     /// The instruction files the model has in front of it.
     pub instructions: Arc<loaded_instructions::LoadedInstructions>,
 }

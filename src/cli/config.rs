@@ -1,10 +1,13 @@
 //! `adjutant config`: what the settings are, where each comes from, and what is wrong with them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::place::Here;
 use crate::config::{self, ProblemSeverity};
 use crate::environment::Environment;
+use crate::extension::scripts::Scripts;
+use crate::extension::survey;
 use crate::session::models::ModelSources;
 
 /// What to do with the settings.
@@ -29,12 +32,18 @@ pub(super) fn config(verb: &ConfigCommand, environment: &Environment) -> anyhow:
         return Ok(0);
     }
     let here = Here::read(Path::new("."), environment)?;
-    let ConfigCommand::Check { json } = verb else {
-        super::say(&config::show(&here.loaded, &here.problems));
-        return Ok(0);
-    };
-    let problems = here.every_problem(&ModelSources::new(environment));
-    if *json {
+    super::say(&config::show(&here.loaded, &here.problems));
+    Ok(0)
+}
+
+/// Says what is wrong; what the settings load is loaded to see whether it can be.
+pub(super) async fn check(json: bool, environment: &Environment) -> anyhow::Result<u8> {
+    let here = Here::read(Path::new("."), environment)?;
+    let mut problems = here.every_problem(&ModelSources::new(environment));
+    let settings = Arc::new(here.loaded.settings.clone());
+    let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;
+    problems.extend(survey::problems(&settings, &found));
+    if json {
         let all: Vec<serde_json::Value> = problems.iter().map(config::Problem::to_json).collect();
         super::terminal::json(&serde_json::to_string_pretty(&all)?);
     } else {

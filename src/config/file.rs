@@ -116,6 +116,8 @@ pub(crate) struct ConfigFile {
     pub hook: Option<Ordered<HookConfig>>,
     /// Hooks that are written for other programs.
     pub hooks: Option<HooksConfig>,
+    /// Custom tools that take the place of adjutant's own of the same name. Read from your own files only.
+    pub replace_tools: Option<Vec<String>>,
     /// Language servers that say what an edit broke: true for the usual ones that are installed, or by name.
     /// They run in trusted projects only. Default: none.
     pub lsp: Option<OnOrNamed<LanguageServer>>,
@@ -131,8 +133,7 @@ pub(crate) struct ConfigFile {
     pub username: Option<String>,
     /// Things that may still change.
     pub experimental: Option<ExperimentalConfig>,
-    /// JavaScript plugins.
-    #[schemars(extend("x-status" = "no effect: adjutant does not run JavaScript plugins"))]
+    /// Plugins: packages of npm that are installed, or files; with options as a list of name and object.
     pub plugin: Option<Vec<Plugin>>,
     /// The HTTP server of OpenCode.
     #[schemars(extend("x-status" = "no effect: adjutant has no server, it speaks to its editor"))]

@@ -20,6 +20,7 @@ use super::disk::ConfigReader;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::resolve::{ConfigSchemas, on};
+use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
 
@@ -30,13 +31,18 @@ pub(crate) struct ParsedLayer {
     pub(crate) node: Node,
 }
 
+/// Everything that was read.
+pub(crate) struct LayersRead {
+    /// Lowest first.
+    pub(crate) layers: Vec<ParsedLayer>,
+    pub(crate) directories: Vec<Directory>,
+    /// Custom tools and plugins.
+    pub(crate) scripts: Vec<ScriptEntry>,
+}
+
 /// Reads all layers, lowest first.
-pub(crate) fn read(
-    disk: &mut ConfigReader<'_>,
-    declared: &ConfigSchemas,
-    cwd: &Path,
-) -> (Vec<ParsedLayer>, Vec<Directory>) {
-    let mut layers = LayerReader { disk, declared, parsed: Vec::new(), read: Vec::new() };
+pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &Path) -> LayersRead {
+    let mut layers = LayerReader { disk, declared, parsed: Vec::new(), read: Vec::new(), scripts: Vec::new() };
     let environment = layers.disk.environment;
     let ours = environment.dirs.config.clone();
     let theirs = ours.with_file_name("opencode");
@@ -127,7 +133,10 @@ pub(crate) fn read(
         }
     }
     layers.claude(&down);
-    (layers.parsed, directories)
+    let places: Vec<PathBuf> = directories.iter().map(|directory: &Directory| directory.path.clone()).collect();
+    let LayerReader { disk, parsed, mut scripts, .. } = layers;
+    scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
+    LayersRead { layers: parsed, directories, scripts: script::once(scripts) }
 }
 
 /// Where an administrator's settings are on a system, lowest first.
@@ -169,6 +178,7 @@ struct LayerReader<'d, 'a> {
     parsed: Vec<ParsedLayer>,
     /// The files read so far: one that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
+    scripts: Vec<ScriptEntry>,
 }
 
 impl LayerReader<'_, '_> {
@@ -213,6 +223,10 @@ impl LayerReader<'_, '_> {
         if origin.project && node.take("environment").is_some() {
             let text = "which of your variables commands get is for you to say, not for a project; it is ignored";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "environment", text));
+        }
+        if origin.project && node.take("replace_tools").is_some() {
+            let text = "whose place a tool takes is for you to say, not for a project; it is ignored";
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "replace_tools", text));
         }
         if origin.project && node.take("budget").is_some() {
             let text = "what a turn may cost is for you to say, not for a project; it is ignored";
@@ -267,30 +281,6 @@ impl LayerReader<'_, '_> {
         self.parsed.push(ParsedLayer { origin: origin.clone(), node });
     }
 
-    /// Programs in JavaScript that OpenCode would run from here. Nobody runs them, so there is nothing
-    /// to trust; but whoever relies on one should know.
-    fn programs(&mut self, dir: &Path, layer: Layer, project: bool) {
-        for folder in ["plugin", "plugins", "tool", "tools"] {
-            let path = dir.join(folder);
-            if !self.disk.look(&path).ok().flatten().is_some_and(|meta| meta.is_dir()) {
-                continue;
-            }
-            let script = |entry: &std::fs::DirEntry| {
-                let name = entry.file_name();
-                let ending = Path::new(&name).extension().and_then(|ending| ending.to_str());
-                matches!(ending, Some("js" | "ts" | "mjs" | "mts" | "cjs" | "cts"))
-            };
-            let count = std::fs::read_dir(&path).map_or(0, |list| list.flatten().filter(script).count());
-            if count > 0 {
-                let place = SourceLocation::whole(&self.disk.origin(&path, layer, project));
-                let kind = if folder.starts_with("plugin") { "plugin" } else { "custom tool" };
-                let text =
-                    format!("{} of OpenCode's here; adjutant runs no JavaScript", crate::text::count(count, kind));
-                self.disk.problems.push(Problem::note(ProblemCode::NoEffect, &place, "", text));
-            }
-        }
-    }
-
     /// The Markdown files of a directory: commands, then agents, then modes.
     fn folders(&mut self, dir: &Path, layer: Layer, project: bool) {
         match self.disk.look(dir) {
@@ -309,7 +299,7 @@ impl LayerReader<'_, '_> {
                 return;
             }
         }
-        self.programs(dir, layer, project);
+        self.scripts.extend(script::in_directory(dir, layer, project, self.disk));
         for (key, folders, deep) in [
             ("command", ["command", "commands"], true),
             ("agent", ["agent", "agents"], true),

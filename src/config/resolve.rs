@@ -58,6 +58,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
                 drop: variables.drop.unwrap_or_default(),
             })
             .unwrap_or_default(),
+        replace_tools: file.replace_tools.unwrap_or_default(),
         webfetch_private: file.webfetch.and_then(|webfetch| webfetch.private).unwrap_or_default(),
         ..defaults
     };

@@ -13,6 +13,7 @@ pub use super::language_server::ServerEntry;
 pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
+pub use super::script::{ScriptEntry, ScriptKind};
 use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::permission::Rules;
@@ -47,6 +48,10 @@ pub struct Settings {
     pub language_servers: Vec<ServerEntry>,
     /// Commands that run when something happens in a session, in order.
     pub hooks: Vec<HookEntry>,
+    /// Custom tools and plugins, in the order they are loaded.
+    pub scripts: Vec<ScriptEntry>,
+    /// Tools of ours whose place custom ones may take.
+    pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
     /// Slash commands in order.
@@ -105,6 +110,8 @@ impl Default for Settings {
             formatters: Vec::new(),
             language_servers: Vec::new(),
             hooks: Vec::new(),
+            scripts: Vec::new(),
+            replace_tools: Vec::new(),
             instructions: Vec::new(),
             commands: Vec::new(),
             skills: SkillSources::default(),

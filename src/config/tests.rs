@@ -379,7 +379,7 @@ fn what_is_not_done_is_named_once() {
         named,
         [
             ("logLevel", "no-effect"),
-            ("plugin", "no-effect"),
+            ("plugin", "missing-file"),
             ("provider.p.models.m.experimental", "no-effect"),
             ("shell", "no-effect"),
             ("skills.urls", "later"),

@@ -6,6 +6,7 @@
 //! any of them asks again and a change of anything else does not.
 
 mod answers;
+pub(crate) mod scripts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -38,6 +39,8 @@ pub enum Kind {
     LanguageServer,
     /// A command runs when something happens in a session.
     Hook,
+    /// A file of JavaScript or TypeScript is loaded.
+    Extension,
     /// The shell that runs every command.
     Shell,
     /// A slash command runs a command line before it is sent.
@@ -62,6 +65,7 @@ impl Kind {
             Self::Formatter => ["formatter", "formatters"],
             Self::LanguageServer => ["language server", "language servers"],
             Self::Hook => ["hook", "hooks"],
+            Self::Extension => ["custom tool or plugin", "custom tools or plugins"],
             Self::Shell => ["shell", "shells"],
             Self::Command => ["command with a shell insert", "commands with a shell insert"],
             Self::Permission => ["looser rule", "looser rules"],

@@ -41,6 +41,8 @@ pub struct Advice {
     pub allow: bool,
     /// The arguments, otherwise.
     pub input: Option<Value>,
+    /// The result, otherwise.
+    pub output: Option<String>,
     /// Who has changed them last.
     pub changed_by: String,
     /// For the model, in order.
@@ -50,6 +52,19 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// Adds what others say.
+    pub(super) fn join(&mut self, other: Self) {
+        self.deny = self.deny.take().or(other.deny);
+        self.ask = self.ask.take().or(other.ask);
+        self.allow |= other.allow;
+        if other.input.is_some() {
+            (self.input, self.changed_by) = (other.input, other.changed_by);
+        }
+        self.output = other.output.or(self.output.take());
+        self.context.extend(other.context);
+        self.goes_on = self.goes_on.take().or(other.goes_on);
+    }
+
     /// Takes in what one has answered. What a project's hook allows is not heard.
     pub(super) fn take(&mut self, answer: Answer, hook: &HookEntry) {
         let name = text::title(&hook.name);

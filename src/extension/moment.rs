@@ -50,6 +50,11 @@ impl Moment {
         self.facts.insert(key.to_owned(), value);
     }
 
+    /// What is said of it under a key; nothing is `null`.
+    pub(crate) fn fact(&self, key: &str) -> Value {
+        self.facts.get(key).cloned().unwrap_or_default()
+    }
+
     /// What a hook reads.
     pub(crate) fn event(&self, hook: &HookEntry, context: &ToolContext) -> Value {
         match hook.format {
@@ -71,7 +76,7 @@ impl Moment {
 
     /// As Claude Code has it. There is no transcript in its format.
     fn claude(&self, context: &ToolContext) -> Value {
-        let fact = |key: &str| self.facts.get(key).cloned().unwrap_or_default();
+        let fact = |key: &str| self.fact(key);
         let name = match self.on {
             HookPoint::SessionStart => "SessionStart",
             HookPoint::Prompt => "UserPromptSubmit",

@@ -22,6 +22,7 @@ use super::sessions::Sessions;
 use super::title::{self, Titling};
 use super::{changes, diff};
 use crate::event::{Event, Outlet, Severity};
+use crate::extension::tally;
 use crate::message::{FileChange, Message};
 use crate::store::{Record, RecordChange, TitleSource, visible};
 use crate::turn::{History, Outcome, TurnContext, hooks, jobs, next, release};
@@ -271,6 +272,14 @@ impl Actor {
         // Answered in order, after the turn that ran.
         session.inbox.forget_waiting();
         hooks::session_end(&self.scope).await;
+        let scripts = self.scope.resources.extensions.scripts.clone();
+        scripts.end().await;
+        let (environment, root) = (self.scope.environment.clone(), self.scope.project.worktree.root.clone());
+        let done = scripts.take_tallies();
+        if !done.is_empty() {
+            // Only for people: where this fails, they see less.
+            tokio::task::spawn_blocking(move || tally::add(&environment, &root, done)).await.ok();
+        }
         self.scope.resources.jobs.end().await;
         self.scope.resources.servers.end().await;
         self.scope.resources.language.end();

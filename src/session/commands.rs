@@ -19,7 +19,7 @@ use crate::prompts::{self, CONTENTS_OF};
 use crate::skill::{Skill, Skills};
 use crate::text;
 use crate::turn::insert::{self, PromptDraft};
-use crate::turn::{Choice, TurnContext};
+use crate::turn::{Choice, TurnContext, hooks};
 
 /// How many files a command may bring along.
 const MOST: usize = 20;
@@ -151,6 +151,7 @@ impl Commands {
             (true, own, speaker) => own.or(speaker),
             (false, ..) => scope.project.agents.get(&scope.choice.borrow().agent),
         };
+        let arguments = command::typed(typed.text.trim_start()).map(|(_, rest)| rest.to_owned()).unwrap_or_default();
         let (texts, mut attachments) = filled(command, &expanded, agent.as_deref(), draft, scope).await;
         let mut parts = match agent {
             Some(agent) if delegate => vec![Content::Subtask {
@@ -164,6 +165,7 @@ impl Commands {
             }],
             _ => texts.into_iter().map(|text| Content::Text(said(text))).collect(),
         };
+        parts = hooks::command(scope, (&command.name, &arguments), parts).await;
         parts.append(&mut attachments);
         content.splice(1..1, parts);
         (content, own_choice)

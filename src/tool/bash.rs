@@ -244,6 +244,7 @@ fn start(ready: &Ready, context: &ToolContext) -> Result<(RunningCommand, Option
     if !context.confinement.trusted {
         env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
     }
+    env.extend(context.call.variables.iter().map(|(name, value)| (name.into(), value.into())));
     if confinement.reads_only() {
         // What it fetches could not be kept.
         env.insert("GIT_NO_LAZY_FETCH".into(), "1".into());

@@ -96,6 +96,12 @@ impl Confinement {
         Self { told: Arc::new([AtomicBool::new(true), AtomicBool::new(true)]), ..self.clone() }
     }
 
+    /// For what is no agent's alone: it may write what those may that edit.
+    #[must_use]
+    pub fn writing(&self) -> Self {
+        Self { level: Level::WorkspaceWrite, ..self.clone() }
+    }
+
     /// Whether the agent is one that only reads.
     pub fn reads_only(&self) -> bool {
         self.level == Level::ReadOnly

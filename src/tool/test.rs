@@ -164,6 +164,8 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.place.cwd.display())),
             position: None,
+            agent: "build".into(),
+            variables: Vec::new(),
             facts: crate::event::LiveFacts::default(),
             instructions: Arc::default(),
         },

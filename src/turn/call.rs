@@ -377,7 +377,10 @@ impl RunningCall<'_> {
                 accept::wanted(&tool.schema())
             )));
         }
-        let context = self.context();
+        let mut context = self.context();
+        if self.call.kind == Kind::Execute {
+            context.call.variables = self.scope.resources.extensions.variables(&context).await?;
+        }
         if let Some(description) = tool.describe(&self.call.input, &context) {
             self.call.title = crate::text::title(&description.title);
             self.call.locations = description.locations;
@@ -476,7 +479,12 @@ impl RunningCall<'_> {
         if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
             return done;
         }
-        let before = known(context).await;
+        // What hooks do to files is looked for where a call has acted: else it would cost every call that reads.
+        let acts = self.call.kind.acts();
+        let before = if acts { known(context).await } else { Vec::new() };
+        if let Ok(output) = &done {
+            hooks::edited(self.scope, output).await;
+        }
         let done = hooks::after(self.scope, &self.frame.agent, &self.call, done, context).await;
         adopt(before, context).await;
         done

@@ -109,11 +109,13 @@ impl ChangeRecorder {
         // A hook may change anything.
         let settings = &scope.project.settings;
         let hooked = any(settings, HookPoint::ToolBefore) || any(settings, HookPoint::ToolAfter);
-        let acts = kind.acts() || sweeps(kind, tool) || !changes.is_empty();
+        // So may a custom tool in the place of one of ours.
+        let replaced = settings.replace_tools.iter().any(|replaced| replaced == tool);
+        let acts = replaced || kind.acts() || sweeps(kind, tool) || !changes.is_empty();
         if !acts || !hooked && only_reads(needs) {
             return;
         }
-        if sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
+        if replaced || sweeps(kind, tool) || (changes.is_empty() && kind == Kind::Edit) {
             tokio::select! {
                 () = self.marked(scope) => {}
                 () = scope.cancelled.cancelled() => {}

@@ -128,6 +128,7 @@ pub async fn compact(
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
     tell(Progress::Completed { before, after, summary: text }).await;
+    hooks::compacted(scope).await;
     step::usage(history, scope, &frame.model).await;
     Ok(())
 }

@@ -117,7 +117,8 @@ fn keeps(options: &PromptOptions, tool: &str, permission: &str) -> bool {
 /// the prompt as well.
 fn without(agent: &Arc<Agent>, options: &PromptOptions, scope: &TurnContext) -> Arc<Agent> {
     let built_in = PROPERTIES.iter().map(|tool| (tool.name.to_owned(), tool.permission.to_owned()));
-    let servers = scope.resources.servers.tools(&agent.rules).into_iter();
+    let custom = scope.resources.extensions.scripts.tools(&agent.rules);
+    let servers = scope.resources.servers.tools(&agent.rules).into_iter().chain(custom);
     let servers = servers.map(|tool| (tool.name().to_owned(), tool.permission().to_owned()));
     let (kept, gone): (Vec<_>, Vec<_>) = built_in.chain(servers).partition(|(name, key)| keeps(options, name, key));
     let denied: BTreeSet<String> = gone.into_iter().map(|(_, key)| key).collect();
@@ -155,8 +156,15 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
         let searches = websearch::offered(&scope.environment) && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
+        let custom = scope.resources.extensions.scripts.tools(&agent.rules);
         let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();
         let mut tools = scope.project.tools.callable(&agent.rules, &model, made);
+        for tool in custom {
+            // One of ours has its name only where the settings let it.
+            tools.retain(|other| other.name() != tool.name());
+            let at = tools.partition_point(|other| other.name() < tool.name());
+            tools.insert(at, tool);
+        }
         // A subagent's questions are for whoever sent it.
         let asks = scope.permissions.attended && scope.depth == 0;
         tools.retain(|tool| asks || tool.name() != QuestionTool::NAME);

@@ -1,9 +1,10 @@
 //! Where hooks hang into a turn: what each is told, and what its advice does. Where nothing hangs, each of
 //! these is a look at an empty list.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::frame::Frame;
 use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
 use crate::agent::Agent;
 use crate::config::settings::HookPoint;
@@ -11,7 +12,8 @@ use crate::event::{Event, Outlet, Severity};
 use crate::extension::advice::Advice;
 use crate::extension::any;
 use crate::extension::moment::Moment;
-use crate::message::{Call, CallState, Content, Message};
+use crate::message::{Call, CallState, Content, Message, Text};
+use crate::model::Request;
 use crate::permission::{Action, Need, Verdict};
 use crate::text;
 use crate::tool::{Failure, ToolContext, ToolOutput};
@@ -80,12 +82,19 @@ pub(super) async fn after(
     let advice = scope.resources.extensions.ask(moment, context).await?;
     let notes = advice.deny.into_iter().chain(advice.context).collect::<Vec<_>>().join("\n");
     Ok(match done {
-        _ if notes.is_empty() => return done,
+        _ if notes.is_empty() && advice.output.is_none() => return done,
         Ok(mut output) => {
+            if let Some(text) = advice.output {
+                (output.display, output.cut) = (Some(text.clone()), false);
+                output.text = text;
+            }
             let apart = if output.note.is_empty() { "" } else { "\n" };
-            output.note = format!("{}{apart}{notes}", output.note);
+            if !notes.is_empty() {
+                output.note = format!("{}{apart}{notes}", output.note);
+            }
             output
         }
+        Err(failure) if notes.is_empty() => return Err(failure),
         Err(failure) => return Err(Failure::Tell(format!("{failure}\n\n{notes}"))),
     })
 }
@@ -143,15 +152,22 @@ fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
 /// put behind it. None: one of them refuses it, and the user was told.
 pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content>) -> Option<Vec<Content>> {
     let settings = &scope.project.settings;
+    let scripts = &scope.resources.extensions.scripts;
     let first = scope.resources.extensions.begin() && any(settings, HookPoint::SessionStart);
     if !first && !any(settings, HookPoint::Prompt) {
+        // What is gone from the settings is ended.
+        scripts.end().await;
         return Some(content);
     }
     // Without an agent the turn says what is wrong.
     let Ok(agent) = frame::agent(scope) else { return Some(content) };
     let context = tool_context::context(scope, &agent, &scope.call_id());
+    // A cancel is found out by who comes next.
+    scripts.greet(&context).await.ok();
     let mut words = Vec::new();
     if first {
+        let kind = if resumed { "session.updated" } else { "session.created" };
+        scripts.event(kind, json!({ "info": info(scope), "sessionID": scope.session.as_str() })).await;
         let start = Moment::new(HookPoint::SessionStart, &agent.name).with("resumed", resumed);
         let advice = scope.resources.extensions.ask(start, &context).await.unwrap_or_default();
         words.extend(advice.context);
@@ -170,6 +186,13 @@ pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content
         return None;
     }
     words.extend(advice.context);
+    content = rewritten(content, async |said| {
+        let model = frame::model(scope, &agent);
+        scope.resources.extensions.prompt(&model, said, &context).await.ok().flatten()
+    })
+    .await;
+    let busy = json!({ "sessionID": scope.session.as_str(), "status": { "type": "busy" } });
+    scripts.event("session.status", busy).await;
     content.extend(words.iter().map(|words| remind::note(words)));
     Some(content)
 }
@@ -186,6 +209,9 @@ pub(super) async fn ended(history: &History, scope: &TurnContext, outcome: &Outc
     };
     if scope.depth > 0 || !any(&scope.project.settings, HookPoint::TurnEnd) {
         return None;
+    }
+    if sent_on == 0 {
+        told(scope, outcome).await;
     }
     let agent = frame::agent(scope).ok()?;
     let context = tool_context::context(scope, &agent, &scope.call_id());
@@ -235,5 +261,118 @@ pub async fn session_end(scope: &TurnContext) {
     let asked = scope.resources.extensions.ask(moment, &context);
     if tokio::time::timeout(LAST, asked).await.is_err() {
         tracing::warn!("the hooks of the session's end took longer than {LAST:?} and were ended");
+    }
+}
+
+/// The session, as OpenCode's events have it.
+fn info(scope: &TurnContext) -> Value {
+    let created = scope.now().0;
+    json!({
+        "id": scope.session.as_str(), "directory": scope.project.cwd, "projectID": "project", "title": "",
+        "version": "1", "time": { "created": created, "updated": created },
+    })
+}
+
+/// Tells plugins how a turn has ended.
+async fn told(scope: &TurnContext, outcome: &Outcome) {
+    let (scripts, session) = (&scope.resources.extensions.scripts, scope.session.as_str());
+    if let Outcome::Failed(fault) = outcome {
+        let error = json!({ "name": "UnknownError", "data": { "message": fault.message } });
+        scripts.event("session.error", json!({ "sessionID": session, "error": error })).await;
+    }
+    scripts.event("session.status", json!({ "sessionID": session, "status": { "type": "idle" } })).await;
+    scripts.event("session.idle", json!({ "sessionID": session })).await;
+}
+
+/// Tells plugins that the user is asked.
+pub(super) async fn asked(scope: &TurnContext, call: &Call, need: &Need) {
+    let asked = json!({
+        "id": call.call.as_str(), "sessionID": scope.session.as_str(), "type": need.permission, "permission": need.permission,
+        "pattern": need.patterns, "patterns": need.patterns, "title": call.title, "callID": call.call.as_str(), "metadata": {},
+    });
+    for kind in ["permission.asked", "permission.updated"] {
+        scope.resources.extensions.scripts.event(kind, asked.clone()).await;
+    }
+}
+
+/// Tells plugins which files a call has changed.
+pub(super) async fn edited(scope: &TurnContext, output: &ToolOutput) {
+    for change in &output.changes {
+        scope.resources.extensions.scripts.event("file.edited", json!({ "file": change.path })).await;
+    }
+}
+
+/// Tells plugins that the history was summarised.
+pub(super) async fn compacted(scope: &TurnContext) {
+    let session = json!({ "sessionID": scope.session.as_str() });
+    scope.resources.extensions.scripts.event("session.compacted", session).await;
+}
+
+/// What plugins make of the texts of a prompt; what they add is put behind it.
+async fn rewritten(
+    mut content: Vec<Content>,
+    made: impl AsyncFnOnce(&[String]) -> Option<Vec<(String, bool)>>,
+) -> Vec<Content> {
+    let is_text = |content: &&mut Content| matches!(content, Content::Text(text) if !text.ignored);
+    let texts: Vec<String> = content
+        .iter()
+        .filter_map(|content| match content {
+            Content::Text(text) if !text.ignored => Some(text.text.clone()),
+            _ => None,
+        })
+        .collect();
+    let Some(made) = made(&texts).await else { return content };
+    let mut made = made.into_iter();
+    for part in content.iter_mut().filter(is_text) {
+        if let (Content::Text(text), Some((words, _))) = (part, made.next()) {
+            text.text = words;
+        }
+    }
+    content.extend(made.map(|(words, synthetic)| match synthetic {
+        true => remind::note(&words),
+        false => Content::Text(Text { text: words, ..Text::default() }),
+    }));
+    content
+}
+
+/// What plugins make of a command's texts.
+pub async fn command(scope: &TurnContext, (name, arguments): (&str, &str), content: Vec<Content>) -> Vec<Content> {
+    let extensions = &scope.resources.extensions;
+    let Ok(agent) = frame::agent(scope) else { return content };
+    if !extensions.scripts.hangs_into("command.execute.before") {
+        return content;
+    }
+    let context = tool_context::context(scope, &agent, &scope.call_id());
+    rewritten(content, async |said| extensions.command((name, arguments), said, &context).await.ok().flatten()).await
+}
+
+/// A step's request as plugins want it.
+pub(super) async fn request(scope: &TurnContext, frame: &Frame, request: &mut Request) {
+    if scope.project.settings.scripts.is_empty() {
+        return;
+    }
+    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    // A cancel is found out by who comes next.
+    scope.resources.extensions.request(request, &context).await.ok();
+}
+
+/// An answer's words as plugins want them kept.
+pub(super) async fn complete(scope: &TurnContext, frame: &Frame, message: &mut Message) {
+    let extensions = &scope.resources.extensions;
+    if !extensions.scripts.hangs_into("experimental.text.complete") {
+        return;
+    }
+    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    let id = message.id.clone();
+    for part in &mut message.parts {
+        let Content::Text(text) = &mut part.content else { continue };
+        if text.text.trim().is_empty() || text.synthetic {
+            continue;
+        }
+        let at = (id.as_str(), part.id.as_str());
+        if let Ok(Some(words)) = extensions.complete(at, &text.text, &context).await {
+            text.text = words;
+            scope.record.part(&id, part).await;
+        }
     }
 }

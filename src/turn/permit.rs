@@ -54,6 +54,7 @@ pub(super) async fn permit(
         session: None,
         reply,
     };
+    hooks::asked(scope, call, need).await;
     if !scope.outlet.send(TurnMessage::AskPermission(Box::new(ask))).await {
         return Err(Failure::Cancelled);
     }

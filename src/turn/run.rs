@@ -75,11 +75,8 @@ async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
 }
 
 /// `changed` is what the last step changed, as long as that is not entered.
-async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
-    let mut asked = None;
-    // A step was made for the last words, because all the money is spent.
-    let mut spoken_last = false;
-    // Before anything is summarised or handed on: it is about what came before the prompt.
+/// Says with the prompt what was interrupted before it.
+async fn interrupted(history: &mut History, scope: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
         && let Some(prompt) = history.messages.last_mut()
     {
@@ -87,6 +84,14 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         scope.record.part(&prompt.id, &part).await;
         prompt.parts.push(part);
     }
+}
+
+async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
+    let mut asked = None;
+    // A step was made for the last words, because all the money is spent.
+    let mut spoken_last = false;
+    // Before anything is summarised or handed on: it is about what came before the prompt.
+    interrupted(history, scope).await;
     loop {
         if scope.cancelled.is_cancelled() {
             return Outcome::Cancelled;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::change_recorder::{ChangeRecorder, StepChanges};
 use super::frame::Frame;
-use super::{History, TurnContext, call, request, retry, size};
+use super::{History, TurnContext, call, hooks, request, retry, size};
 use crate::environment::Timestamp;
 use crate::event::{CallUpdate, Event, Progress, Status};
 use crate::id::MessageId;
@@ -60,6 +60,7 @@ pub async fn step(
 ) {
     let mut request = request::request(history, frame, scope.session.as_str());
     request.body_cache = asked.take().map(BodyCache::after).unwrap_or_default();
+    hooks::request(scope, frame, &mut request).await;
     let request = Arc::new(request);
     let parent = history.messages.iter().rev().find(|m| m.user().is_some());
     let assistant = Assistant {
@@ -85,6 +86,7 @@ pub async fn step(
     // Before the calls are made: they may be work for others, who share what is left.
     scope.budget.pay(paid);
     if let Ok(end) = &answered {
+        hooks::complete(scope, frame, &mut message).await;
         call::set_aside(scope, &mut message, end.finish).await;
         call::make(history, scope, frame, &mut message, &changes).await;
     } else {

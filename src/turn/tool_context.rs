@@ -34,6 +34,8 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
         call: CallContext {
             id: call.clone(),
             position: None,
+            agent: agent.name.clone(),
+            variables: Vec::new(),
             facts: LiveFacts::default(),
             instructions: Arc::default(),
         },

@@ -119,9 +119,9 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
             "deprecated: opencode.json:1:28: autoshare: \"autoshare\" is an old spelling; it still works; write \"share\"",
         ),
         (
-            "key without effect",
+            "plugin that is not installed",
             format!("{{{good}, \"plugin\": [\"x\"]}}"),
-            "note: opencode.json:1:28: plugin: no effect: adjutant does not run JavaScript plugins",
+            "warning: opencode.json:1:39: plugin: the plugin x is not installed, so it is not loaded; adjutant installs nothing; `npm install x` in",
         ),
     ];
     for (name, text, expected) in table {
@@ -140,20 +140,38 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
 }
 
 #[test]
-fn programs_that_nobody_runs_are_told() {
-    let place = ConfigFixture::new();
-    place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tool/b.js", "");
-    place.write("work/repo/.opencode/tool/notes.md", "");
-    place.write("home/.config/opencode/plugins/p.mjs", "");
+fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
+    let mut place = ConfigFixture::new();
+    place.write("work/repo/.opencode/tool/a.ts", "").write("work/repo/.opencode/tools/b.js", "");
+    place.write("work/repo/.opencode/tool/notes.md", "").write("work/repo/.opencode/tool/a.d.ts", "");
+    place.write("work/repo/.opencode/plugin/p.js", "export const P = () => ({ \"tool.execute.before\": f, event: g })");
+    place
+        .write("work/repo/node_modules/pkg/package.json", "{}")
+        .write("work/repo/opencode.json", r#"{"plugin": ["pkg@1"]}"#);
+    place.write("home/.config/opencode/plugins/own.mjs", "");
+    let names =
+        |loaded: &Loaded| -> Vec<String> { loaded.settings.scripts.iter().map(|script| script.name.clone()).collect() };
     let loaded = place.load();
+    assert_eq!(names(&loaded), ["~/.config/opencode/plugins/own.mjs"]);
+    let items: Vec<String> = loaded.trust.items.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        items,
+        [
+            "custom tool or plugin .opencode/tool/a.ts: is loaded, and gives the model tools (.opencode/tool/a.ts)",
+            "custom tool or plugin .opencode/tools/b.js: is loaded, and gives the model tools (.opencode/tools/b.js)",
+            "custom tool or plugin .opencode/plugin/p.js: is loaded, and hangs into event, tool.execute.before (.opencode/plugin/p.js)",
+            "custom tool or plugin pkg@1: is loaded, and may hang into everything (opencode.json:1)",
+        ]
+    );
+    place.write("work/repo/.opencode/tool/a.ts", "other");
+    assert_ne!(place.load().trust.digest, loaded.trust.digest, "what is in them counts");
+    place.var("ADJUTANT_TRUST", "all");
+    assert_eq!(names(&place.load()).len(), 5);
+    place.var("OPENCODE_PURE", "1");
+    let loaded = place.load();
+    assert_eq!((names(&loaded).len(), loaded.trust.items.len()), (0, 0));
     let told = told(&loaded);
-    for expected in [
-        "note: .opencode/tool: 2 custom tools of OpenCode's here; adjutant runs no JavaScript",
-        "note: ~/.config/opencode/plugins: 1 plugin of OpenCode's here; adjutant runs no JavaScript",
-    ] {
-        assert!(told.iter().any(|line| line == expected), "{expected}\n{told:#?}");
-    }
-    assert_eq!(loaded.trust.decision, Decision::Nothing, "what nobody runs needs no trust");
+    assert!(told.iter().any(|line| line.contains("p.js: not loaded: ADJUTANT_PURE")), "{told:#?}");
 }
 
 #[test]

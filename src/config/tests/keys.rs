@@ -183,6 +183,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("hooks", json!({}), Parts),
         // The files it names wait for trust themselves.
         ("hooks.claude", json!(true), Holds),
+        ("replace_tools", json!(["bash"]), Ignored),
         ("lsp", json!(true), Withheld),
         ("lsp.<name>.disabled", json!(true), Holds),
         ("lsp.<name>.initialization", json!({}), Withheld),
@@ -365,6 +366,7 @@ fn every_key_has_a_reader_or_says_that_it_has_none() {
         [
             "config.rs",
             "config/hook.rs",
+            "config/script.rs",
             "config/resolve.rs",
             "config/legacy.rs",
             "config/layers.rs",

@@ -1,0 +1,45 @@
+//! `adjutant extensions`: what hangs into the sessions of a project.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::place::Here;
+use crate::environment::Environment;
+use crate::extension::scripts::Scripts;
+use crate::extension::{survey, tally};
+
+/// Options of `adjutant extensions`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// Directory of the project
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+}
+
+/// Loads them once, as a session would; exit code 1 if something does not load.
+pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow::Result<u8> {
+    let here = Here::read(&args.dir, environment)?;
+    let settings = Arc::new(here.loaded.settings.clone());
+    let found = survey::survey(Scripts::default(), &settings, environment, &here.worktree, &here.cwd).await;
+    let tallies = tally::read(environment, &here.worktree.root);
+    let broken = found.failed.is_some() || !found.report.errors.is_empty();
+    if args.json {
+        let mut data = survey::data(&settings, &found, &tallies);
+        data["withheld"] = here.loaded.trust.is_withheld().then(|| here.loaded.trust.list()).into();
+        super::terminal::json(&serde_json::to_string_pretty(&data)?);
+        return Ok(u8::from(broken));
+    }
+    let mut lines = survey::lines(&settings, &found, &tallies);
+    if lines.is_empty() {
+        lines.push("Nothing hangs into sessions here.".into());
+    }
+    if !found.report.runtime.is_empty() {
+        lines.push(format!("JavaScript runs in {}.", found.report.runtime));
+    }
+    lines.extend(here.loaded.trust.notice());
+    super::say(&lines.join("\n"));
+    Ok(u8::from(broken))
+}

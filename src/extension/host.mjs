@@ -1,0 +1,480 @@
+// The host of a session's custom tools and plugins: reads requests, a line of JSON each, from standard input and
+// writes answers to standard output. What the extensions print goes to standard error. It ends with its input.
+import fs from "node:fs"
+import path from "node:path"
+import module from "node:module"
+import { spawn, spawnSync } from "node:child_process"
+import { pathToFileURL } from "node:url"
+import util from "node:util"
+
+const BUN = typeof Bun !== "undefined"
+const out = process.stdout.write.bind(process.stdout)
+process.stdout.write = (...all) => process.stderr.write(...all)
+for (const word of ["log", "info", "debug"]) console[word] = (...all) => console.error(...all)
+
+const send = (message) => out(JSON.stringify(message) + "\n")
+const log = (level, text) => send({ method: "log", params: { level, text: String(text).slice(0, 4000) } })
+
+let asked = 0
+const open = new Map()
+/** Asks adjutant. */
+function ask(method, params) {
+  const id = ++asked
+  return new Promise((resolve, reject) => {
+    open.set(id, { resolve, reject })
+    send({ id, method, params })
+  })
+}
+
+// ---- modules ----------------------------------------------------------------------------------------------------
+
+/** What strips types where the runtime does not: the first of these that the project has. */
+const STRIPPERS = `
+import module, { createRequire } from "node:module"
+import fs from "node:fs"
+import path from "node:path"
+import { fileURLToPath, pathToFileURL } from "node:url"
+const TS = /\\.[cm]?tsx?$/
+function strip(url) {
+  const file = fileURLToPath(url), source = fs.readFileSync(file, "utf8"), tsx = file.endsWith("x")
+  for (const mode of module.stripTypeScriptTypes && !tsx ? ["transform", "strip"] : []) {
+    try { return module.stripTypeScriptTypes(source, { mode, sourceUrl: url }) } catch (e) {
+      if (e.code !== "ERR_INVALID_ARG_VALUE" && e.code !== "ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX") throw e
+    }
+  }
+  const require = createRequire(file)
+  for (const base of [file, ...(globalThis.adjutantBases ?? [])]) {
+    const from = base === file ? require : createRequire(path.join(base, "x.js"))
+    const get = (name) => { try { return from(name) } catch { return undefined } }
+    const viaTsx = () => { try { return createRequire(from.resolve("tsx/package.json"))("esbuild") } catch { return undefined } }
+    const esbuild = get("esbuild") ?? viaTsx()
+    if (esbuild) return esbuild.transformSync(source, { loader: tsx ? "tsx" : "ts", format: "esm", target: "node20", sourcefile: file }).code
+    const ts = get("typescript")
+    if (ts?.transpileModule) {
+      const done = ts.transpileModule(source, { fileName: file, reportDiagnostics: true, compilerOptions: { module: 99, target: 9, jsx: 2 } })
+      const wrong = done.diagnostics?.find((one) => one.category === 1)
+      if (wrong) {
+        const at = wrong.file?.getLineAndCharacterOfPosition(wrong.start ?? 0)
+        throw new SyntaxError(ts.flattenDiagnosticMessageText(wrong.messageText, " ") + " (" + file + ":" + ((at?.line ?? 0) + 1) + ")")
+      }
+      return done.outputText
+    }
+    const sucrase = get("sucrase")
+    if (sucrase) return sucrase.transform(source, { transforms: tsx ? ["typescript", "jsx"] : ["typescript"], filePath: file }).code
+  }
+  throw new Error("TypeScript needs Bun, Node 22.13 or newer, or esbuild, tsx, typescript or sucrase in node_modules")
+}
+const standIn = (specifier) => {
+  const name = specifier.replace(/\\/tool$/, "")
+  return name === "@opencode-ai/plugin" || specifier === "@opencode-ai/sdk" ? globalThis.adjutantStandIn : undefined
+}
+const near = (specifier, parent) => {
+  if (!/^\\.\\.?\\//.test(specifier) || !parent?.startsWith("file:")) return
+  const at = fileURLToPath(new URL(specifier, parent))
+  const bare = at.replace(/\\.[cm]?js$/, "")
+  for (const file of [at, bare + ".ts", bare + ".tsx", bare + ".mts", at + ".ts", at + ".js", at + ".mjs", path.join(at, "index.ts"), path.join(at, "index.js")])
+    if (fs.existsSync(file) && fs.statSync(file).isFile()) return pathToFileURL(file).href
+}
+const words = (url) => {
+  if (!url.startsWith("file:") || !/\\.(txt|md)$/.test(url)) return
+  return { format: "module", source: "export default " + JSON.stringify(fs.readFileSync(fileURLToPath(url), "utf8")), shortCircuit: true }
+}
+const esm = (url) => {
+  if (!url.startsWith("file:") || !/\\.js$/.test(url)) return false
+  for (let dir = path.dirname(fileURLToPath(url)); ; dir = path.dirname(dir)) {
+    const manifest = path.join(dir, "package.json")
+    if (fs.existsSync(manifest)) {
+      try { const type = JSON.parse(fs.readFileSync(manifest, "utf8")).type; if (type) return false } catch {}
+      break
+    }
+    if (dir === path.dirname(dir)) break
+  }
+  return /^\\s*(import|export)\\b/m.test(fs.readFileSync(fileURLToPath(url), "utf8"))
+}
+`
+const ASYNC = `${STRIPPERS}
+export function initialize(given) { globalThis.adjutantStandIn = given.standIn; globalThis.adjutantBases = given.bases }
+export async function resolve(specifier, context, next) {
+  try { return await next(specifier, context) } catch (e) {
+    const url = standIn(specifier) ?? near(specifier, context.parentURL)
+    if (!url) throw e
+    return { url, shortCircuit: true }
+  }
+}
+export async function load(url, context, next) {
+  if (TS.test(url) && url.startsWith("file:")) return { format: "module", source: strip(url), shortCircuit: true }
+  if (esm(url)) return { format: "module", source: fs.readFileSync(fileURLToPath(url), "utf8"), shortCircuit: true }
+  return words(url) ?? next(url, context)
+}
+`
+const SYNC = `${STRIPPERS}
+export default {
+  resolve(specifier, context, next) {
+    try { return next(specifier, context) } catch (e) {
+      const url = standIn(specifier) ?? near(specifier, context.parentURL)
+      if (!url) throw e
+      return { url, shortCircuit: true }
+    }
+  },
+  load(url, context, next) {
+    if (TS.test(url) && url.startsWith("file:")) return { format: "module", source: strip(url), shortCircuit: true }
+    if (esm(url)) return { format: "module", source: fs.readFileSync(fileURLToPath(url), "utf8"), shortCircuit: true }
+    return words(url) ?? next(url, context)
+  },
+}
+`
+const data = (source) => "data:text/javascript;base64," + Buffer.from(source).toString("base64")
+
+/** Prepares the runtime: types are stripped, and `@opencode-ai/plugin` is there, the project's own or ours. */
+async function prepare(standInSource, bases) {
+  const url = data(standInSource)
+  globalThis.adjutantStandIn = url
+  globalThis.adjutantBases = bases
+  if (BUN) {
+    const own = await import(url)
+    const found = bases.some((base) => fs.existsSync(path.join(base, "node_modules/@opencode-ai/plugin/package.json")))
+    if (!found)
+      Bun.plugin({
+        name: "adjutant",
+        setup(build) {
+          for (const name of ["@opencode-ai/plugin", "@opencode-ai/plugin/tool"])
+            build.module(name, () => ({ exports: { ...own }, loader: "object" }))
+        },
+      })
+  } else if (module.registerHooks) module.registerHooks((await import(data(SYNC))).default)
+  else if (module.register) module.register(data(ASYNC), { data: { standIn: url, bases } })
+  else throw new Error(`Node ${process.versions.node} is too old: 20.6 is needed`)
+}
+
+/** The file that a package begins with. */
+function entry(dir) {
+  const manifest = JSON.parse(fs.readFileSync(path.join(dir, "package.json"), "utf8"))
+  const pick = (value) => {
+    if (typeof value === "string") return value
+    if (Array.isArray(value)) return value.map(pick).find(Boolean)
+    if (value && typeof value === "object")
+      for (const key of [...(BUN ? ["bun"] : []), "node", "import", "module", "default", "require"]) {
+        const found = pick(value[key])
+        if (found) return found
+      }
+  }
+  const all = manifest.exports
+  const own = all && typeof all === "object" && !Array.isArray(all)
+  const dotted = own && Object.keys(all).some((key) => key.startsWith("."))
+  const exported = pick(dotted ? (all["./server"] ?? all["."]) : all)
+  const file = exported ?? manifest.module ?? manifest.main ?? "index.js"
+  const at = path.join(dir, file)
+  return fs.existsSync(at) && fs.statSync(at).isFile() ? at : [at + ".js", path.join(at, "index.js")].find((one) => fs.existsSync(one)) ?? at
+}
+
+// ---- schemas ----------------------------------------------------------------------------------------------------
+
+/** The JSON Schema of what an argument is declared as: ours, zod's (3 or 4), or JSON Schema as it is. */
+function schemaOf(type) {
+  if (!type || typeof type !== "object") return {}
+  if (typeof type.toJSON === "function" && type.adjutant) return type.toJSON()
+  const old = type._def
+  const def = type._zod?.def ?? old
+  if (!def) return type
+  if (typeof type.toJSONSchema === "function") {
+    try {
+      const { $schema, ...rest } = type.toJSONSchema({ unrepresentable: "any", io: "input" })
+      return rest
+    } catch {}
+  }
+  const kind = def.type && typeof def.type === "string" ? def.type : String(def.typeName ?? "").replace(/^Zod/, "").toLowerCase()
+  const about = type.description ?? def.description
+  const said = (schema) => (about ? { ...schema, description: about } : schema)
+  const inner = def.innerType ?? def.schema ?? def.in
+  switch (kind) {
+    case "string": return said({ type: "string" })
+    case "number": case "int": {
+      const whole = def.checks?.some?.((one) => one.kind === "int" || one._zod?.def?.format === "safeint")
+      return said({ type: whole ? "integer" : "number" })
+    }
+    case "boolean": return said({ type: "boolean" })
+    case "enum": case "nativeenum": return said({ type: "string", enum: Object.values(def.entries ?? def.values ?? {}) })
+    case "literal": return said({ enum: def.values ? [...def.values] : [def.value] })
+    case "array": return said({ type: "array", items: schemaOf(def.element ?? def.type) })
+    case "object": return said(objectOf(typeof def.shape === "function" ? def.shape() : def.shape))
+    case "record": return said({ type: "object", additionalProperties: schemaOf(def.valueType) })
+    case "union": case "discriminatedunion": return said({ anyOf: [...def.options.values()].map(schemaOf) })
+    case "optional": case "default": case "nullable": case "effects": case "readonly": case "catch": case "pipe": case "branded": case "prefault":
+      return said(inner ? schemaOf(inner) : {})
+    default: return said({})
+  }
+}
+const optional = (type) => {
+  if (!type || typeof type !== "object") return false
+  if (typeof type.isOptional === "function") { try { return type.isOptional() } catch {} }
+  return type.adjutantOptional === true
+}
+const zodish = (type) => type && typeof type === "object" && (type._def || type._zod || type.adjutant)
+function objectOf(shape) {
+  if (shape && typeof shape === "object" && shape.type === "object" && !zodish(shape.type)) return shape
+  const keys = Object.keys(shape ?? {})
+  const properties = Object.fromEntries(keys.map((key) => [key, schemaOf(shape[key])]))
+  const required = keys.filter((key) => zodish(shape[key]) ? !optional(shape[key]) : false)
+  return { type: "object", properties, ...(required.length ? { required } : {}) }
+}
+/** The arguments as they are declared; what does not fit is said. */
+function fitting(shape, args) {
+  const fit = { ...args }
+  const wrong = []
+  for (const [key, type] of Object.entries(shape ?? {})) {
+    if (typeof type?.safeParse !== "function") continue
+    const read = type.safeParse(args[key])
+    if (read.success) { if (read.data !== undefined) fit[key] = read.data }
+    else wrong.push(`${key}: ${(read.error?.issues ?? []).map((one) => one.message).join("; ") || read.error?.message || "does not fit"}`)
+  }
+  if (wrong.length) throw Object.assign(new Error(wrong.join(", ")), { arguments: true })
+  return fit
+}
+
+// ---- what extensions are given ----------------------------------------------------------------------------------
+
+/** Bun's shell, or what of it works with sh. */
+async function shell(cwd) {
+  if (BUN) return Bun.$
+  const quoted = (value) => Array.isArray(value) ? value.map(quoted).join(" ")
+    : value && typeof value === "object" && "raw" in value ? String(value.raw) : `'${String(value).replaceAll("'", `'\\''`)}'`
+  const make = (base) => {
+    const $ = (pieces, ...values) => {
+      const line = pieces.reduce((text, piece, at) => text + piece + (at < values.length ? quoted(values[at]) : ""), "")
+      let options = { ...base }, running
+      const run = () => running ??= new Promise((resolve, reject) => {
+        const child = spawn("sh", ["-c", line], { cwd: options.cwd, env: options.env, stdio: ["ignore", "pipe", "pipe"] })
+        const stdout = [], stderr = []
+        child.stdout.on("data", (piece) => stdout.push(piece))
+        child.stderr.on("data", (piece) => stderr.push(piece))
+        child.on("error", reject)
+        child.on("close", (code) => {
+          const done = { stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr), exitCode: code ?? 1 }
+          done.text = () => done.stdout.toString()
+          done.json = () => JSON.parse(done.text())
+          if (!options.quiet && done.stderr.length) process.stderr.write(done.stderr)
+          if (code === 0 || options.nothrow) resolve(done)
+          else reject(Object.assign(new Error(`Failed with exit code ${code}: ${line}`), done))
+        })
+      })
+      const set = (key) => (value = true) => { options = { ...options, [key]: value }; return promise }
+      const promise = {
+        then: (...all) => run().then(...all), catch: (...all) => run().catch(...all), finally: (...all) => run().finally(...all),
+        quiet: set("quiet"), nothrow: set("nothrow"), cwd: set("cwd"), env: set("env"),
+        throws: (on) => set("nothrow")(!on),
+        text: async () => (await (options.quiet = true, run())).text(), json: async () => (await (options.quiet = true, run())).json(),
+        lines: async function* () { yield* (await (options.quiet = true, run())).text().split("\n") },
+        arrayBuffer: async () => new Uint8Array((await run()).stdout).buffer, blob: async () => new Blob([(await run()).stdout]),
+      }
+      return promise
+    }
+    return Object.assign($, {
+      cwd: (dir) => make({ ...base, cwd: dir }), env: (env) => make({ ...base, env }), nothrow: () => make({ ...base, nothrow: true }),
+      throws: (on) => make({ ...base, nothrow: !on }), escape: (text) => quoted(text), braces: (text) => [text],
+    })
+  }
+  return make({ cwd, env: process.env })
+}
+
+/** OpenCode's client: each method asks adjutant, which answers those that mean something here. */
+function client(way = []) {
+  return new Proxy(function () {}, {
+    get: (_, key) => typeof key === "symbol" || key === "then" || key === "toJSON" ? undefined : client([...way, key]),
+    apply: async (_, __, [options]) => {
+      const answer = await ask("client", { way: way.join("."), options: JSON.parse(JSON.stringify(options ?? {})) })
+      if (answer.error && options?.throwOnError) throw new Error(answer.error.message)
+      return { data: answer.data, error: answer.error, request: undefined, response: undefined }
+    },
+  })
+}
+
+// ---- loading ----------------------------------------------------------------------------------------------------
+
+const plugins = []
+const tools = new Map()
+/** Where a text is no JavaScript: Node's own check says it, and nothing else does. */
+function syntaxAt(file) {
+  if (BUN || !file || !/\.[cm]?js$/.test(file)) return ""
+  const kind = /\.cjs$/.test(file) ? "commonjs" : "module"
+  const checked = spawnSync(process.execPath, ["--check", `--input-type=${kind}`, "-"], { input: fs.readFileSync(file), timeout: 5000 })
+  const line = /^\[stdin\]:(\d+)/m.exec(String(checked.stderr))?.[1]
+  return line ? `${file}:${line}` : ""
+}
+const described = (e, file) => {
+  if (e === null || typeof e !== "object" || !("message" in e)) return { message: util.inspect(e, { depth: 2 }).slice(0, 2000), stack: "" }
+  const at = e.position ?? e.errors?.[0]?.position
+  const place = at?.file ? `${at.file}:${at.line}` : e instanceof SyntaxError ? syntaxAt(file) : ""
+  const stack = (place ? `${place}\n` : "") + String(e?.stack ?? e)
+  const shown = stack.split("\n").filter((line) => !/\(node:|data:text\/javascript|at async? ?node:/.test(line))
+  return { message: String(e?.message ?? e).slice(0, 2000), stack: shown.join("\n").slice(0, 4000) }
+}
+
+function addTool(name, made, file) {
+  if (!made || typeof made !== "object" || typeof made.execute !== "function") return false
+  tools.set(name, { made, file })
+  return { name, file, description: String(made.description ?? ""), schema: objectOf(made.args ?? made.parameters) }
+}
+
+async function load({ directory, worktree, project, files, config, standIn, bases, check }) {
+  process.chdir(directory)
+  await prepare(standIn, bases)
+  const $ = await shell(directory)
+  const result = { tools: [], hooks: [], errors: [], runtime: BUN ? `Bun ${Bun.version}` : `Node ${process.versions.node}` }
+  for (const file of files) {
+    try {
+      const at = file.package ? entry(file.path) : file.path
+      const all = await import(pathToFileURL(at).href)
+      if (file.kind === "tool") {
+        const name = path.basename(file.path).replace(/\.[^.]+$/, "")
+        let any = false
+        for (const [key, made] of Object.entries(all)) {
+          const added = addTool(key === "default" ? name : `${name}_${key}`, made, file.id)
+          if (added) { any = true; result.tools.push(added) }
+        }
+        if (!any) throw new Error("it exports no tool: an object with description, args and execute")
+        continue
+      }
+      if (check) continue
+      const input = {
+        client: client(), project, directory, worktree, $, serverUrl: new URL("http://adjutant.invalid/"),
+        experimental_workspace: { register() {} },
+      }
+      const own = all.default
+      const server = own && typeof own === "object" && typeof own.server === "function" ? own.server : undefined
+      // What a package exports beside its plugin is there for others.
+      const main = [server ?? (file.package && typeof own === "function" ? own : undefined)].filter(Boolean)
+      const functions = main.length ? main : [...new Set(Object.values(all).filter((one) => typeof one === "function"))]
+      if (!functions.length) throw new Error("it exports no plugin: a function that gives hooks")
+      for (const make of functions) {
+        const hooks = await limited(make(input, file.options), 30_000)
+        if (!hooks || typeof hooks !== "object") continue
+        plugins.push({ file: file.id, hooks })
+        for (const [name, made] of Object.entries(hooks.tool ?? {})) {
+          const added = addTool(name, made, file.id)
+          if (added) result.tools.push(added)
+        }
+        result.hooks.push({ file: file.id, names: Object.keys(hooks) })
+      }
+    } catch (e) {
+      result.errors.push({ file: file.id, ...described(e, file.package ? undefined : file.path) })
+    }
+  }
+  for (const { file, hooks } of plugins) {
+    if (typeof hooks.config !== "function") continue
+    const before = JSON.stringify(config)
+    try { await limited(hooks.config(config), 5_000) } catch (e) { result.errors.push({ file, hook: "config", ...described(e) }) }
+    if (JSON.stringify(config) !== before) result.hooks.find((one) => one.file === file).changed = changes(JSON.parse(before), config)
+  }
+  return result
+}
+const changes = (before, after) => Object.keys(after).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(after[key]))
+
+/** What a promise gives, unless it takes too long. */
+function limited(promise, limit) {
+  let timer
+  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(Object.assign(new Error(`it took longer than ${limit} ms`), { late: true })), limit) })
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer))
+}
+
+// ---- what adjutant asks -----------------------------------------------------------------------------------------
+
+const running = new Map()
+
+async function call({ tool, args, call: id, context }) {
+  const { made } = tools.get(tool) ?? {}
+  if (!made) throw new Error(`there is no tool ${tool}`)
+  const fit = fitting(made.args, args)
+  const stop = new AbortController()
+  running.set(id, stop)
+  try {
+    const answer = await made.execute(fit, {
+      ...context, callID: id, abort: stop.signal,
+      metadata: (said) => send({ method: "metadata", params: { call: id, title: said?.title, metadata: said?.metadata } }),
+      ask: async (wanted) => {
+        const { allowed, why } = await ask("ask", { call: id, permission: wanted?.permission, patterns: wanted?.patterns, always: wanted?.always, metadata: wanted?.metadata })
+        if (!allowed) throw new Error(why ?? "it was not allowed")
+      },
+    })
+    if (typeof answer === "string") return { output: answer }
+    if (answer && typeof answer === "object" && typeof answer.output === "string")
+      return { output: answer.output, title: answer.title, metadata: answer.metadata, attachments: answer.attachments }
+    return { output: answer === undefined ? "" : util.inspect(answer, { depth: 6, maxStringLength: 10_000 }), odd: typeof answer }
+  } finally {
+    running.delete(id)
+  }
+}
+
+/** Runs a hook of all plugins, one after the other; each may change `output`. */
+async function hook({ name, input, output, limit }) {
+  const ran = []
+  for (const { file, hooks } of plugins) {
+    const own = hooks[name]
+    if (typeof own !== "function") continue
+    const before = JSON.stringify(output), began = performance.now()
+    const one = { file }
+    try {
+      await limited(own.call(hooks, input, output), limit)
+    } catch (e) {
+      Object.assign(one, { error: described(e), late: e?.late === true })
+    }
+    one.ms = performance.now() - began
+    try {
+      one.changed = JSON.stringify(output) !== before
+    } catch (e) {
+      // What is no JSON is nobody's answer.
+      Object.assign(one, { error: described(e), changed: false })
+      output = JSON.parse(before)
+    }
+    ran.push(one)
+    if (one.error && name === "tool.execute.before" && !one.late) break
+  }
+  return { output, ran }
+}
+
+/** Events are heard one after the other. */
+let heard = Promise.resolve()
+const event = (params) => (heard = heard.then(() => deliver(params)))
+async function deliver({ event }) {
+  for (const { file, hooks } of plugins) {
+    if (typeof hooks.event !== "function") continue
+    try { await limited(hooks.event({ event }), 5_000) } catch (e) { send({ method: "failed", params: { file, hook: "event", ...described(e) } }) }
+  }
+}
+
+const METHODS = { load, call, hook, event, ping: async () => ({}) }
+
+async function answer({ id, method, params }) {
+  if (method === "abort") return running.get(params.call)?.abort(new Error("the user cancelled"))
+  const own = METHODS[method]
+  try {
+    if (!own) throw new Error(`no method ${method}`)
+    const result = await own(params)
+    if (id !== undefined) send({ id, result: result ?? null })
+  } catch (e) {
+    if (id !== undefined) send({ id, error: { ...described(e), arguments: e?.arguments === true } })
+  }
+}
+
+async function end() {
+  const all = plugins.map(({ hooks }) => typeof hooks.dispose === "function" && limited(Promise.resolve(hooks.dispose()), 500).catch(() => {}))
+  await Promise.all(all)
+  process.exit(0)
+}
+
+export default async function host(lines) {
+  process.on("unhandledRejection", (e) => send({ method: "failed", params: { ...described(e) } }))
+  process.on("uncaughtException", (e) => send({ method: "failed", params: { ...described(e) } }))
+  for (;;) {
+    const { value, done } = await lines.next()
+    if (done) return end()
+    let message
+    try { message = JSON.parse(value) } catch { continue }
+    if (message.method) answer(message)
+    else {
+      const waiting = open.get(message.id)
+      open.delete(message.id)
+      if (message.error) waiting?.reject(new Error(message.error.message))
+      else waiting?.resolve(message.result)
+    }
+  }
+}

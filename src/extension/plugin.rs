@@ -1,0 +1,252 @@
+//! OpenCode's hooks, as plugins have them: what each is given, and what comes of what it leaves behind.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::advice::Advice;
+use super::moment::Moment;
+use super::scripts::{HookRun, Scripts};
+use crate::config::settings::HookPoint;
+use crate::event::Severity;
+use crate::model::Request;
+use crate::text;
+use crate::tool::{Failure, ToolContext};
+
+/// Who has changed something, for people.
+fn who(run: &HookRun) -> String {
+    let names: Vec<String> = run.changed.iter().map(|name| text::title(name)).collect();
+    names.join(", ")
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// What the plugins say to something that happens.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn ask(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+    match moment.on {
+        HookPoint::ToolBefore => before(scripts, moment, context).await,
+        HookPoint::ToolAfter => after(scripts, moment, context).await,
+        HookPoint::Permission => permission(scripts, moment, context).await,
+        HookPoint::Compaction => compaction(scripts, context).await,
+        HookPoint::SessionStart | HookPoint::Prompt | HookPoint::TurnEnd | HookPoint::SessionEnd => {
+            Ok(Advice::default())
+        }
+    }
+}
+
+async fn before(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+    let args = moment.fact("input");
+    let input = json!({ "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call") });
+    let output = json!({ "args": args });
+    let mut advice = Advice::default();
+    let Some(run) = scripts.hook("tool.execute.before", input, output, context).await? else { return Ok(advice) };
+    if let Some((file, why)) = &run.threw {
+        advice.deny = Some(format!("The plugin {} refuses this: {}", text::title(file), text::cut_chars(why, 2_000)));
+    }
+    advice.ask =
+        run.unknown.as_ref().map(|why| format!("plugins that might have refused it could not be asked: {why}"));
+    let changed = run.output.get("args").filter(|changed| changed.is_object() && **changed != args).cloned();
+    if changed.is_some() {
+        (advice.input, advice.changed_by) = (changed, who(&run));
+    }
+    Ok(advice)
+}
+
+async fn after(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+    let mut advice = Advice::default();
+    if moment.fact("ok") != true {
+        return Ok(advice);
+    }
+    let input = json!({
+        "tool": moment.tool, "sessionID": context.session.id.as_str(), "callID": moment.fact("call"),
+        "args": moment.fact("input"),
+    });
+    let said = moment.fact("output");
+    let output = json!({ "title": moment.fact("title"), "output": said, "metadata": {} });
+    let Some(run) = scripts.hook("tool.execute.after", input, output, context).await? else { return Ok(advice) };
+    let changed = run.output.get("output").filter(|changed| **changed != said).and_then(Value::as_str);
+    advice.output = changed.map(str::to_owned);
+    Ok(advice)
+}
+
+async fn permission(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolContext) -> Result<Advice, Failure> {
+    let verdict = moment.fact("verdict");
+    let call = moment.fact("call");
+    let input = json!({
+        "id": call, "type": moment.fact("permission"), "pattern": moment.fact("patterns"), "callID": call,
+        "sessionID": context.session.id.as_str(), "messageID": "", "title": moment.fact("title"),
+        "metadata": moment.fact("input"), "time": { "created": context.project.environment.now().0 },
+    });
+    let mut advice = Advice::default();
+    let output = json!({ "status": verdict });
+    let Some(run) = scripts.hook("permission.ask", input, output, context).await? else { return Ok(advice) };
+    if let Some(why) = &run.unknown {
+        advice.ask = Some(format!("plugins that might have refused it could not be asked: {why}"));
+    }
+    let own = run
+        .changed
+        .iter()
+        .all(|file| context.project.settings.scripts.iter().any(|script| script.name == *file && !script.project));
+    match run.output.get("status").and_then(Value::as_str) {
+        Some("deny") => advice.deny = Some(format!("The plugin {} refuses this.", who(&run))),
+        Some("ask") if verdict != "ask" => advice.ask = Some(format!("the plugin {} wants it", who(&run))),
+        Some("allow") if verdict == "ask" => advice.allow = own && !run.changed.is_empty(),
+        _ => {}
+    }
+    Ok(advice)
+}
+
+async fn compaction(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Advice, Failure> {
+    let input = json!({ "sessionID": context.session.id.as_str() });
+    let output = json!({ "context": [], "prompt": null });
+    let mut advice = Advice::default();
+    if let Some(run) = scripts.hook("experimental.session.compacting", input, output, context).await? {
+        advice.context = texts(&run.output["context"]);
+        let prompt = run.output.get("prompt").and_then(Value::as_str).filter(|prompt| !prompt.trim().is_empty());
+        advice.context.extend(prompt.map(|prompt| format!("Write the summary like this: {prompt}")));
+    }
+    Ok(advice)
+}
+
+/// A prompt's texts as plugins leave them: as many as there were, then what they have added, with whether that is
+/// for the model alone. None where nothing is changed.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn texts_of(
+    scripts: &Arc<Scripts>,
+    hook: (&str, Value),
+    said: &[String],
+    context: &ToolContext,
+) -> Result<Option<Vec<(String, bool)>>, Failure> {
+    let session = context.session.id.as_str();
+    let part = |(at, words): (usize, &String)| json!({ "id": format!("prt_{at}"), "sessionID": session, "messageID": "msg", "type": "text", "text": words });
+    let parts: Vec<Value> = said.iter().enumerate().map(part).collect();
+    let message = json!({ "id": "msg", "sessionID": session, "role": "user", "agent": context.call.agent, "time": { "created": 0 } });
+    let output = json!({ "message": message, "parts": parts });
+    let Some(run) = scripts.hook(hook.0, hook.1, output, context).await? else { return Ok(None) };
+    if run.changed.is_empty() {
+        return Ok(None);
+    }
+    let parts = run.output.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let one = |part: &Value| {
+        let synthetic = part.get("synthetic").and_then(Value::as_bool) == Some(true);
+        Some((part.get("text").and_then(Value::as_str)?.to_owned(), synthetic))
+    };
+    Ok(Some(parts.iter().filter_map(one).collect()))
+}
+
+/// A request as plugins want it: its system prompt, what tools say of themselves, temperature and the like.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn request(
+    scripts: &Arc<Scripts>,
+    request: &mut Request,
+    context: &ToolContext,
+) -> Result<(), Failure> {
+    let session = context.session.id.as_str();
+    let model = json!({
+        "id": request.model.id.model, "modelID": request.model.id.model, "providerID": request.model.id.provider,
+        "name": request.model.name, "limit": { "context": request.model.context.unwrap_or_default() },
+    });
+    let input = json!({ "sessionID": session, "model": model });
+    let output = json!({ "system": request.system });
+    if let Some(run) = scripts.hook("experimental.chat.system.transform", input, output, context).await? {
+        let system = texts(&run.output["system"]);
+        if scripts.wavers(&request.system, &system) {
+            let names = if run.changed.is_empty() { "A plugin".to_owned() } else { who(&run) };
+            let title = format!(
+                "{names} makes another system prompt of the same words each time: no provider's cache holds then, and each step costs more."
+            );
+            scripts.tell(Severity::Warning, title, None);
+        }
+        request.system = system;
+    }
+    if scripts.hangs_into("tool.definition") {
+        for tool in &mut request.tools {
+            let output = json!({ "description": tool.description, "parameters": *tool.schema });
+            let input = json!({ "toolID": tool.name.as_str() });
+            let Some(run) = scripts.hook("tool.definition", input, output, context).await? else { break };
+            if run.changed.is_empty() {
+                continue;
+            }
+            if let Some(words) = run.output.get("description").and_then(Value::as_str) {
+                tool.description = words.to_owned();
+            }
+            if let Some(schema) = run.output.get("parameters").filter(|schema| schema.is_object()) {
+                tool.schema = Arc::new(schema.clone());
+            }
+        }
+    }
+    let params = &request.params;
+    let input = json!({
+        "sessionID": session, "agent": context.call.agent, "model": model,
+        "provider": { "id": request.model.id.provider }, "message": { "sessionID": session, "role": "user" },
+    });
+    let output = json!({
+        "temperature": params.temperature, "topP": params.top_p, "maxOutputTokens": params.max_output,
+        "options": params.options,
+    });
+    if let Some(run) = scripts.hook("chat.params", input, output, context).await?.filter(|run| !run.changed.is_empty())
+    {
+        let params = &mut request.params;
+        params.temperature = run.output.get("temperature").and_then(Value::as_f64);
+        params.top_p = run.output.get("topP").and_then(Value::as_f64);
+        if let Some(most) = run.output.get("maxOutputTokens").and_then(Value::as_u64) {
+            params.max_output = most.min(params.max_output);
+        }
+        if let Some(options) = run.output.get("options").and_then(Value::as_object) {
+            params.options = options.clone();
+        }
+    }
+    Ok(())
+}
+
+/// The variables that plugins give a command. Those that would make programs run something else are left out.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> Result<Vec<(String, String)>, Failure> {
+    let input = json!({
+        "cwd": context.project.cwd, "sessionID": context.session.id.as_str(), "callID": context.call.id.as_str(),
+    });
+    let Some(run) = scripts.hook("shell.env", input, json!({ "env": {} }), context).await? else {
+        return Ok(Vec::new());
+    };
+    let mut variables = Vec::new();
+    for (name, value) in run.output.get("env").and_then(Value::as_object).into_iter().flatten() {
+        let Some(value) = value.as_str().filter(|value| !value.contains('\0')) else { continue };
+        let named = !name.is_empty() && !name.contains(['=', '\0']);
+        match crate::permission::shell::variable_danger(name) {
+            _ if !named => {}
+            Some(danger) => {
+                let title = format!("{} sets {}, which {danger}; it is left out.", who(&run), text::title(name));
+                scripts.tell(Severity::Warning, title, None);
+            }
+            None => variables.push((name.clone(), value.to_owned())),
+        }
+    }
+    Ok(variables)
+}
+
+/// Words of the model as plugins want them kept.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn complete(
+    scripts: &Arc<Scripts>,
+    (message, part): (&str, &str),
+    words: &str,
+    context: &ToolContext,
+) -> Result<Option<String>, Failure> {
+    let input = json!({ "sessionID": context.session.id.as_str(), "messageID": message, "partID": part });
+    let run = scripts.hook("experimental.text.complete", input, json!({ "text": words }), context).await?;
+    let changed = run.and_then(|run| run.output.get("text").and_then(Value::as_str).map(str::to_owned));
+    Ok(changed.filter(|changed| changed != words))
+}

@@ -1,0 +1,201 @@
+//! What hangs into the sessions of a project, for people: what is there, what it hangs into, what does not load.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::scripts::{ScriptReport, Scripts};
+use super::tally::{Tallies, Tally};
+use crate::config::node::SourceLocation;
+use crate::config::script::{ScriptEntry, ScriptKind};
+use crate::config::{Problem, ProblemCode, Settings};
+use crate::environment::Environment;
+use crate::event::{LiveFacts, Outlet};
+use crate::id::{CallId, SessionId};
+use crate::lsp::SessionServers;
+use crate::permission::Policy;
+use crate::sandbox::Sandbox;
+use crate::text;
+use crate::tool::confinement::Confinement;
+use crate::tool::{
+    CallContext, ClientContext, FileCapabilities, ProjectContext, SessionContext, ToolContext, truncate,
+};
+use crate::worktree::Worktree;
+
+/// What was found out.
+#[derive(Debug, Default)]
+pub struct Survey {
+    pub report: ScriptReport,
+    /// Why nothing was loaded.
+    pub failed: Option<String>,
+}
+
+/// Loads the custom tools and plugins of a project once, as a session would, and looks what there is. What a project's
+/// files bring is among the settings only where it is trusted. [`Scripts::compiling`] calls no function of theirs.
+pub async fn survey(
+    scripts: Scripts,
+    settings: &Arc<Settings>,
+    environment: &Environment,
+    worktree: &Worktree,
+    cwd: &Path,
+) -> Survey {
+    if settings.scripts.is_empty() {
+        return Survey::default();
+    }
+    let context = context(settings, environment, worktree, cwd);
+    let scripts = Arc::new(scripts);
+    let survey = match scripts.report(&context).await {
+        Ok(report) => Survey { report, failed: None },
+        Err(why) => Survey { failed: Some(why), ..Survey::default() },
+    };
+    scripts.end().await;
+    // Nothing is left of a session that was none.
+    std::fs::remove_dir_all(crate::tool::confinement::scratch(&context)).ok();
+    survey
+}
+
+/// What a session would give them, without anybody who listens.
+fn context(settings: &Arc<Settings>, environment: &Environment, worktree: &Worktree, cwd: &Path) -> ToolContext {
+    let confinement = Confinement::new(&Sandbox::new(environment));
+    ToolContext {
+        call: CallContext {
+            id: CallId::new(environment.fresh(CallId::PREFIX)),
+            position: None,
+            agent: "build".into(),
+            variables: Vec::new(),
+            facts: LiveFacts::default(),
+            instructions: Arc::default(),
+        },
+        session: SessionContext {
+            id: SessionId::new(environment.fresh(SessionId::PREFIX)),
+            mark: Default::default(),
+            seen: Arc::default(),
+            todos: Arc::default(),
+            jobs: Arc::default(),
+            formatters: Arc::default(),
+            language: Arc::new(SessionServers::new(&Arc::default())),
+        },
+        project: ProjectContext {
+            cwd: cwd.to_owned(),
+            worktree: Arc::new(worktree.clone()),
+            environment: environment.clone(),
+            settings: settings.clone(),
+        },
+        client: ClientContext {
+            outlet: Outlet::new().0,
+            session_requests: mpsc::channel(1).0,
+            files: FileCapabilities::default(),
+        },
+        policy: Arc::new(Policy::default()),
+        confinement: confinement.for_agent(&Policy::default().rules, settings),
+        limits: truncate::OutputLimits { lines: settings.tool_output.lines, bytes: settings.tool_output.bytes },
+        cancelled: CancellationToken::new(),
+    }
+}
+
+/// What does not load, as problems of the settings.
+pub fn problems(settings: &Settings, survey: &Survey) -> Vec<Problem> {
+    let one = |script: &ScriptEntry| {
+        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
+        let (why, stack) =
+            failed.map(|(_, why, stack)| (why, stack.as_str())).or(survey.failed.as_ref().map(|why| (why, "")))?;
+        let line = line_of(stack, &script.path).filter(|line| !why.contains(&format!(":{line}")));
+        let at = SourceLocation {
+            line: line.unwrap_or(script.place.line),
+            column: u32::from(line.is_some()),
+            ..script.place.clone()
+        };
+        let key = if script.place.line > 0 { "plugin" } else { "" };
+        Some(Problem::error(ProblemCode::Syntax, &at, key, format!("this does not load: {}", text::title(why))))
+    };
+    settings.scripts.iter().filter_map(one).collect()
+}
+
+/// The line of a file that an error is about: the first place in it that the words name.
+fn line_of(stack: &str, path: &Path) -> Option<u32> {
+    let (_, rest) = stack.split_once(&format!("{}:", path.display()))?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// A line for each hook, tool and plugin, and what does not work.
+pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<String> {
+    let done = |name: &str| tallies.get(name).map(told).unwrap_or_default();
+    let mut lines = Vec::new();
+    for hook in &settings.hooks {
+        let tools = if hook.tools.is_empty() { String::new() } else { format!(" {}", hook.tools.join("|")) };
+        let pattern = hook.pattern.as_ref().map(|pattern| format!(" {pattern}")).unwrap_or_default();
+        let command = hook.command.join(" ");
+        let line = format!("hook {} on {}{tools}{pattern}: {command} ({})", hook.name, hook.on.as_str(), hook.source);
+        lines.push(text::escaped(&format!("{line}{}", done(&format!("hook {}", hook.name)))));
+    }
+    for script in &settings.scripts {
+        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
+        let tools: Vec<&str> = survey
+            .report
+            .tools
+            .iter()
+            .filter(|(_, file)| *file == script.name)
+            .map(|(tool, _)| tool.as_str())
+            .collect();
+        let hooks = survey.report.hooks.iter().filter(|(_, files)| files.contains(&script.name));
+        let hooks: Vec<&str> = hooks.map(|(hook, _)| hook.as_str()).collect();
+        let mut about = Vec::new();
+        if !tools.is_empty() {
+            about.push(format!("tools {}", tools.join(", ")));
+        }
+        if !hooks.is_empty() {
+            about.push(format!("hooks {}", hooks.join(", ")));
+        }
+        let about = match (failed, &survey.failed) {
+            (Some((_, why, _)), _) | (None, Some(why)) => format!("not loaded: {why}"),
+            (None, None) if about.is_empty() => "loaded, and hangs into nothing".to_owned(),
+            (None, None) => about.join("; "),
+        };
+        let kind = if script.kind == ScriptKind::Tool { "tool" } else { "plugin" };
+        lines.push(text::escaped(&format!("{kind} {}: {about}{}", script.name, done(&script.name))));
+    }
+    lines
+}
+
+/// What one of them has done, for people.
+fn told(tally: &Tally) -> String {
+    let mean = tally.spent.as_secs_f64() * 1e3 / f64::from(u32::try_from(tally.calls.max(1)).unwrap_or(u32::MAX));
+    let error = tally.last_error.as_ref().map(|error| format!(", last error: {error}")).unwrap_or_default();
+    let count = usize::try_from(tally.calls).unwrap_or(usize::MAX);
+    format!("; {}, {mean:.1} ms each{error}", text::count(count, "call"))
+}
+
+/// The same as data.
+pub fn data(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Value {
+    let done = |name: &str| {
+        let tally = tallies.get(name).cloned().unwrap_or_default();
+        json!({ "calls": tally.calls, "milliseconds": tally.spent.as_secs_f64() * 1e3, "lastError": tally.last_error })
+    };
+    let hooks = settings.hooks.iter().map(|hook| {
+        json!({
+            "name": hook.name, "on": hook.on.as_str(), "tools": hook.tools, "pattern": hook.pattern,
+            "command": hook.command, "source": hook.source, "project": hook.project,
+            "done": done(&format!("hook {}", hook.name)),
+        })
+    });
+    let scripts = settings.scripts.iter().map(|script| {
+        let own = |files: &Vec<String>| files.contains(&script.name);
+        let tools = survey.report.tools.iter().filter(|(_, file)| *file == script.name).map(|(tool, _)| tool);
+        let hooks = survey.report.hooks.iter().filter(|(_, files)| own(files)).map(|(hook, _)| hook);
+        let failed = survey.report.errors.iter().find(|(file, ..)| *file == script.name);
+        json!({
+            "kind": if script.kind == ScriptKind::Tool { "tool" } else { "plugin" }, "name": script.name,
+            "path": script.path, "project": script.project, "done": done(&script.name),
+            "tools": tools.collect::<Vec<_>>(), "hooks": hooks.collect::<Vec<_>>(),
+            "error": failed.map(|(_, why, _)| why).or(survey.failed.as_ref()), "stack": failed.map(|(_, _, stack)| stack),
+        })
+    });
+    json!({
+        "runtime": Some(&survey.report.runtime).filter(|runtime| !runtime.is_empty()),
+        "hooks": hooks.collect::<Vec<_>>(), "scripts": scripts.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,82 @@
+//! What hooks, tools and plugins of a project have done so far: kept when a session ends, for `adjutant extensions`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{Environment, private_dir, private_note};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// What one of them has done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    pub calls: u64,
+    pub spent: Duration,
+    /// What went wrong last.
+    #[serde(default)]
+    pub last_error: Option<String>,
+}
+
+/// By the name of the hook or the file.
+pub type Tallies = BTreeMap<String, Tally>;
+
+/// Where those of a project are.
+fn file(environment: &Environment, root: &Path) -> PathBuf {
+    let name = ring::digest::digest(&ring::digest::SHA256, root.as_os_str().as_encoded_bytes());
+    let name: String = name.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    environment.dirs.data.join("extensions").join(format!("{name}.json"))
+}
+
+/// What was kept for a project.
+pub fn read(environment: &Environment, root: &Path) -> Tallies {
+    let path = file(environment, root);
+    let small = std::fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
+    let text = Some(path).filter(|_| small).and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Adds to what is kept. Blocks; two processes at once may lose what one of them adds.
+pub fn add(environment: &Environment, root: &Path, more: Tallies) {
+    if more.is_empty() {
+        return;
+    }
+    let mut all = read(environment, root);
+    for (name, tally) in more {
+        let known = all.entry(name).or_default();
+        known.calls += tally.calls;
+        known.spent += tally.spent;
+        known.last_error = tally.last_error.or(known.last_error.take());
+    }
+    let path = file(environment, root);
+    let kept = path.parent().map_or(Ok(()), private_dir);
+    let kept = kept.and_then(|()| private_note(&path, &serde_json::to_vec(&all).unwrap_or_default()));
+    if let Err(e) = kept {
+        tracing::info!("what extensions have done is not kept: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_add_up() {
+        let home = tempfile::tempdir().unwrap();
+        let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
+        let root = Path::new("/p");
+        let one = |calls, error: Option<&str>| {
+            let tally = Tally { calls, spent: Duration::from_millis(calls), last_error: error.map(str::to_owned) };
+            Tallies::from([("a".to_owned(), tally)])
+        };
+        assert!(read(&environment, root).is_empty());
+        add(&environment, root, one(2, Some("no")));
+        add(&environment, root, one(3, None));
+        let wanted = Tally { calls: 5, spent: Duration::from_millis(5), last_error: Some("no".into()) };
+        assert_eq!(read(&environment, root)["a"], wanted);
+        assert!(read(&environment, Path::new("/q")).is_empty());
+    }
+}

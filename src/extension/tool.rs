@@ -1,0 +1,258 @@
+//! A custom tool, as the model sees it. Its permission is its name.
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::host::{CallNews, FromHost, Host, HostCall, HostError};
+use crate::config::file::PERMISSIONS;
+use crate::event::{CallUpdate, Kind};
+use crate::message::File;
+use crate::permission::{Action, Need};
+use crate::text;
+use crate::tool::{AnyTool, BoxFuture, CallDescription, Failure, PreparedCall, ToolContext, ToolOutput};
+
+/// What a tool may say about itself, in characters.
+const WORDS: usize = 10_000;
+/// How long a call may take without a word: an answer, a question, a word of progress.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long one that was told to stop may take for it.
+const GRACE: Duration = Duration::from_millis(150);
+/// The largest attachment, in base64.
+const ATTACHMENT: usize = 14 << 20;
+
+/// Where a tool runs.
+pub(super) trait Home: Send + Sync {
+    /// The host that runs it, started where it is not there; words say why there is none.
+    fn host<'a>(self: Arc<Self>, context: &'a ToolContext)
+    -> BoxFuture<'a, Result<Result<Arc<Host>, String>, Failure>>;
+    /// A call has ended.
+    fn called(&self, file: &str, spent: Duration, error: Option<String>);
+}
+
+/// A tool that a file exports, or a plugin brings along.
+#[derive(Debug, Clone)]
+pub(super) struct CustomTool {
+    /// For the model.
+    pub(super) name: String,
+    /// In the host.
+    pub(super) own: String,
+    /// The file it is in, for people.
+    pub(super) file: String,
+    pub(super) description: String,
+    pub(super) schema: Arc<Value>,
+    pub(super) home: Weak<dyn Home>,
+}
+
+impl CustomTool {
+    /// The tool that the host tells of.
+    pub(super) fn of(said: &Value, home: &Weak<dyn Home>) -> Option<Self> {
+        let words = |key: &str| said.get(key).and_then(Value::as_str);
+        let mut schema = said.get("schema").cloned().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        schema["type"] = "object".into();
+        if !schema.get("properties").is_some_and(Value::is_object) {
+            schema["properties"] = json!({});
+        }
+        let own = words("name")?.to_owned();
+        Some(Self {
+            name: text::plain(&own).chars().take(64).collect(),
+            own,
+            file: words("file").unwrap_or_default().to_owned(),
+            description: text::cut_chars(words("description").unwrap_or_default(), WORDS),
+            schema: Arc::new(schema),
+            home: home.clone(),
+        })
+    }
+}
+
+impl AnyTool for CustomTool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn description(&self) -> String {
+        self.description.clone()
+    }
+
+    fn schema(&self) -> Arc<Value> {
+        self.schema.clone()
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Other
+    }
+
+    fn concurrent(&self) -> bool {
+        false
+    }
+
+    fn permission(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self, input: &Value, _: &ToolContext) -> Option<CallDescription> {
+        let given = match input.as_object() {
+            Some(arguments) if !arguments.is_empty() => format!(" {input}"),
+            _ => String::new(),
+        };
+        Some(CallDescription { title: text::title(&format!("{}{given}", self.name)), locations: Vec::new() })
+    }
+
+    fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>> {
+        Box::pin(async move {
+            let arguments = match input {
+                Value::Object(arguments) => arguments,
+                Value::Null => Map::new(),
+                other => {
+                    let name = &self.name;
+                    return Err(Failure::Tell(format!("The arguments of {name} must be an object, not {other}.")));
+                }
+            };
+            let mut need = Need::new(&self.name, "*").always("*");
+            if context.confinement.reads_only() {
+                let why = format!("what {} does is not known, and this agent only reads", self.name);
+                need.floor = Some((Action::Ask, why));
+            }
+            let tool = self.clone();
+            let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+                Box::pin(async move { tool.begin(arguments, context).await })
+            };
+            Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
+        })
+    }
+}
+
+impl CustomTool {
+    async fn begin(self, arguments: Map<String, Value>, context: ToolContext) -> Result<ToolOutput, Failure> {
+        let failed = |why: String| Failure::Tell(format!("The tool {} cannot be called: {why}.", self.name));
+        let home = self.home.upgrade().ok_or_else(|| failed("its session has ended".into()))?;
+        let host = home.host(&context).await?.map_err(failed)?;
+        let id = context.call.id.as_str();
+        let params = json!({
+            "tool": self.own, "call": id, "args": arguments,
+            "context": {
+                "sessionID": context.session.id.as_str(), "messageID": "", "agent": context.call.agent,
+                "directory": context.project.cwd, "worktree": context.project.worktree.root,
+            },
+        });
+        let began = Instant::now();
+        let call = host.call(id, params).await.map_err(|e| failed(e.to_string()))?;
+        self.go_on(call, context, began).await
+    }
+
+    /// Follows a call to its end, or to a question of its own.
+    fn go_on(
+        self,
+        call: HostCall,
+        context: ToolContext,
+        began: Instant,
+    ) -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+        Box::pin(self.follow(call, context, began))
+    }
+
+    async fn follow(self, mut call: HostCall, context: ToolContext, began: Instant) -> Result<ToolOutput, Failure> {
+        loop {
+            let news = tokio::select! {
+                biased;
+                () = context.cancelled.cancelled() => {
+                    call.host.tell("abort", json!({ "call": context.call.id.as_str() })).await;
+                    // It may still say what it has done.
+                    tokio::time::timeout(GRACE, call.next()).await.ok();
+                    return Err(Failure::Cancelled);
+                }
+                news = call.next() => news,
+                () = tokio::time::sleep(LIMIT) => {
+                    let why = format!("it took longer than {} seconds without a word", LIMIT.as_secs());
+                    self.counted(began, Some(why.clone()));
+                    call.host.end();
+                    return Err(Failure::Tell(format!("The tool {} was ended: {why}.", self.name)));
+                }
+            };
+            match news {
+                CallNews::Answered(answer) => {
+                    self.counted(began, answer.as_ref().err().map(ToString::to_string));
+                    return self.output(answer);
+                }
+                CallNews::Said(FromHost::Metadata(said)) => {
+                    let title = said.get("title").and_then(Value::as_str).map(text::title);
+                    let metadata = said.get("metadata").and_then(Value::as_object).cloned();
+                    context.progress(CallUpdate { title, metadata, ..CallUpdate::default() }).await;
+                }
+                CallNews::Said(FromHost::Ask { id, params }) => {
+                    let needs = vec![self.need(&params)];
+                    let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
+                        Box::pin(async move {
+                            call.host.answer(id, json!({ "allowed": true })).await;
+                            self.go_on(call, context, began).await
+                        })
+                    };
+                    return Err(Failure::Further(Box::new(PreparedCall { needs, run: Box::new(run) })));
+                }
+            }
+        }
+    }
+
+    fn counted(&self, began: Instant, error: Option<String>) {
+        if let Some(home) = self.home.upgrade() {
+            home.called(&self.file, began.elapsed(), error);
+        }
+    }
+
+    /// What a tool asks for on its way.
+    fn need(&self, params: &Value) -> Need {
+        let texts = |key: &str| -> Vec<String> {
+            let list = params.get(key).and_then(Value::as_array).into_iter().flatten();
+            list.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let permission = params.get("permission").and_then(Value::as_str).unwrap_or(&self.name);
+        let patterns = Some(texts("patterns")).filter(|patterns| !patterns.is_empty());
+        let metadata = params.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        // What is for tools of ours a tool of somebody else's is never granted for good.
+        let ours = PERMISSIONS.iter().any(|(key, _)| *key == permission);
+        Need {
+            patterns: patterns.unwrap_or_else(|| vec!["*".into()]),
+            always: if ours { Vec::new() } else { texts("always") },
+            metadata,
+            ..Need::new(permission, "*")
+        }
+    }
+
+    fn output(&self, answer: Result<Value, HostError>) -> Result<ToolOutput, Failure> {
+        let name = &self.name;
+        let said = answer.map_err(|e| match e {
+            HostError::Said { message, arguments: true, .. } => {
+                Failure::Tell(format!("The tool {name} was called with invalid arguments: {message}."))
+            }
+            HostError::Said { message, .. } if !message.trim().is_empty() => Failure::Tell(message),
+            e => Failure::Tell(format!("The tool {name} failed: {e}. What it has done of the call is not known.")),
+        })?;
+        let words = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut text = words("output");
+        let mut attachments = Vec::new();
+        for file in said.get("attachments").and_then(Value::as_array).into_iter().flatten() {
+            match attachment(file) {
+                Ok(file) => attachments.push(file),
+                Err(what) => text.push_str(&format!("\n[{what}, left out]")),
+            }
+        }
+        let metadata = said.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+        Ok(ToolOutput { title: words("title"), text, metadata, attachments, ..ToolOutput::default() })
+    }
+}
+
+/// A file that a tool brings back: one whose bytes are in its address.
+fn attachment(file: &Value) -> Result<File, String> {
+    let words = |key: &str| file.get(key).and_then(Value::as_str).map(str::to_owned);
+    let url = words("url").unwrap_or_default();
+    let (head, data) = url.split_once(";base64,").unwrap_or_default();
+    let mime = words("mime").or_else(|| head.strip_prefix("data:").map(str::to_owned)).unwrap_or_default();
+    let known = mime.starts_with("image/") || mime == "application/pdf";
+    if !known || data.is_empty() || data.len() > ATTACHMENT {
+        return Err(if mime.is_empty() { "an attachment".to_owned() } else { text::title(&mime) });
+    }
+    let name = words("filename").map(|name| Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into());
+    Ok(File { mime, name, uri: None, data: Some(data.to_owned()), refused: false })
+}
