@@ -59,7 +59,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::transcript::Transcript;
 
 /// Folders whose pages are transcripts, in reading order.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "first-words",
     "turns",
     "tasks",
