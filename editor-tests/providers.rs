@@ -173,7 +173,7 @@ fn models_are_listed() {
     let text = says(&project, &["models"]);
     for line in [
         "own (Own): no key needed",
-        "* large    131k / 16k  $1 / $2.5       reasoning tools images temperature",
+        "* large    131k / 16k  $1 / $2.5       reasoning tools temperature",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
         "mistral (Mistral): no key. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",
@@ -193,7 +193,7 @@ fn models_are_listed() {
         json!({ "id": "own/large", "name": "large", "context": 131_072, "input": null, "output": 16_384,
             "price": { "input": 1.0, "output": 2.5, "cacheRead": 0.1, "cacheWrite": 1.0, "longer": [
                 { "inputOver": 32_000, "price": { "input": 2.0, "output": 5.0, "cacheRead": 2.0, "cacheWrite": 2.0 } }] },
-            "abilities": ["reasoning", "tools", "images", "temperature"], "efforts": ["medium", "high", "deep"] })
+            "abilities": ["reasoning", "tools", "temperature"], "efforts": ["medium", "high", "deep"] })
     );
     assert_eq!((&of("mistral")["hasKey"], &of("mistral")["models"].as_array().unwrap().len()), (&json!(false), &1));
     // What the settings say lies over what the catalogue knows.
