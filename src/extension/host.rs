@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::lock::locked;
-use crate::process::{self, Child, Program, StdioMode};
+use crate::process::{self, Child, GIT_HELD, Program, StdioMode};
 use crate::text;
 use crate::tool::{Failure, ToolContext};
 
@@ -115,7 +115,10 @@ impl Host {
         };
         let confinement = context.confinement.quietly().writing();
         let lock = confinement.lock(context).await?;
-        let env = context.project.settings.variables.tame(environment);
+        let mut env = context.project.settings.variables.tame(environment);
+        if !context.confinement.trusted {
+            env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+        }
         // Not in the project: Bun would load what its files there name before anything of ours runs.
         let program = Program::new(path, "/", env).args(args.iter().copied().chain([BOOT]));
         let program = confinement.enter(&lock, context, program);

@@ -37,8 +37,6 @@ const NEWS: usize = 20;
 const WITHOUT_EFFECT: &[&str] = &[
     "auth",
     "provider",
-    "chat.headers",
-    "experimental.chat.messages.transform",
     "experimental.provider.small_model",
     "experimental.compaction.autocontinue",
 ];
@@ -208,8 +206,11 @@ impl Scripts {
             }));
         }
         let root = &context.project.worktree.root;
-        let bases = context.project.settings.directories.iter().map(|dir| dir.path.clone()).chain([root.clone()]);
-        let bases: Vec<PathBuf> = bases.collect();
+        // What strips types is looked for where nothing of an untrusted project is.
+        let trusted = context.project.settings.trusted;
+        let places = context.project.settings.directories.iter().filter(|dir| trusted || !dir.project);
+        let own = Some(root).filter(|_| trusted);
+        let bases: Vec<PathBuf> = places.map(|dir| dir.path.clone()).chain(own.cloned()).collect();
         let params = json!({
             "directory": context.project.cwd, "worktree": root, "files": files, "bases": bases,
             "project": { "id": root, "worktree": root, "vcs": root.join(".git").exists().then_some("git"), "time": { "created": 0 } },
@@ -404,6 +405,11 @@ impl Scripts {
         one.calls += 1;
         one.spent += spent;
         one.last_error = error.or(one.last_error.take());
+    }
+
+    /// A file makes another system prompt of the same words each time.
+    pub(super) fn wavered(&self, file: &str) {
+        locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
 
     /// The host has done something well.

@@ -477,7 +477,9 @@ impl RunningCall<'_> {
         if !any(&self.scope.project.settings, HookPoint::ToolAfter) {
             return done;
         }
-        let before = known(context).await;
+        // What hooks do to files is looked for where a call has acted: else it would cost every call that reads.
+        let acts = self.call.kind.acts();
+        let before = if acts { known(context).await } else { Vec::new() };
         if let Ok(output) = &done {
             hooks::edited(self.scope, output).await;
         }
