@@ -135,6 +135,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
 
     let mut items = trust::review(&layers, &alone, &disk.uses, environment, worktree, cwd);
+    items.extend(trust::hooks::meant(&alone, worktree, cwd));
     items.extend(trust::scripts::items(&scripts, worktree));
     let digest = trust::digest(&items);
     for file in items.iter().flat_map(|item| &item.covered.files) {
@@ -182,6 +183,9 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
     }
     settings.directories = directories;
     settings.scripts = scripts;
+    for hook in settings.hooks.iter_mut().filter(|_| trust.is_withheld()) {
+        hook.waits = !hook.project && trust.items.iter().any(|item| item.key.strip_prefix("hook.") == Some(&hook.name));
+    }
     loosen::keep_denies(&mut settings, &layers, &alone, environment.home.as_deref());
     for command in &mut settings.commands {
         let template = tree.at(&["command", &command.name, "template"]);

@@ -12,6 +12,7 @@ mod command;
 mod host;
 mod plugin;
 mod tool;
+mod transform;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! `adjutant doctor`: what works here and what does not, found out by trying it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,6 +10,8 @@ use super::place::Here;
 use crate::config::ProblemSeverity;
 use crate::config::settings::SandboxMode;
 use crate::environment::Environment;
+use crate::extension::scripts::Scripts;
+use crate::extension::{survey, tally};
 use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::Access;
@@ -59,6 +62,7 @@ pub(super) async fn doctor(args: &DoctorArgs, environment: &Environment) -> anyh
             providers(&mut report, &here, environment).await;
             servers(&mut report, &here, environment).await;
             languages(&mut report, &here, environment);
+            extensions(&mut report, &here, environment).await;
         }
         Err(e) => report.broken.push(format!("{e:#}")),
     }
@@ -302,6 +306,27 @@ async fn providers(report: &mut DoctorReport, here: &Here, environment: &Environ
 }
 
 /// Which MCP servers work.
+/// Custom tools and plugins: whether they load, and which of them cost the provider's cache.
+async fn extensions(report: &mut DoctorReport, here: &Here, environment: &Environment) {
+    let settings = Arc::new(here.loaded.settings.clone());
+    if settings.scripts.is_empty() {
+        return;
+    }
+    let found = survey::survey(Scripts::compiling(), &settings, environment, &here.worktree, &here.cwd).await;
+    let count = crate::text::count(settings.scripts.len(), "custom tool or plugin");
+    report.say("extensions", &format!("{count}, in {}", found.report.runtime));
+    report.broken.extend(found.failed.iter().map(|why| format!("custom tools and plugins: {why}")));
+    for (file, why, _) in &found.report.errors {
+        report.broken.push(format!("{}: {}", crate::text::title(file), crate::text::title(why)));
+    }
+    for (name, tally) in tally::read(environment, &here.worktree.root) {
+        if tally.wavers && settings.scripts.iter().any(|script| script.name == name) {
+            let name = crate::text::title(&name);
+            report.broken.push(format!("{name} makes another system prompt of the same words each time, so that no provider's cache holds and each step costs more"));
+        }
+    }
+}
+
 async fn servers(report: &mut DoctorReport, here: &Here, environment: &Environment) {
     let servers = super::mcp::servers(here, environment);
     let tried = servers.survey(&here.loaded.settings.mcp).await;

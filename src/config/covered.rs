@@ -401,6 +401,13 @@ fn is_executable(_: &Path) -> bool {
     false
 }
 
+/// Whether a file is one that is run, or decides what a program runs.
+pub(crate) fn is_code(path: &Path) -> bool {
+    let ending = path.extension().is_some_and(|ending| CODE.iter().any(|one| ending.eq_ignore_ascii_case(one)));
+    let deciding = DECIDING.iter().any(|(_, files)| files.iter().any(|file| path.ends_with(file)));
+    ending || deciding || is_executable(path)
+}
+
 /// How a file begins, if it is text.
 fn start_of(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();

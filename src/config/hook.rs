@@ -24,6 +24,8 @@ pub struct HookEntry {
     /// Set for it, over what commands get.
     pub environment: Vec<(String, String)>,
     pub format: HookFormat,
+    /// It runs files of a project that is not trusted, and so does not run.
+    pub waits: bool,
     /// A project's file says so: it may not allow anything.
     pub project: bool,
     /// Where it was last said something about, for people.
@@ -91,6 +93,7 @@ pub(crate) fn entry(
         limit: written.timeout.map_or(LIMIT, Duration::from_millis),
         environment: written.environment.unwrap_or_default().0,
         format: written.format.unwrap_or_default(),
+        waits: false,
         project,
         source,
         name,

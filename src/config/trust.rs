@@ -6,6 +6,7 @@
 //! any of them asks again and a change of anything else does not.
 
 mod answers;
+pub(crate) mod hooks;
 pub(crate) mod scripts;
 
 use std::collections::{BTreeMap, BTreeSet};

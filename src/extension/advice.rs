@@ -227,6 +227,7 @@ mod tests {
             limit: Duration::from_secs(1),
             environment: Vec::new(),
             format,
+            waits: false,
             project: false,
             source: String::new(),
         }

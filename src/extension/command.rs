@@ -33,6 +33,10 @@ pub(super) async fn run(
     file: Option<&Path>,
     context: &ToolContext,
 ) -> Result<Result<Answer, String>, Failure> {
+    if hook.waits {
+        let why = "it runs files of this project, which is not trusted; `adjutant trust` shows them";
+        return Ok(Err(why.into()));
+    }
     let confinement = context.confinement.quietly();
     let lock = match confinement.lock(context).await {
         Ok(lock) => lock,

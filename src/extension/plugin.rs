@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::advice::Advice;
 use super::moment::Moment;
 use super::scripts::{HookRun, Scripts};
+use super::transform;
 use crate::config::settings::HookPoint;
 use crate::event::Severity;
 use crate::model::Request;
@@ -164,6 +165,9 @@ pub(super) async fn request(
             let title = format!(
                 "{names} makes another system prompt of the same words each time: no provider's cache holds then, and each step costs more."
             );
+            for file in &run.changed {
+                scripts.wavered(file);
+            }
             scripts.tell(Severity::Warning, title, None);
         }
         request.system = system;
@@ -184,6 +188,17 @@ pub(super) async fn request(
             }
         }
     }
+    if scripts.hangs_into("experimental.chat.messages.transform") {
+        let before = transform::messages(request, session, &context.call.agent);
+        let output = json!({ "messages": before });
+        let ran = scripts.hook("experimental.chat.messages.transform", json!({}), output, context).await?;
+        if let Some(run) = ran.filter(|run| !run.changed.is_empty())
+            && transform::take(request, &before, &run.output["messages"])
+        {
+            let title = format!("{} adds or takes out messages, which has no effect here: it may change their words.", who(&run));
+            scripts.tell(Severity::Info, title, None);
+        }
+    }
     let params = &request.params;
     let input = json!({
         "sessionID": session, "agent": context.call.agent, "model": model,
@@ -193,6 +208,11 @@ pub(super) async fn request(
         "temperature": params.temperature, "topP": params.top_p, "maxOutputTokens": params.max_output,
         "options": params.options,
     });
+    if let Some(run) = scripts.hook("chat.headers", input.clone(), json!({ "headers": {} }), context).await? {
+        let headers = run.output.get("headers").and_then(Value::as_object).into_iter().flatten();
+        let sent = headers.filter_map(|(name, value)| Some((name.to_ascii_lowercase(), value.as_str()?.to_owned())));
+        request.params.headers = sent.filter(|(name, value)| is_header(name, value)).collect();
+    }
     if let Some(run) = scripts.hook("chat.params", input, output, context).await?.filter(|run| !run.changed.is_empty())
     {
         let params = &mut request.params;
@@ -206,6 +226,17 @@ pub(super) async fn request(
         }
     }
     Ok(())
+}
+
+/// Whether a plugin may send such a header: not what says who asks, or how the body is to be read.
+fn is_header(name: &str, value: &str) -> bool {
+    const OURS: [&str; 6] = ["authorization", "cookie", "host", "content-length", "content-type", "transfer-encoding"];
+    let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    !name.is_empty()
+        && name.chars().all(token)
+        && value.chars().all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic())
+        && !OURS.contains(&name)
+        && !crate::process::secret(name)
 }
 
 /// The variables that plugins give a command. Those that would make programs run something else are left out.

@@ -37,8 +37,6 @@ const NEWS: usize = 20;
 const WITHOUT_EFFECT: &[&str] = &[
     "auth",
     "provider",
-    "chat.headers",
-    "experimental.chat.messages.transform",
     "experimental.provider.small_model",
     "experimental.compaction.autocontinue",
 ];
@@ -407,6 +405,11 @@ impl Scripts {
         one.calls += 1;
         one.spent += spent;
         one.last_error = error.or(one.last_error.take());
+    }
+
+    /// A file makes another system prompt of the same words each time.
+    pub(super) fn wavered(&self, file: &str) {
+        locked(&self.tally).entry(file.to_owned()).or_default().wavers = true;
     }
 
     /// The host has done something well.

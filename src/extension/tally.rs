@@ -19,6 +19,9 @@ pub struct Tally {
     /// What went wrong last.
     #[serde(default)]
     pub last_error: Option<String>,
+    /// It makes another system prompt of the same words each time, so that no provider's cache holds.
+    #[serde(default)]
+    pub wavers: bool,
 }
 
 /// By the name of the hook or the file.
@@ -49,6 +52,7 @@ pub fn add(environment: &Environment, root: &Path, more: Tallies) {
         let known = all.entry(name).or_default();
         known.calls += tally.calls;
         known.spent += tally.spent;
+        known.wavers |= tally.wavers;
         known.last_error = tally.last_error.or(known.last_error.take());
     }
     let path = file(environment, root);
@@ -69,13 +73,13 @@ mod tests {
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let root = Path::new("/p");
         let one = |calls, error: Option<&str>| {
-            let tally = Tally { calls, spent: Duration::from_millis(calls), last_error: error.map(str::to_owned) };
+            let tally = Tally { calls, spent: Duration::from_millis(calls), last_error: error.map(str::to_owned), wavers: false };
             Tallies::from([("a".to_owned(), tally)])
         };
         assert!(read(&environment, root).is_empty());
         add(&environment, root, one(2, Some("no")));
         add(&environment, root, one(3, None));
-        let wanted = Tally { calls: 5, spent: Duration::from_millis(5), last_error: Some("no".into()) };
+        let wanted = Tally { calls: 5, spent: Duration::from_millis(5), last_error: Some("no".into()), wavers: false };
         assert_eq!(read(&environment, root)["a"], wanted);
         assert!(read(&environment, Path::new("/q")).is_empty());
     }

@@ -67,7 +67,10 @@ impl Endpoint {
     fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> Answer {
         match self.wire.encode(request, target, &self.knobs(request)) {
             Err(e) => refuse(e),
-            Ok(call) => {
+            Ok(mut call) => {
+                let known = |name: &str| call.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+                let more: Vec<_> = request.params.headers.iter().filter(|(name, _)| !known(name)).cloned().collect();
+                call.headers.extend(more);
                 let decoder = self.wire.decoder(target);
                 let tape = self.client.record(self.wire.name(), &target.name, &request.model, &call, secret.as_ref());
                 let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits, tape);

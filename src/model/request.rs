@@ -40,6 +40,8 @@ pub struct Params {
     pub max_output: u64,
     /// Whatever else the user's configuration says, merged into the body.
     pub options: Map<String, Value>,
+    /// Sent beside the provider's own, which they do not replace: name in lower case, value.
+    pub headers: Vec<(String, String)>,
 }
 
 /// A tool as the model sees it.

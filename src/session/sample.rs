@@ -63,6 +63,7 @@ impl Question {
                 top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),
                 options: agent.options.clone(),
+                headers: Vec::new(),
             },
             session: format!("{}-sample", scope.session),
             body_cache: BodyCache::default(),

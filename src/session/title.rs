@@ -100,6 +100,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
             top_p: agent.top_p,
             max_output: model.max_output().min(TOKENS),
             options: agent.options.clone(),
+            headers: Vec::new(),
         },
         session: format!("{}-title", scope.session),
         body_cache: BodyCache::default(),

@@ -88,7 +88,7 @@ const hasBun = existsSync(join(bun, "bun")) && (await new Promise((resolve) => {
 
 const plugins = [
   // Name, tools, hooks that it has at least.
-  ["@tarquinen/opencode-dcp", ["compress"], ["experimental.chat.system.transform", "event", "config"]],
+  ["@tarquinen/opencode-dcp", ["compress"], ["experimental.chat.system.transform", "experimental.chat.messages.transform", "event"]],
   ["opencode-wakatime", [], ["chat.message", "event"]],
   ["opencode-supermemory", ["supermemory"], ["chat.message", "event"]],
   ["opencode-gemini-auth", [], ["auth"]],

@@ -1,0 +1,214 @@
+//! The conversation as OpenCode's plugins see it, `experimental.chat.messages.transform`: messages with parts, calls with
+//! their results in them. What a plugin may change of it are words, arguments and results that are there; nothing is
+//! added, taken out or moved, so that every call keeps its one result.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::model::Request;
+use crate::model::request::{CallResult, Input, Message, Output};
+
+/// What stands for a message; the same for as long as nothing before it changes.
+fn message_id(at: usize) -> String {
+    format!("msg_{at:06}")
+}
+
+fn part_id(at: usize, within: usize) -> String {
+    format!("prt_{at:06}_{within:03}")
+}
+
+/// The conversation of a request.
+pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
+    let mut all = Vec::new();
+    for (at, message) in request.messages.iter().enumerate() {
+        let results = match request.messages.get(at + 1) {
+            Some(Message::Results(results)) => results.as_slice(),
+            _ => &[],
+        };
+        let id = message_id(at);
+        let common = |within: usize| json!({ "id": part_id(at, within), "sessionID": session, "messageID": id });
+        let (role, parts): (&str, Vec<Value>) = match message {
+            Message::User(inputs) => {
+                let texts = inputs.iter().enumerate().filter_map(|(within, input)| match input {
+                    Input::Text(text) => Some(with(common(within), json!({ "type": "text", "text": text }))),
+                    Input::File(_) => None,
+                });
+                ("user", texts.collect())
+            }
+            Message::Assistant(outputs) => {
+                let parts = outputs.iter().enumerate().map(|(within, output)| with(common(within), part(output, results)));
+                ("assistant", parts.collect())
+            }
+            Message::Results(_) => continue,
+        };
+        let model = json!({ "providerID": request.model.id.provider, "modelID": request.model.id.model });
+        let info = json!({
+            "id": id, "sessionID": session, "role": role, "agent": agent, "model": model, "time": { "created": at },
+            "providerID": request.model.id.provider, "modelID": request.model.id.model,
+        });
+        all.push(json!({ "info": info, "parts": parts }));
+    }
+    Value::Array(all)
+}
+
+fn with(mut one: Value, more: Value) -> Value {
+    if let (Value::Object(one), Value::Object(more)) = (&mut one, more) {
+        one.extend(more);
+    }
+    one
+}
+
+fn part(output: &Output, results: &[CallResult]) -> Value {
+    match output {
+        Output::Text { text, .. } => json!({ "type": "text", "text": text }),
+        Output::Reasoning { text, .. } => json!({ "type": "reasoning", "text": text }),
+        Output::Call { id, name, arguments, .. } => {
+            let result = results.iter().find(|result| result.id == *id);
+            let text = result.map(|result| &*result.text).unwrap_or_default();
+            let failed = result.is_some_and(|result| result.failed);
+            let time = json!({ "start": 0, "end": 0 });
+            let state = match failed {
+                true => json!({ "status": "error", "input": **arguments, "error": text, "time": time }),
+                false => json!({
+                    "status": "completed", "input": **arguments, "output": text, "title": name, "metadata": {}, "time": time,
+                }),
+            };
+            json!({ "type": "tool", "callID": &**id, "tool": name, "state": state })
+        }
+    }
+}
+
+/// Takes over what a plugin has changed. Says whether there was anything it may not change: messages or parts that are
+/// new, or gone.
+pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool {
+    let empty = Vec::new();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (before, after) = (list(before), list(after));
+    let mut odd = before.len() != after.len();
+    for message in &after {
+        let id = message.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
+        let Some(known) = before.iter().find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id)) else {
+            odd = true;
+            continue;
+        };
+        let parts = message.get("parts").and_then(Value::as_array).unwrap_or(&empty);
+        let known = known.get("parts").and_then(Value::as_array).unwrap_or(&empty);
+        odd |= parts.len() != known.len();
+        for part in parts {
+            let id = part.get("id").and_then(Value::as_str).unwrap_or_default();
+            match known.iter().find(|known| known.get("id").and_then(Value::as_str) == Some(id)) {
+                Some(known) if known == part => {}
+                Some(_) => change(request, id, part),
+                None => odd = true,
+            }
+        }
+    }
+    odd
+}
+
+/// Changes what a part stands for.
+fn change(request: &mut Request, id: &str, part: &Value) {
+    let mut numbers = id.trim_start_matches("prt_").split('_').map(str::parse::<usize>);
+    let (Some(Ok(at)), Some(Ok(within))) = (numbers.next(), numbers.next()) else { return };
+    let words = |at: &str| part.pointer(at).and_then(Value::as_str).map(str::to_owned);
+    // Blank words are no answer, and a provider refuses them.
+    let text = words("/text").filter(|text| !text.trim().is_empty());
+    let mut result = None;
+    match request.messages.get_mut(at) {
+        Some(Message::User(inputs)) => {
+            if let (Some(Input::Text(old)), Some(text)) = (inputs.get_mut(within), text) {
+                *old = text;
+            }
+        }
+        Some(Message::Assistant(outputs)) => match outputs.get_mut(within) {
+            Some(Output::Text { text: old, .. }) => {
+                if let Some(text) = text {
+                    *old = text;
+                }
+            }
+            Some(Output::Call { id, arguments, .. }) => {
+                if let Some(input) = part.pointer("/state/input").filter(|input| input.is_object() && **input != **arguments) {
+                    *arguments = Arc::new(input.clone());
+                }
+                result = words("/state/output").or_else(|| words("/state/error")).map(|text| (id.clone(), text));
+            }
+            // A provider wants it back as it was.
+            Some(Output::Reasoning { .. }) | None => {}
+        },
+        Some(Message::Results(_)) | None => {}
+    }
+    let Some((call, text)) = result else { return };
+    if let Some(Message::Results(results)) = request.messages.get_mut(at + 1)
+        && let Some(result) = results.iter_mut().find(|result| result.id == call)
+    {
+        result.text = text.into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+    use crate::message::ModelRef;
+    use crate::model::Model;
+    use crate::model::request::{BodyCache, Params};
+
+    fn request() -> Request {
+        let call = Output::Call {
+            id: "c1".into(),
+            provider_id: None,
+            name: "read".into(),
+            arguments: Arc::new(json!({"filePath": "a"})),
+            provider: Map::new(),
+        };
+        let thought = Output::Reasoning { text: "Hm.".into(), provider: Map::new() };
+        let result = CallResult {
+            id: "c1".into(),
+            provider_id: None,
+            name: "read".into(),
+            text: "long".into(),
+            failed: false,
+            attachments: Vec::new(),
+        };
+        Request {
+            model: Model::unknown(ModelRef::parse("p/m").unwrap()).into(),
+            system: Vec::new(),
+            messages: vec![
+                Message::User(vec![Input::Text("Hi.".into())]),
+                Message::Assistant(vec![thought, call]),
+                Message::Results(vec![result]),
+            ],
+            tools: Vec::new(),
+            must_call: false,
+            params: Params::default(),
+            session: "s".into(),
+            body_cache: BodyCache::default(),
+        }
+    }
+
+    #[test]
+    fn what_plugins_change_is_taken_over_and_nothing_else() {
+        let mut asked = request();
+        let before = messages(&asked, "s", "build");
+        assert_eq!(before[1]["parts"][1]["state"]["output"], "long");
+        assert!(!take(&mut asked, &before, &before));
+        assert_eq!(asked.messages, request().messages);
+        let mut after = before.clone();
+        after[0]["parts"][0]["text"] = "Hello.".into();
+        after[1]["parts"][0]["text"] = "Changed thought.".into();
+        after[1]["parts"][1]["state"]["output"] = "[pruned]".into();
+        after[1]["parts"][1]["state"]["input"] = json!({"filePath": "b"});
+        assert!(!take(&mut asked, &before, &after));
+        let Message::Assistant(outputs) = &asked.messages[1] else { panic!() };
+        let Message::Results(results) = &asked.messages[2] else { panic!() };
+        assert_eq!(asked.messages[0], Message::User(vec![Input::Text("Hello.".into())]));
+        assert_eq!((&*results[0].text, outputs[0].clone()), ("[pruned]", Output::Reasoning { text: "Hm.".into(), provider: Map::new() }));
+        assert!(matches!(&outputs[1], Output::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
+        // A message that is gone stays, one that is new does not come.
+        let mut asked = request();
+        assert!(take(&mut asked, &before, &json!([{"info": {"id": "msg_9"}, "parts": []}])));
+        assert_eq!(asked.messages, request().messages);
+    }
+}
