@@ -195,7 +195,10 @@ pub(super) async fn request(
         if let Some(run) = ran.filter(|run| !run.changed.is_empty())
             && transform::take(request, &before, &run.output["messages"])
         {
-            let title = format!("{} adds or takes out messages, which has no effect here: it may change their words.", who(&run));
+            let title = format!(
+                "{} adds or takes out messages, which has no effect here: it may change their words.",
+                who(&run)
+            );
             scripts.tell(Severity::Info, title, None);
         }
     }

@@ -34,12 +34,8 @@ const REST: Duration = Duration::from_secs(5 * 60);
 const NEWS: usize = 20;
 
 /// Hooks of OpenCode's that nothing follows from here.
-const WITHOUT_EFFECT: &[&str] = &[
-    "auth",
-    "provider",
-    "experimental.provider.small_model",
-    "experimental.compaction.autocontinue",
-];
+const WITHOUT_EFFECT: &[&str] =
+    &["auth", "provider", "experimental.provider.small_model", "experimental.compaction.autocontinue"];
 
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
@@ -146,10 +142,13 @@ impl Scripts {
                 Some(Ok(loaded)) if loaded.host.is_gone() => {
                     let mut failures = locked(&self.failures);
                     let (count, since) = *failures;
-                    if count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST) {
+                    let rests = count >= FAILURES && since.is_some_and(|since| since.elapsed() < REST);
+                    if !rests {
+                        *failures = (if count >= FAILURES { 1 } else { count + 1 }, Some(Instant::now()));
+                    }
+                    if failures.0 >= FAILURES {
                         return Err(format!("what runs them broke off {FAILURES} times in a row and rests"));
                     }
-                    *failures = (if count >= FAILURES { 1 } else { count + 1 }, Some(Instant::now()));
                 }
                 _ => return Ok(Some(generation.clone())),
             }

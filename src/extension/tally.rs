@@ -73,7 +73,12 @@ mod tests {
         let environment = Environment::from_vars([("HOME".to_owned(), home.path().display().to_string())].into());
         let root = Path::new("/p");
         let one = |calls, error: Option<&str>| {
-            let tally = Tally { calls, spent: Duration::from_millis(calls), last_error: error.map(str::to_owned), wavers: false };
+            let tally = Tally {
+                calls,
+                spent: Duration::from_millis(calls),
+                last_error: error.map(str::to_owned),
+                wavers: false,
+            };
             Tallies::from([("a".to_owned(), tally)])
         };
         assert!(read(&environment, root).is_empty());

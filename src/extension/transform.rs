@@ -37,7 +37,8 @@ pub(super) fn messages(request: &Request, session: &str, agent: &str) -> Value {
                 ("user", texts.collect())
             }
             Message::Assistant(outputs) => {
-                let parts = outputs.iter().enumerate().map(|(within, output)| with(common(within), part(output, results)));
+                let parts =
+                    outputs.iter().enumerate().map(|(within, output)| with(common(within), part(output, results)));
                 ("assistant", parts.collect())
             }
             Message::Results(_) => continue,
@@ -88,7 +89,8 @@ pub(super) fn take(request: &mut Request, before: &Value, after: &Value) -> bool
     let mut odd = before.len() != after.len();
     for message in &after {
         let id = message.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
-        let Some(known) = before.iter().find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id)) else {
+        let Some(known) = before.iter().find(|known| known.pointer("/info/id").and_then(Value::as_str) == Some(id))
+        else {
             odd = true;
             continue;
         };
@@ -128,7 +130,9 @@ fn change(request: &mut Request, id: &str, part: &Value) {
                 }
             }
             Some(Output::Call { id, arguments, .. }) => {
-                if let Some(input) = part.pointer("/state/input").filter(|input| input.is_object() && **input != **arguments) {
+                if let Some(input) =
+                    part.pointer("/state/input").filter(|input| input.is_object() && **input != **arguments)
+                {
                     *arguments = Arc::new(input.clone());
                 }
                 result = words("/state/output").or_else(|| words("/state/error")).map(|text| (id.clone(), text));
@@ -204,7 +208,10 @@ mod tests {
         let Message::Assistant(outputs) = &asked.messages[1] else { panic!() };
         let Message::Results(results) = &asked.messages[2] else { panic!() };
         assert_eq!(asked.messages[0], Message::User(vec![Input::Text("Hello.".into())]));
-        assert_eq!((&*results[0].text, outputs[0].clone()), ("[pruned]", Output::Reasoning { text: "Hm.".into(), provider: Map::new() }));
+        assert_eq!(
+            (&*results[0].text, outputs[0].clone()),
+            ("[pruned]", Output::Reasoning { text: "Hm.".into(), provider: Map::new() })
+        );
         assert!(matches!(&outputs[1], Output::Call { arguments, .. } if **arguments == json!({"filePath": "b"})));
         // A message that is gone stays, one that is new does not come.
         let mut asked = request();

@@ -258,7 +258,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
         max_output: model.max_output(),
         options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
-            headers: Vec::new(),
+        headers: Vec::new(),
     };
     Summarizer { model, provider, system: vec![system.to_owned()], params }
 }

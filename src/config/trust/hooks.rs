@@ -17,7 +17,9 @@ pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<Item> 
             continue;
         }
         let covered = code(&entry.node, worktree, cwd);
-        let Some(command) = command_line(&entry.node, "command").filter(|_| !covered.files.is_empty()) else { continue };
+        let Some(command) = command_line(&entry.node, "command").filter(|_| !covered.files.is_empty()) else {
+            continue;
+        };
         let (kind, key) = (Kind::Hook, format!("hook.{}", entry.key));
         found.push(Item { kind, key, detail: hooked(&command, &entry.node), place: entry.at.clone(), covered });
     }
