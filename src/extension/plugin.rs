@@ -172,6 +172,13 @@ pub(super) async fn request(
         }
         request.system = system;
     }
+    definitions(scripts, request, context).await?;
+    messages(scripts, request, context).await?;
+    params(scripts, request, &model, context).await
+}
+
+/// What tools say of themselves.
+async fn definitions(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
     if scripts.hangs_into("tool.definition") {
         for tool in &mut request.tools {
             let output = json!({ "description": tool.description, "parameters": *tool.schema });
@@ -188,8 +195,13 @@ pub(super) async fn request(
             }
         }
     }
+    Ok(())
+}
+
+/// What was said, as it is to be sent this time.
+async fn messages(scripts: &Arc<Scripts>, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
     if scripts.hangs_into("experimental.chat.messages.transform") {
-        let before = transform::messages(request, session, &context.call.agent);
+        let before = transform::messages(request, context.session.id.as_str(), &context.call.agent);
         let output = json!({ "messages": before });
         let ran = scripts.hook("experimental.chat.messages.transform", json!({}), output, context).await?;
         if let Some(run) = ran.filter(|run| !run.changed.is_empty())
@@ -202,6 +214,17 @@ pub(super) async fn request(
             scripts.tell(Severity::Info, title, None);
         }
     }
+    Ok(())
+}
+
+/// Temperature and the like, and headers.
+async fn params(
+    scripts: &Arc<Scripts>,
+    request: &mut Request,
+    model: &Value,
+    context: &ToolContext,
+) -> Result<(), Failure> {
+    let session = context.session.id.as_str();
     let params = &request.params;
     let input = json!({
         "sessionID": session, "agent": context.call.agent, "model": model,

@@ -2,7 +2,7 @@
 //! with the result of the call, and for the user with its details. Nothing of it happens where the settings have
 //! no language servers, or the project is not trusted: servers run its code.
 //!
-//! A call waits for them, before it writes and afterwards, and never longer than [`BEFORE`] and [`AFTER`]; longer
+//! A call waits for them, before it writes and afterwards, and never longer than `BEFORE` and `AFTER`; longer
 //! once, for a server that is only starting.
 
 use std::collections::BTreeMap;
