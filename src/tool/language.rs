@@ -231,7 +231,8 @@ impl Check {
 impl Asked {
     async fn look(&mut self, context: &ToolContext) {
         let Ok(peer) = peer(&self.server, Instant::now() + START, context).await else { return };
-        let until = Instant::now() + if peer.is_warm() { BEFORE } else { COLD };
+        let warm = peer.is_warm();
+        let until = Instant::now() + if warm { BEFORE } else { COLD };
         refresh(&peer, context).await;
         let there: Vec<PathBuf> =
             self.files.iter().filter(|file| file.old.is_some()).map(|file| file.real.clone()).collect();
@@ -242,6 +243,10 @@ impl Asked {
         }
         for file in &self.files {
             let Some(old) = &file.old else { continue };
+            if !warm {
+                // While TypeScript's server loads a project, it knows of no uses in other files.
+                peer.acquainted(&file.real, until).await;
+            }
             let concerned = peer.concerned(&file.real, old, file.new.as_deref(), until).await;
             let wanted: Vec<PathBuf> = concerned.into_iter().filter(|path| !there.contains(path)).collect();
             self.others.extend(texts(wanted, context).await);
