@@ -202,8 +202,8 @@ impl Tracker {
         let fresh = inner.index.is_none();
         let index = inner.index.get_or_insert_with(|| index::Index::load(&self.dir, &self.root));
         let known = !index.is_new();
-        let changes = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
-            Ok(changes) => changes,
+        let found = match index.refresh(&self.dir, &self.objects, inner.marks > 0, stop) {
+            Ok(found) => found,
             Err(Untracked::Stopped) => return Err(Untracked::Stopped),
             Err(off) => {
                 inner.index = None;
@@ -217,14 +217,14 @@ impl Tracker {
             // Old contents are looked for now and then, by the first who comes along.
             index.clean(&self.dir, &self.objects);
         }
-        inner.unsaved |= !changes.is_empty();
-        if (fresh && !known) || changes.len() > index::WORTH_SAVING {
+        inner.unsaved |= found.differing > 0;
+        if (fresh && !known) || found.differing > index::WORTH_SAVING {
             index.save(&self.dir);
             inner.unsaved = false;
         }
         // Before the first mark nobody can ask for it.
         if inner.marks > 0 {
-            inner.log.extend(changes);
+            inner.log.extend(found.changes);
         }
         Ok(())
     }

@@ -15,8 +15,10 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::http::Client;
 use super::{Error, Price};
@@ -94,14 +96,21 @@ impl Catalog {
     /// Whether models of that name see pictures, at most of the providers that have one; none where nobody does.
     pub fn sees(&self, name: &str) -> Option<bool> {
         let name = name.rsplit('/').next().unwrap_or(name);
-        let wanted = |row: &Row| row.i.rsplit('/').next() == Some(name);
+        // Every session asks this of every model of the user's own: only rows that may be meant are read.
+        let end = format!("{name}\"");
+        let end = memmem::Finder::new(&end);
+        let named = |text: &str| {
+            let before = |at: usize| at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+            end.find_iter(text.as_bytes()).any(|at| matches!(before(at), Some(b'"' | b'/')))
+        };
         let (mut yes, mut no) = (0, 0);
-        for (_, rows) in
-            self.lines().lines().filter(|line| line.contains(name)).filter_map(|line| line.split_once('\t'))
-        {
-            let rows: Vec<Row> = serde_json::from_str(rows).unwrap_or_default();
-            for row in rows.iter().filter(|row| wanted(row)) {
-                *if row.f.contains('i') { &mut yes } else { &mut no } += 1;
+        for (_, rows) in self.lines().lines().filter(|line| named(line)).filter_map(|line| line.split_once('\t')) {
+            let rows: Vec<&RawValue> = serde_json::from_str(rows).unwrap_or_default();
+            let meant = rows.into_iter().map(RawValue::get).filter(|row| named(row));
+            for row in meant.filter_map(|row| serde_json::from_str::<Row>(row).ok()) {
+                if row.i.rsplit('/').next() == Some(name) {
+                    *if row.f.contains('i') { &mut yes } else { &mut no } += 1;
+                }
             }
         }
         (yes + no > 0).then_some(yes > no)

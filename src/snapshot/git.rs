@@ -32,6 +32,9 @@ const TICK: i128 = 20_000_000;
 /// The largest list of attributes that is read, in bytes.
 const LARGEST_LIST: u64 = 1 << 20;
 
+/// The most memory that one object may want, in bytes: what git compressed against another is as large as that.
+const LARGEST_OBJECT: usize = 64 << 20;
+
 /// The objects of one repository.
 pub(super) struct GitObjects {
     store: Arc<Store>,
@@ -53,8 +56,12 @@ impl GitObjects {
     /// SHA-256.
     pub(super) fn open(root: &Path) -> Option<Self> {
         let objects = git::dirs(root).last()?.join("objects");
-        // The current directory would be asked for otherwise.
-        let options = store::init::Options { current_dir: Some(root.to_owned()), ..Default::default() };
+        // The current directory would be asked for otherwise. No content that counts is larger than the limit.
+        let options = store::init::Options {
+            current_dir: Some(root.to_owned()),
+            alloc_limit_bytes: Some(LARGEST_OBJECT),
+            ..Default::default()
+        };
         let store = Store::at_opts(objects, gix_hash::Kind::Sha1, &mut std::iter::empty(), options).ok()?;
         let store = Arc::new(store);
         let mut own = store.to_handle_arc();
@@ -146,7 +153,8 @@ impl GitIndex {
 /// which is compared. One that cannot be read may say anything.
 fn changes_contents(list: &Path) -> bool {
     match fs::metadata(list) {
-        Ok(data) if data.len() > LARGEST_LIST => true,
+        // A pipe would have to be waited for.
+        Ok(data) if !data.is_file() || data.len() > LARGEST_LIST => true,
         Ok(_) => fs::read(list).map_or(true, |text| {
             ["filter", "working-tree-encoding"]
                 .iter()

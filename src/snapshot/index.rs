@@ -81,6 +81,14 @@ pub(super) struct Index {
     looked: bool,
 }
 
+/// What bringing the index up to date has found.
+pub(super) struct Refreshed {
+    /// Where somebody is told: what has changed, with its contents.
+    pub(super) changes: Vec<FileChange>,
+    /// How many files are not what the index said, told or not.
+    pub(super) differing: usize,
+}
+
 /// A file that has to be read.
 struct ReadTask {
     dir: String,
@@ -157,7 +165,7 @@ impl Index {
         objects: &Objects,
         told: bool,
         stop: &AtomicBool,
-    ) -> Result<Vec<FileChange>, Untracked> {
+    ) -> Result<Refreshed, Untracked> {
         let failed = |e: io::Error| Untracked::Failed(format!("{}: {e}", own.display()));
         let at = tick(own).map_err(failed)?;
         let excluded = FileStamp::at(&excluding(&self.root));
@@ -189,7 +197,7 @@ impl Index {
         }
         // From here on it may be broken off: what is not told yet is told the next time.
         let states = self.read_all(&tasks, objects, stop)?;
-        let mut changes = Vec::new();
+        let (mut changes, mut differing) = (Vec::new(), 0);
         // A name that is new belongs to a file that is, or to one that had another name here. A file
         // that was there before and was not seen (ignored until now, brought in by a rename) is none
         // that anybody made, and nobody may remove it later.
@@ -204,7 +212,11 @@ impl Index {
             let old = std::mem::replace(&mut entry.state, state.clone());
             entry.print = Some(task.print);
             entry.settled = task.print.changed < at - TICK;
-            if !first && told && made && old != state {
+            if old == state {
+                continue;
+            }
+            differing += 1;
+            if !first && told && made {
                 let (old, new) = (self.kept(old, objects), self.kept(state, objects));
                 changes.push(FileChange { path: path.display().to_string(), old, new });
             }
@@ -213,13 +225,14 @@ impl Index {
             let path = self.root.join(path);
             // What is ignored from now on is not gone.
             let ignored = fs::symlink_metadata(&path).is_ok_and(|data| !data.is_dir());
+            differing += 1;
             if told && entry.state.is_some() && !ignored {
                 let old = self.kept(entry.state, objects);
                 changes.push(FileChange { path: path.display().to_string(), old, new: None });
             }
         }
         self.at = at;
-        Ok(changes)
+        Ok(Refreshed { changes, differing })
     }
 
     /// Of what git keeps, what it does not keep any more has to be read.

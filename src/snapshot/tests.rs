@@ -462,3 +462,34 @@ fn what_git_may_store_otherwise_is_kept_here() {
         assert_eq!(found, wanted, "{what}");
     }
 }
+
+#[test]
+fn what_the_user_changes_between_steps_is_remembered() {
+    let stage = Stage::new();
+    stage.write("a", "1");
+    let tracker = stage.tracker();
+    assert_eq!(during(&stage, &tracker, || ()), [""; 0]);
+    pass_a_tick(&stage);
+    let saved = || fs::read(super::Tracker::new(&stage.data, &stage.root, None).dir.join("index.json")).unwrap();
+    let before = saved();
+    stage.write("a", "2");
+    // It is nobody's change, but the next process need not find it out again.
+    assert_eq!(during(&stage, &tracker, || ()), [""; 0]);
+    tracker.save();
+    assert_ne!(saved(), before);
+}
+
+/// A list of attributes that nobody would ever have read to its end is no reason to wait.
+#[test]
+fn a_pipe_among_the_attributes_is_not_read() {
+    let stage = Stage::new();
+    packed(&stage);
+    let pipe = stage.root.join(".git/info/attributes");
+    fs::create_dir_all(pipe.parent().unwrap()).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .unwrap();
+    assert_eq!(
+        during(&stage, &stage.tracker(), || stage.write("edited", "1")),
+        ["edited: Plain \"edited\" -> Plain \"1\""]
+    );
+}
