@@ -182,16 +182,20 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
 mod tests {
     use super::*;
 
-    #[test]
+    /// Runs git in a directory, without anybody's settings; gives what it printed.
     #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
+    fn git(dir: &Path, args: &[&str]) -> String {
+        let mut git = std::process::Command::new("git");
+        git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir);
+        let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir).output().unwrap();
+        assert!(ran.status.success(), "{args:?}: {ran:?}");
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
     fn repositories_are_found_in_every_form_of_the_index() {
         let dir = tempfile::tempdir().unwrap();
-        let git = |args: &[&str]| {
-            let mut git = std::process::Command::new("git");
-            git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir.path());
-            let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir.path()).output().unwrap();
-            assert!(ran.status.success(), "{args:?}: {ran:?}");
-        };
+        let git = |args: &[&str]| drop(git(dir.path(), args));
         for (format, hash, zeros) in [("sha1", 20, "1".repeat(40)), ("sha256", 32, "1".repeat(64))] {
             git(&["init", "-q", "--object-format", format, format]);
             let link = |name: &str| format!("160000,{zeros},{name}");
@@ -224,17 +228,10 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the index is made by git itself")]
     fn files_are_what_the_system_says_they_are() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
-        let git = |args: &[&str]| {
-            let mut git = std::process::Command::new("git");
-            git.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", dir.path());
-            let ran = git.env("GIT_CONFIG_NOSYSTEM", "1").args(args).current_dir(dir.path()).output().unwrap();
-            assert!(ran.status.success(), "{args:?}: {ran:?}");
-            String::from_utf8(ran.stdout).unwrap().trim().to_owned()
-        };
+        let git = |args: &[&str]| git(dir.path(), args);
         git(&["init", "-q"]);
         for name in ["one", "two", "assumed", "meant"] {
             std::fs::write(dir.path().join(name), name).unwrap();

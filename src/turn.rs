@@ -115,7 +115,7 @@ impl Choice {
         Self { agent, model, steer: None, steers: false, approvals: None, approves }
     }
 
-    /// How much is asked.
+    /// As chosen in the session, else as the settings have it.
     pub fn approvals(&self) -> Approvals {
         self.approvals.unwrap_or(self.approves)
     }

@@ -36,7 +36,7 @@ pub(crate) struct LayersRead {
     /// Lowest first.
     pub(crate) layers: Vec<ParsedLayer>,
     pub(crate) directories: Vec<Directory>,
-    /// Custom tools and plugins.
+    /// Found in `tool/` and `plugin/` of configuration directories, or named in `plugin`; in the order they load.
     pub(crate) scripts: Vec<ScriptEntry>,
 }
 

@@ -258,9 +258,9 @@ pub struct OutputLimits {
 pub struct ImageSettings {
     /// Whether larger ones are made smaller.
     pub auto_resize: bool,
-    /// In pixels.
+    /// In pixels; a wider picture is made smaller before it is sent.
     pub max_width: u32,
-    /// In pixels.
+    /// As `max_width`.
     pub max_height: u32,
     /// In base64, in bytes.
     pub max_base64_bytes: usize,

@@ -44,7 +44,7 @@ pub struct Peer {
     silent: AtomicBool,
     /// It has answered something beside the greeting.
     warm: AtomicBool,
-    /// It has ended.
+    /// Cancelled once the server has closed its output: nothing is answered any more.
     pub(super) gone: CancellationToken,
 }
 

@@ -470,7 +470,7 @@ fn what_the_user_changes_between_steps_is_remembered() {
     let tracker = stage.tracker();
     assert_eq!(during(&stage, &tracker, || ()), [""; 0]);
     pass_a_tick(&stage);
-    let saved = || fs::read(super::Tracker::new(&stage.data, &stage.root, None).dir.join("index.json")).unwrap();
+    let saved = || fs::read(Tracker::new(&stage.data, &stage.root, None).dir.join("index.json")).unwrap();
     let before = saved();
     stage.write("a", "2");
     // It is nobody's change, but the next process need not find it out again.

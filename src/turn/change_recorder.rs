@@ -303,3 +303,27 @@ fn resolved(path: &Path) -> PathBuf {
         None => path.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::permission::{Place, command_need};
+
+    #[test]
+    fn commands_that_only_read_are_known() {
+        let place = Place { root: "/nowhere".into(), cwd: "/nowhere".into(), ..Place::default() };
+        let of = |lines: &[&str]| lines.iter().map(|line| command_need(line, &place)).collect::<Vec<_>>();
+        let read = Need::new("read", "a.txt");
+        for lines in [&["echo a"][..], &["ls | wc -l"], &["ls", "cat a"]] {
+            assert!(only_reads(&of(lines)), "{lines:?}");
+            assert!(only_reads(&[of(lines), vec![read.clone()]].concat()), "{lines:?}, and what it reads");
+        }
+        for lines in
+            [&["echo a > b"][..], &["make"], &["ls; touch a"], &["ls", "rm a"], &["$(cat x)"], &["ls $(touch a)"]]
+        {
+            assert!(!only_reads(&of(lines)), "{lines:?}");
+        }
+        // What is no command says nothing of what it changes.
+        assert!(!only_reads(&[]) && !only_reads(&[read]));
+    }
+}
