@@ -5,7 +5,7 @@
 
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -157,6 +157,7 @@ checks.push([
   "prettier and biome, where a project means them; ruff, rustfmt and gofmt where they are",
   async () => {
     configure({ formatter: true });
+    for (const program of ["prettier", "biome"]) spawnSync(program, ["--version"], { env });
     file("web/package.json", '{"devDependencies":{"prettier":"3"}}');
     file("lint/biome.json", '{"formatter":{"indentStyle":"space","indentWidth":8}}');
     const wanted = [
@@ -169,7 +170,16 @@ checks.push([
     }
     if (there("rustfmt", "--version")) wanted.push(["rs/a.rs", "fn  main( ){}", "fn main() {}\n"]);
     if (there("gofmt", "-h")) wanted.push(["go/a.go", "package  a", "package a\n"]);
-    const said = await calls(...wanted.map(([filePath, content]) => ["write", { filePath, content }]));
+    const writes = (some) => calls(...some.map(([filePath, content]) => ["write", { filePath, content }]));
+    let said = await writes(wanted);
+    // A program that was never started on this machine is read from its disk first, which may take longer than a
+    // formatter has on one where the compiler works beside it.
+    const late = wanted.filter((_, n) => /took longer than/.test(said[n]));
+    if (late.length > 0) {
+      late.forEach(([path]) => rmSync(join(project, path)));
+      const again = await writes(late);
+      said = wanted.map((one, n) => (late.includes(one) ? again[late.indexOf(one)] : said[n]));
+    }
     wanted.forEach(([path, , formatted], n) => {
       assert.equal(text(path), formatted, said[n]);
       assert.match(said[n], /A formatter changed the file after that/);
