@@ -67,7 +67,7 @@ impl Line {
         let starts = self.text.split_whitespace().next().is_some_and(|word| control.contains(&word));
         // A module in a file of its own is only named here; a local variable is nobody's answer.
         let elsewhere = kind == "mod" && self.text.trim_end().ends_with(';');
-        let local = ["let", "var", "val"].contains(&kind) && self.indent() > 0;
+        let local = ["let", "var", "val"].contains(&kind) && (self.indent() > 0 || self.path.ends_with(".rs"));
         let fits = !elsewhere && !local && !starts && !control.contains(&name);
         fits.then(|| Definition { kind: kind.into(), name: name.into(), visible })
     }

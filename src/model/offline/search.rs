@@ -9,7 +9,9 @@ use super::order::{self, Token, fenced, quoted};
 use super::terms::{Terms, is_vague};
 use super::turn::{Call, Turn, Waits};
 
-/// How many places are read for a question in words, and shown at most.
+/// How many places are read for a question in words: of all files, and of one.
+const READ: (usize, usize) = (8, 3);
+/// How many of them are shown at most.
 const PLACES: usize = 5;
 /// How many lines are shown: above a definition, and from it on.
 const SHOWN: (usize, usize) = (4, 12);
@@ -124,12 +126,15 @@ fn by_words(turn: &Turn, mut terms: Terms) -> Waits<String> {
     for (_, line) in ranked(&lines, likely) {
         let same: Vec<&&Line> = places.iter().filter(|other| other.path == line.path).collect();
         let near = same.iter().any(|other| other.number.abs_diff(line.number) < AROUND.0);
-        if places.len() < PLACES && same.len() < 2 && !near {
+        if places.len() < READ.0 && same.len() < READ.1 && !near {
             places.push(line);
         }
     }
     let passages: BTreeSet<Passage> = read(turn, &places, AROUND)?.into_iter().collect();
-    let scored = ranked(&passages, |passage| passage.score(&terms));
+    let mut scored = ranked(&passages, |passage| passage.score(&terms));
+    // What stands in two of the parts that were read is told once.
+    let mut heads = BTreeSet::new();
+    scored.retain(|(_, passage)| heads.insert(passage.head()));
     let Some((best, _)) = scored.first().filter(|(best, _)| *best > 0.0) else {
         let none = format!("I found no code about {}. I compare words.", terms.listed());
         return Ok(format!("{none}\n{}", items(places.into_iter())));
