@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// What a session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SubagentState {
+enum Activity {
     /// Its long history is shown.
     Load,
     /// Many words.
@@ -55,20 +55,20 @@ enum SubagentState {
     Fork,
 }
 
-const ACTIVITIES: [SubagentState; 13] = [
-    SubagentState::Load,
-    SubagentState::Words,
-    SubagentState::Read,
-    SubagentState::Write,
-    SubagentState::Permission,
-    SubagentState::Question,
-    SubagentState::Terminal,
-    SubagentState::Cancel,
-    SubagentState::Mode,
-    SubagentState::List,
-    SubagentState::New,
-    SubagentState::Close,
-    SubagentState::Fork,
+const ACTIVITIES: [Activity; 13] = [
+    Activity::Load,
+    Activity::Words,
+    Activity::Read,
+    Activity::Write,
+    Activity::Permission,
+    Activity::Question,
+    Activity::Terminal,
+    Activity::Cancel,
+    Activity::Mode,
+    Activity::List,
+    Activity::New,
+    Activity::Close,
+    Activity::Fork,
 ];
 
 /// How the editor reads and speaks.
@@ -100,8 +100,8 @@ fn pairs() {
         for other in ACTIVITIES.into_iter().skip(at) {
             number += 1;
             for (place, manner) in MANNERS.into_iter().enumerate() {
-                let much = matches!(one, SubagentState::Load | SubagentState::Words);
-                let usual = much && matches!(other, SubagentState::Read | SubagentState::Permission);
+                let much = matches!(one, Activity::Load | Activity::Words);
+                let usual = much && matches!(other, Activity::Read | Activity::Permission);
                 let usual = usual && matches!(manner, Manner::Slow | Manner::Pause);
                 // Whether a wait meets another one is a matter of moments.
                 rounds.extend(std::iter::repeat_n((one, other, manner), if usual && whole == 0 { 2 } else { 0 }));
@@ -150,7 +150,7 @@ fn roomy(rules: Value) -> Value {
 }
 
 /// Does two things at once. What is wrong, if anything is.
-fn round(both: [SubagentState; 2], manner: Manner) -> Result<(), String> {
+fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
     // What is too much for the pipe and what waits for it, several times over; a trickle takes its time. In many
     // rounds the work is of any size, so that waits meet at other places each time.
     let much = if std::env::var_os("ADJUTANT_WAITS").is_some() { fastrand::usize(1..=6) } else { 6 };
@@ -163,9 +163,7 @@ fn round(both: [SubagentState; 2], manner: Manner) -> Result<(), String> {
         "read": { "*": "allow", "*.asked": "ask" } });
     project.provider(&model.base(), &roomy(rules));
     let data = project.path("~/.local/share/adjutant");
-    for (at, _) in
-        both.iter().enumerate().filter(|(_, activity)| matches!(activity, SubagentState::Load | SubagentState::Fork))
-    {
+    for (at, _) in both.iter().enumerate().filter(|(_, activity)| matches!(activity, Activity::Load | Activity::Fork)) {
         crate::history::long(&data, &project.cwd(), &loaded(at), 200 * scale, 8_000);
     }
     for file in 0..10 {
@@ -193,7 +191,7 @@ fn loaded(at: usize) -> SessionId {
     SessionId::new(format!("ses_0000000{at}"))
 }
 
-impl SubagentState {
+impl Activity {
     /// What the model says in a session that begins with these words.
     fn script(self, words: &str, scale: usize) -> String {
         let mut script = String::new();
@@ -295,36 +293,36 @@ impl<'a> Stage<'a> {
         });
     }
 
-    fn begin(&mut self, activity: SubagentState, session: &str, words: &str, long: &SessionId) {
+    fn begin(&mut self, activity: Activity, session: &str, words: &str, long: &SessionId) {
         let cwd = self.project.cwd();
         match activity {
-            SubagentState::Load => {
+            Activity::Load => {
                 self.request("session/load", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
             }
-            SubagentState::Mode => {
+            Activity::Mode => {
                 for n in 0..30 {
                     let mode = ["plan", "build"][n % 2];
                     self.request("session/set_mode", &json!({ "sessionId": session, "modeId": mode }));
                 }
             }
-            SubagentState::List => {
+            Activity::List => {
                 for _ in 0..30 {
                     self.request("session/list", &json!({}));
                 }
             }
-            SubagentState::New => {
+            Activity::New => {
                 for _ in 0..5 {
                     self.open_later();
                 }
             }
-            SubagentState::Fork => {
+            Activity::Fork => {
                 self.request("session/fork", &json!({ "sessionId": long, "cwd": cwd, "mcpServers": [] }));
             }
-            SubagentState::Cancel => {
+            Activity::Cancel => {
                 self.to_cancel.insert(session.to_owned());
                 self.prompt(session, words);
             }
-            SubagentState::Close => {
+            Activity::Close => {
                 self.to_close.insert(session.to_owned());
                 self.prompt(session, words);
             }
