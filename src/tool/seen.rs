@@ -20,7 +20,6 @@ use crate::lock::locked;
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The print of a text.
     pub fn of(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes();
         let mut hasher = DefaultHasher::new();
@@ -115,7 +114,6 @@ impl SeenFiles {
         self.files().known.get(real).cloned()
     }
 
-    /// The file is gone.
     pub fn forget(&self, real: &Path) {
         let mut files = self.files();
         if let Some(before) = files.known.remove(real) {

@@ -35,7 +35,6 @@ const LEAST: u64 = 2_000;
 /// alone take some.
 const OWN: u64 = 2_000;
 
-/// Who summarises.
 struct Summarizer {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
@@ -51,7 +50,6 @@ struct Summary {
     usage: Usage,
 }
 
-/// Why there is none.
 enum SummaryError {
     Cancelled,
     Overflow(String),
@@ -133,14 +131,12 @@ pub async fn compact(
     Ok(())
 }
 
-/// What is to be done.
 struct CompactionPlan {
     /// The first message that stays.
     tail: Option<crate::id::MessageId>,
     prompt: SummarySource,
     /// What the next request would have taken, about.
     estimated: u64,
-    /// What a request may take.
     usable: u64,
 }
 

@@ -9,7 +9,6 @@ use super::super::replace::FuzzyMatch;
 use super::super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
 use super::{Error, Hunk};
 
-/// A text with changes made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
     /// The whole new text.
