@@ -358,7 +358,7 @@ fn own_text<'f>(file: &'f File, tests: &str) -> &'f str {
             false => above.with_extension("rs"),
         };
         let parent = all.iter().find(|file| file.path == parent);
-        let declared = [format!("mod {name};"), format!("pub(crate) mod {name};"), format!("pub(super) mod {name};")];
+        let declared = ["", "pub ", "pub(crate) ", "pub(super) "].map(|public| format!("{public}mod {name};"));
         parent.is_some_and(|parent| {
             let lines: Vec<&str> = parent.text.lines().map(str::trim).collect();
             let at = lines.iter().position(|line| declared.iter().any(|mine| mine == line));

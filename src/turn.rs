@@ -119,7 +119,6 @@ impl Choice {
         self.approvals.unwrap_or(self.approves)
     }
 
-    /// What is kept of it.
     pub fn kept(&self) -> RecordChange {
         let (agent, model) = (self.agent.clone(), self.model.clone());
         RecordChange::Choice { agent, model, steer: self.steer, approvals: self.approvals }

@@ -39,7 +39,7 @@ fn need(server: &str, uri: &str) -> Need {
 struct Servers(Vec<Arc<Link>>);
 
 impl Servers {
-    /// That of this name, or all.
+    /// The server of this name; without one, all of them.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Link>>, Failure> {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else { return Ok(self.0.clone()) };
         let found: Vec<_> = self.0.iter().filter(|link| link.name == name).cloned().collect();

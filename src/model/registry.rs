@@ -78,7 +78,7 @@ pub enum Access {
     Configured,
     /// From an `auth.json`.
     Kept,
-    /// From this variable.
+    /// From the environment variable of this name.
     Variable(String),
     /// It needs none.
     Free,

@@ -36,7 +36,6 @@ impl Choices {
         self.current.borrow().steers()
     }
 
-    /// What is to be kept of it.
     pub(super) fn kept(&self) -> RecordChange {
         self.current.borrow().kept()
     }

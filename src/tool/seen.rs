@@ -33,7 +33,6 @@ impl Fingerprint {
     }
 }
 
-/// What is known of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
     /// What the model has seen.

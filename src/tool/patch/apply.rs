@@ -19,7 +19,6 @@ pub struct AppliedPatch {
     pub now: Vec<(usize, usize)>,
 }
 
-/// A hunk in its place.
 struct PlacedHunk<'a> {
     at: usize,
     length: usize,
