@@ -263,6 +263,18 @@ fn names_lead_to_their_definitions() {
 }
 
 #[test]
+fn a_word_that_says_nothing_is_a_name_where_it_is_all_there_is() {
+    let mut project = Project::of(&[("src/main.rs", "fn main() {}\n"), ("src/get.rs", "pub fn get() {}\n")]);
+    for (question, place) in [("where is main defined?", "src/main.rs:1"), ("find get", "src/get.rs:1")] {
+        let (_, answer) = play(&mut project, question);
+        assert!(answer.contains(place), "{question}: {answer}");
+    }
+    for talk in ["hello", "where am I?", "what is this?", "help", "where is it?"] {
+        assert!(play(&mut project, talk).1.starts_with("I am adjutant's offline model"), "{talk}");
+    }
+}
+
+#[test]
 fn questions_in_words_lead_to_the_place() {
     // (question, the file that must be among the first three, what stands in the cited line)
     let table = [
