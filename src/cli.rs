@@ -93,7 +93,7 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
-    /// Try MCP servers, log in to them and call their tools
+    /// Check MCP servers, log in to them and call their tools
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///

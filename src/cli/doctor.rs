@@ -23,7 +23,7 @@ use crate::store::Store;
 /// How to tell it.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
