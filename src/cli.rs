@@ -269,3 +269,19 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     ended.cancel();
     Some(code)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_judge_of_command_lines_knows_every_subcommand() {
+        for command in super::Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(
+                crate::permission::shell::is_word_of_ours(name),
+                "permission/shell/walk/own.rs does not know {name}"
+            );
+        }
+    }
+}

@@ -18,6 +18,7 @@ pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
+pub mod later;
 pub mod models;
 pub mod next;
 mod permit;
@@ -196,6 +197,8 @@ pub struct Workspace {
     /// What the user wants.
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
+    /// The files that say so, as they were read.
+    pub read: Arc<later::SettingsRead>,
     pub models: models::Models,
     /// What models can do.
     pub tools: Arc<tool::registry::ToolRegistry>,
