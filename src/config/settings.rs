@@ -21,7 +21,6 @@ use crate::process::Variables;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The model to use.
     pub model: Option<ModelRef>,
     /// The model for titles and other small work.
     pub small_model: Option<ModelRef>,
@@ -36,11 +35,9 @@ pub struct Settings {
     pub permission: Rules,
     /// Providers in the order they were first mentioned.
     pub providers: Vec<ProviderEntry>,
-    /// Providers that are not used.
     pub disabled_providers: Vec<String>,
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
-    /// MCP servers in order.
     pub mcp: Vec<McpEntry>,
     /// What may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
@@ -54,7 +51,6 @@ pub struct Settings {
     pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
-    /// Slash commands in order.
     pub commands: Vec<CommandEntry>,
     /// Where to look for skills besides the usual folders.
     pub skills: SkillSources,
@@ -67,7 +63,6 @@ pub struct Settings {
     pub keep_days: Option<u64>,
     /// What happens when a session outgrows the context window.
     pub compaction: CompactionSettings,
-    /// What a turn may take.
     pub budget: BudgetSettings,
     /// Whether states of the project's files are kept.
     pub snapshot: bool,
@@ -87,7 +82,6 @@ pub struct Settings {
     pub variables: Variables,
     /// Hosts of this machine and its network that may be fetched from.
     pub webfetch_private: Vec<String>,
-    /// Things that may still change.
     pub experimental: Experimental,
     /// Directories that hold agents, commands and skills, lowest first.
     pub directories: Vec<Directory>,
@@ -172,7 +166,6 @@ pub struct AgentEntry {
     pub mode: Option<Mode>,
     /// Whether pickers leave it out.
     pub hidden: Option<bool>,
-    /// Whether it is removed.
     pub disable: bool,
     /// The model it always uses.
     pub model: Option<ModelRef>,
@@ -191,7 +184,6 @@ pub struct AgentEntry {
     pub source: String,
 }
 
-/// An entry of `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionEntry {
     /// As it was written: a path, a glob, an address.
@@ -223,7 +215,6 @@ pub struct CommandEntry {
     pub lent: bool,
 }
 
-/// Where to look for skills.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkillSources {
     pub paths: Vec<String>,
@@ -247,9 +238,7 @@ pub struct ReferenceEntry {
 /// How long a tool's result may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
-    /// In lines.
     pub lines: usize,
-    /// In bytes.
     pub bytes: usize,
 }
 
@@ -260,9 +249,7 @@ pub struct ImageSettings {
     pub auto_resize: bool,
     /// In pixels; a wider picture is made smaller before it is sent.
     pub max_width: u32,
-    /// As `max_width`.
     pub max_height: u32,
-    /// In base64, in bytes.
     pub max_base64_bytes: usize,
 }
 
@@ -272,10 +259,8 @@ impl Default for ImageSettings {
     }
 }
 
-/// What a turn may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetSettings {
-    /// Steps at most.
     pub steps: u32,
     /// US dollars at most.
     pub cost: Option<f64>,
@@ -302,7 +287,6 @@ pub struct CompactionSettings {
     pub reserved: Option<u64>,
 }
 
-/// Things that may still change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Experimental {
     /// Go on with the turn after a rejection without words.
