@@ -248,6 +248,13 @@ pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     }
 }
 
+/// The names of all subcommands.
+#[cfg(test)]
+pub(crate) fn subcommands() -> Vec<String> {
+    let command = <Cli as clap::CommandFactory>::command();
+    command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
 /// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
 /// Without `interrupt` a Ctrl-C is somebody else's business.
 async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
@@ -268,20 +275,4 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     };
     ended.cancel();
     Some(code)
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
-
-    #[test]
-    fn the_judge_of_command_lines_knows_every_subcommand() {
-        for command in super::Cli::command().get_subcommands() {
-            let name = command.get_name();
-            assert!(
-                crate::permission::shell::is_word_of_ours(name),
-                "permission/shell/walk/own.rs does not know {name}"
-            );
-        }
-    }
 }

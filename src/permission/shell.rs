@@ -22,8 +22,6 @@ use std::sync::Arc;
 pub(crate) use expand::variable_danger;
 pub(crate) use named::{Name, commands};
 pub use unit::{Effect, Line, Unit};
-#[cfg(test)]
-pub(crate) use walk::is_word_of_ours;
 
 use super::{Action, Need, Place, arity};
 

@@ -13,8 +13,6 @@ mod simple;
 mod text;
 
 use budget::Budget;
-#[cfg(test)]
-pub(crate) use own::knows as is_word_of_ours;
 
 use super::disk::Disk;
 use super::expand::{Arg, Expander, Expansion, Finding, Input, State, either};

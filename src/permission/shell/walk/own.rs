@@ -29,9 +29,8 @@ const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "
 /// Words of ours that do more. With those above they are all that there are, which a test of the command line sees to.
 const CHANGING: [&str; 7] = ["trust", "run", "acp", "mcp", "extensions", "completions", "man"];
 
-/// Whether a word is a subcommand of ours that is known here.
-#[cfg(test)]
-pub(crate) fn knows(word: &str) -> bool {
+/// Whether a word is a subcommand of ours.
+fn knows(word: &str) -> bool {
     CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word)
 }
 
@@ -112,11 +111,10 @@ pub(super) fn told(unit: &mut Unit) {
 /// The words from the first one of ours on, behind options with their values: only then is it us that another
 /// program would start. Whether words that are `computed` count as ours.
 fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
-    let ours = |word: &str| CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word);
     let mut value = false;
     for (at, arg) in args.iter().enumerate() {
         let option = arg.prefix().starts_with('-');
-        if !option && arg.text().map_or(computed, ours) {
+        if !option && arg.text().map_or(computed, knows) {
             return args.get(at..);
         }
         if !option && !value {
@@ -144,6 +142,13 @@ fn shows(args: &[Arg]) -> bool {
 mod tests {
     use crate::permission::cases::{Lab, with};
     use crate::permission::{Action, command_need, evaluate};
+
+    #[test]
+    fn every_subcommand_is_known() {
+        for name in crate::cli::subcommands() {
+            assert!(super::knows(&name), "{name}");
+        }
+    }
 
     #[test]
     fn an_agent_does_not_answer_for_the_user() {
