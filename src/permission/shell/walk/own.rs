@@ -27,7 +27,7 @@ const SHOWING: [(&str, Option<&[&str]>); 8] = [
 const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
 
 /// Words of ours that do more. With those above they are all that there are, which a test of the command line sees to.
-const CHANGING: [&str; 7] = ["trust", "run", "acp", "mcp", "extensions", "completions", "man"];
+const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
 
 /// Whether a word is a subcommand of ours.
 fn knows(word: &str) -> bool {
@@ -98,7 +98,8 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
 /// Asks about what nobody takes apart, a program in another language say, where it names adjutant and
 /// something of ours that changes what is allowed.
 pub(super) fn told(unit: &mut Unit) {
-    const VERBS: [&str; 10] = ["trust", "revoke", "auth", "import", "acp", "mcp", "login", "logout", "create", "run"];
+    const VERBS: [&str; 11] =
+        ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
     let names = |text: &String| {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
