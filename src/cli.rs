@@ -263,6 +263,13 @@ pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     }
 }
 
+/// The names of all subcommands.
+#[cfg(test)]
+pub(crate) fn subcommands() -> Vec<String> {
+    let command = <Cli as clap::CommandFactory>::command();
+    command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
 /// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
 /// Without `interrupt` a Ctrl-C is somebody else's business.
 async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {

@@ -131,6 +131,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         }
     }
     trust::drop_doubles(&mut layers, &mut disk.problems);
+    trust::drop_idle(&mut layers);
 
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));

@@ -23,6 +23,7 @@ use crate::instruction;
 use crate::model::registry::Registry;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
+use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};
 use crate::worktree::Worktree;
@@ -32,6 +33,8 @@ use crate::worktree::Worktree;
 pub struct ProjectConfig {
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
+    /// The files that say so, as they were read.
+    pub read: Arc<SettingsRead>,
     pub models: Models,
     /// The `/words` that can be said.
     pub commands: Arc<Commands>,
@@ -148,6 +151,7 @@ impl ConfigSnapshot {
         ProjectConfig {
             settings: self.settings.clone(),
             agents: self.agents.clone(),
+            read: Arc::new(SettingsRead::new(self.fingerprint.clone())),
             models,
             commands: self.commands.clone(),
             background: self.background.clone(),
@@ -236,6 +240,7 @@ impl ConfigWatcher {
         let project = self.current.borrow();
         scope.project.settings = project.settings.clone();
         scope.project.agents = project.agents.clone();
+        scope.project.read = project.read.clone();
         scope.project.models = project.models.clone();
         scope.project.background = project.background.clone();
     }
