@@ -38,6 +38,7 @@ mod repositories;
 mod result;
 mod sandbox;
 mod screen;
+mod searches;
 mod second;
 mod servers;
 mod sessions;
@@ -107,6 +108,7 @@ fn main() -> ExitCode {
         ("conversations/", &conversations::ALL),
         ("files/", &files::ALL),
         ("providers/", &providers::ALL),
+        ("searches/", &searches::ALL),
         ("sandbox/", &sandbox::ALL),
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),

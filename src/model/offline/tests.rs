@@ -180,7 +180,7 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
             Delta::Call { name, .. } => calls.push((name.clone(), Value::Null)),
             Delta::Arguments { json, .. } => calls.last_mut().unwrap().1 = serde_json::from_str(json).unwrap(),
             Delta::Finish(why) => finish = Some(*why),
-            Delta::Reasoning { .. } | Delta::Usage(_) | Delta::Provider { .. } => {}
+            Delta::Reasoning { .. } | Delta::Usage(_) | Delta::Provider { .. } | Delta::Found(_) => {}
         }
     }
     assert_eq!(finish, Some(if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls }));
