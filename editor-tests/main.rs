@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 16] = [
+    let written: [(&str, Tests); 17] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
