@@ -24,6 +24,7 @@ use self::requests::{option_ways, provider_ways};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
 use super::formatter;
+use super::insert::shell_inserts;
 use super::language_server;
 use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
@@ -518,21 +519,6 @@ fn reference_elsewhere(node: &Node, worktree: &Worktree) -> bool {
     node.get("git").is_some()
         || node.get("repository").is_some()
         || path.is_none_or(|path| is_elsewhere(path, worktree))
-}
-
-/// The command lines in `` !`…` `` of a template.
-pub fn shell_inserts(template: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = template;
-    while let Some(start) = rest.find("!`") {
-        let inner = &rest[start + 2..];
-        let Some(end) = inner.find('`') else { break };
-        if end > 0 {
-            found.push(&inner[..end]);
-        }
-        rest = &inner[end + 1..];
-    }
-    found
 }
 
 /// A digest of everything that needs trust.
