@@ -14,7 +14,7 @@ use crate::environment::{Environment, private_dir};
 use crate::instruction;
 use crate::model::http::Client;
 use crate::process;
-use crate::skill::index::{self, IndexedSkill, SkillIndex};
+use crate::skill::index::{self, FetchedSkill, IndexedSkill, SkillIndex};
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,9 +69,6 @@ pub(super) async fn page(client: Arc<Client>, environment: Environment, address:
 const FETCHING: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 8;
 
-/// What there is of a skill: its files by their paths.
-type Fetched = (String, Vec<(String, Vec<u8>)>);
-
 /// Fetches an index of skills, and those that are not kept as it has them. Gives what the user should know.
 pub(super) async fn skills(client: Arc<Client>, environment: Environment, address: String) -> Vec<String> {
     warm(&client, &address).await;
@@ -95,7 +92,7 @@ async fn all_of(client: &Client, address: &str, dir: &Path) -> Result<Vec<String
     let wanted = index.clone();
     let current = tokio::task::spawn_blocking(move || index::current(&place, &wanted)).await;
     let current = current.map_err(|e| e.to_string())?;
-    let (mut fetched, mut notices): (Vec<Fetched>, _) = (Vec::new(), index.refused.clone());
+    let (mut fetched, mut notices): (Vec<FetchedSkill>, _) = (Vec::new(), index.refused.clone());
     let mut asked = Vec::new();
     for skill in index.skills.iter().filter(|skill| !current.contains(&skill.name)) {
         asked.push(whole(client, address, skill.clone()));

@@ -157,12 +157,15 @@ pub fn current(dir: &Path, index: &SkillIndex) -> BTreeSet<String> {
     index.skills.iter().filter(holds).map(|skill| skill.name.clone()).collect()
 }
 
+/// A skill that was fetched: its name, and its files by their paths in it.
+pub type FetchedSkill = (String, Vec<(String, Vec<u8>)>);
+
 /// Keeps what was fetched: each skill at once, and none that the index does not name any more. `here` are those
 /// that are there, by their files.
 ///
 /// # Errors
 /// Where it cannot be written.
-pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<(String, Vec<(String, Vec<u8>)>)>) -> io::Result<()> {
+pub fn keep(dir: &Path, index: &SkillIndex, fetched: Vec<FetchedSkill>) -> io::Result<()> {
     private_dir(dir)?;
     let current = current(dir, index);
     for (name, files) in &fetched {

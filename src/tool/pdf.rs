@@ -80,7 +80,7 @@ mod tests {
             let stage = TestProject::new();
             let mut context = stage.context();
             let path = stage.cwd().join(PROGRAM);
-            stage.write(PROGRAM, &format!("#!/bin/sh\n{script}\n"));
+            stage.write(PROGRAM, format!("#!/bin/sh\n{script}\n"));
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             let dirs = format!("{}:/usr/bin:/bin", stage.cwd().display());
             context.project.environment = context.project.environment.with("PATH", &dirs);

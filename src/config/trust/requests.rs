@@ -43,7 +43,8 @@ pub(super) fn option_ways(node: &Node) -> Vec<Vec<String>> {
     for place in places {
         let of_provider = place.len() == 3 && place[0] == "provider";
         for option in node.at(&place).map(Node::entries).unwrap_or_default() {
-            if !tunes(&option.node) && !(of_provider && WHERE.contains(&option.key.as_str())) {
+            let known = of_provider && WHERE.contains(&option.key.as_str());
+            if !known && !tunes(&option.node) {
                 ways.push(place.iter().copied().chain([option.key.as_str()]).map(str::to_owned).collect());
             }
         }
