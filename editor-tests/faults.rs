@@ -10,8 +10,8 @@
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
 //! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
-//! | FD04 | power cuts | `src/store/power.rs` |
-//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/faults.rs` |
+//! | FD04 | power cuts | `src/store/sqlite/power.rs` |
+//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |

@@ -338,9 +338,9 @@ const OPENERS: &[&str] = &[
     "environment.rs",
     "cli/agents.rs",
     "sandbox/probe.rs",
-    "store/index.rs",
-    "store/session.rs",
-    "store/takeover.rs",
+    "store/sqlite/index.rs",
+    "store/sqlite/session.rs",
+    "store/sqlite/takeover.rs",
     "tidy.rs",
     "tool/watch.rs",
 ];

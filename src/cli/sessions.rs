@@ -197,8 +197,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
 
 async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
     let records = records(store, (!all).then_some(Path::new(".")), environment).await?;
-    let (dir, words) = (store.dir().to_path_buf(), words.to_owned());
-    let hits = tokio::task::spawn_blocking(move || store::search(&dir, records, &words, limit)).await?;
+    let hits = store.search(records, words, limit).await?;
     for hit in &hits {
         super::say(&line(&hit.record, all));
         if hit.messages > 0 {

@@ -7,8 +7,9 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 
 use super::session::{self, RawRows, SessionFile};
-use super::{Error, Record, StoredSession, migrate, wal};
+use super::{migrate, wal};
 use crate::id::SessionId;
+use crate::store::{Error, Record, StoredSession};
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;
