@@ -25,6 +25,7 @@ mod edits;
 mod ends;
 mod files;
 mod large;
+mod leases;
 mod offsets;
 mod soak;
 mod storm;
@@ -54,7 +55,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 25] = [
+pub const ALL: [(&str, fn()); 28] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -80,6 +81,9 @@ pub const ALL: [(&str, fn()); 25] = [
     ("a random editor and a random model", soak::soak),
     ("few files may be open", files::few),
     ("the limit on open files is raised, for us alone", files::raised),
+    ("an owner in a database is killed", leases::killed_owners),
+    ("an owner in a database is stopped for longer than its lease", leases::stopped_owner),
+    ("the database is restarted in a turn", leases::restarted),
 ];
 
 /// Set for a process that only writes: what it is to do, and where.
@@ -100,7 +104,7 @@ pub fn write_if_asked() {
         _ => {}
     }
     runtime.block_on(async {
-        let store = Store::start(Path::new(dir));
+        let store = leases::store(dir);
         let id = SessionId::new(id);
         match what {
             "append" => append(&store, &id, usize::MAX).await,

@@ -13,6 +13,7 @@ pub mod file;
 pub mod formatter;
 pub mod hook;
 mod jsonc;
+pub mod kept;
 pub mod language_server;
 mod layers;
 mod legacy;

@@ -12,6 +12,7 @@ mod error;
 mod holder;
 mod job;
 mod pack;
+mod postgres;
 mod record;
 mod search;
 mod sqlite;
@@ -33,6 +34,7 @@ use crate::message::{Message, ModelRef, Part};
 pub use copy::{forked, renamed};
 pub use error::Error;
 pub use holder::LockHolder;
+pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visible};
 pub use search::SearchHit;
 pub use takeover::TakeoverRequests;
@@ -84,6 +86,8 @@ pub struct Grant {
 pub enum StorePlace {
     /// In files below a directory.
     Files(PathBuf),
+    /// In a database.
+    Database(DatabasePlace),
 }
 
 /// What holds the sessions, for people.
@@ -122,6 +126,7 @@ impl Store {
         let wake = jobs.downgrade();
         let work = move || match find() {
             StorePlace::Files(dir) => sqlite::work(dir, received, wake),
+            StorePlace::Database(place) => postgres::work(place, received),
         };
         if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
             tracing::error!("no thread for the store: {e}");

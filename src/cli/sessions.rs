@@ -8,6 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use super::{input, terminal};
+use crate::config;
 use crate::environment::{Environment, Timestamp};
 use crate::export;
 use crate::id::SessionId;
@@ -140,7 +141,7 @@ pub(super) enum Format {
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     let verb = args.verb.unwrap_or(Verb::List(args.listing));
-    let store = Store::start(&environment.dirs.data);
+    let store = config::kept::store(environment);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
     done

@@ -138,6 +138,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
     settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
+    settings.store = file.store.and_then(super::kept::database);
     if let Some(compaction) = file.compaction {
         let to = &mut settings.compaction;
         to.auto = compaction.auto.unwrap_or(to.auto);

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::janitor::Janitor;
 use super::live::{HistoryGuard, LiveSessions};
 use super::models::{ModelSources, RegistrySender};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::environment::Environment;
 use crate::id::SessionId;
 use crate::lock::locked;
@@ -46,7 +46,7 @@ pub struct Sessions {
 impl Sessions {
     /// Nothing is read, opened or connected before the first session needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
-        let store = Store::start(&environment.dirs.data);
+        let store = config::kept::store(&environment);
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
         let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());

@@ -1,7 +1,12 @@
 //! The store through its own door, in each backend that can be had here.
 
+use self::database::Database;
 use super::*;
 use crate::message::{Content, Role, Text, User};
+
+/// As the tests of the whole program have it.
+#[path = "../../editor-tests/database.rs"]
+pub(super) mod database;
 
 pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
     let title = Some(format!("title of {id}"));
@@ -39,6 +44,10 @@ impl Bed {
 async fn each(test: impl AsyncFn(Bed)) {
     let dir = tempfile::tempdir().unwrap();
     test(Bed { place: StorePlace::Files(dir.path().into()), dir }).await;
+    if let Some(database) = Database::get() {
+        let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
+        test(Bed { place, dir: tempfile::tempdir().unwrap() }).await;
+    }
 }
 
 pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) {
