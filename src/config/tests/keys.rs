@@ -372,6 +372,7 @@ fn every_key_has_a_reader_or_says_that_it_has_none() {
         [
             "config.rs",
             "config/hook.rs",
+            "config/kept.rs",
             "config/script.rs",
             "config/resolve.rs",
             "config/legacy.rs",
