@@ -163,7 +163,7 @@ fn no_login() {
         assert!(!done.status.success() && !project.path(KEPT).exists());
         String::from_utf8(done.stderr).unwrap()
     };
-    assert!(failed("error=access_denied").contains("The MCP server guard did not let us in: access_denied"));
+    assert!(failed("error=access_denied").contains("The MCP server guard refused the login: access_denied"));
     assert!(failed("code=wrong").contains("nobody is logged in at guard"));
     let said = failed("code=c0de&iss=https://evil.example");
     assert!(said.contains("the answer came from another server (https://evil.example)"), "{said}");

@@ -175,7 +175,7 @@ fn models_are_listed() {
         "own (Own): no key needed",
         "* large    131k / 16k  $1 / $2.5       reasoning tools temperature",
         "anthropic (Anthropic): key from ANTHROPIC_API_KEY",
-        "mistral (Mistral): no key. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
+        "mistral (Mistral): There is no key for Mistral. Set MISTRAL_API_KEY, or run `adjutant auth login mistral`.",
         "mine (Anthropic): key from the settings",
         "offline (Offline): no key needed",
     ] {
@@ -202,7 +202,10 @@ fn models_are_listed() {
     assert_eq!(mine[0]["price"]["input"], 3.0);
 
     let everyone = says(&project, &["models", "--all", "openrouter"]);
-    assert!(everyone.starts_with("openrouter (OpenRouter): no key. Set OPENROUTER_API_KEY"), "{everyone}");
+    assert!(
+        everyone.starts_with("openrouter (OpenRouter): There is no key for OpenRouter. Set OPENROUTER_API_KEY"),
+        "{everyone}"
+    );
     let missing = complains(&project, &["models", "mistrall"]);
     assert!(missing.contains("no provider \"mistrall\". Did you mean mistral?"), "{missing}");
 }
@@ -431,7 +434,7 @@ fn login_with_a_browser() {
     let done = log_in(&project, &["auth", "login", "gate"], |address| {
         browse(&format!("{}?error=access_denied&state={}", query(address, "redirect_uri"), query(address, "state")));
     });
-    assert!(String::from_utf8_lossy(&done.stderr).contains("gate did not let us in: access_denied."));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("gate refused the login: access_denied."));
 }
 
 fn login_with_a_code() {

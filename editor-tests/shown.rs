@@ -336,10 +336,10 @@ fn imported() {
     project.shell("mkfifo pipe; mkdir folder; truncate -s 300M large; ln -s /dev/zero zero; printf '\\377' > bytes");
     assert!(adjutant(&project, &["run", "Hello?"]).output().unwrap().status.success());
     let table = [
-        ("pipe", "pipe cannot be read: it is no regular file"),
-        ("folder", "folder cannot be read: it is no regular file"),
-        ("/dev/zero", "/dev/zero cannot be read: it is no regular file"),
-        ("zero", "zero cannot be read: it is no regular file"),
+        ("pipe", "pipe cannot be read: it is not a regular file"),
+        ("folder", "folder cannot be read: it is not a regular file"),
+        ("/dev/zero", "/dev/zero cannot be read: it is not a regular file"),
+        ("zero", "zero cannot be read: it is not a regular file"),
         ("large", "large is larger than 256 MiB, the most that is read"),
         ("bytes", "bytes cannot be read"),
         ("absent", "absent cannot be read"),

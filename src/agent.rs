@@ -26,7 +26,6 @@ pub struct Agent {
     pub name: String,
     /// What people see: its own label, else its name.
     pub label: String,
-    /// What it is good for.
     pub description: Option<String>,
     pub mode: Mode,
     /// Pickers leave it out.
@@ -35,7 +34,6 @@ pub struct Agent {
     pub native: bool,
     /// `#RRGGBB` or a name.
     pub color: Option<String>,
-    /// The model it always uses.
     pub model: Option<ModelRef>,
     /// The reasoning effort it uses with that model.
     pub variant: Option<String>,

@@ -82,9 +82,9 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
-    /// Try, log in at and call MCP servers
+    /// Try MCP servers, log in to them and call their tools
     Mcp(mcp::Args),
-    /// List models with their limits, prices and abilities
+    /// List models with their limits, prices and capabilities
     ///
     /// Prices are US dollars per million tokens, for input and output.
     Models(models::Args),

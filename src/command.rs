@@ -48,7 +48,6 @@ pub struct ExpandedTemplate {
     pub inserts: Vec<ShellInsert>,
 }
 
-/// A shell insert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellInsert {
     /// Where it stands, from `!` to the closing backtick.

@@ -46,7 +46,6 @@ pub use show::{check, show};
 
 use crate::environment::Environment;
 use crate::message::ModelRef;
-use crate::permission::Rules;
 use crate::worktree::Worktree;
 use disk::ConfigReader;
 use layers::ParsedLayer;
@@ -85,7 +84,8 @@ impl Loaded {
     }
 
     /// Whether any value is not used because it is wrong.
-    pub fn has_errors(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn has_errors(&self) -> bool {
         self.problems.iter().any(|problem| problem.severity == ProblemSeverity::Error)
     }
 
@@ -239,17 +239,5 @@ fn keep_defaults(under: &mut Node, over: &Node) {
                 *own = Node { value: NodeValue::Map(vec![default]), at };
             }
         }
-    }
-}
-
-/// Rules as `permission` in a settings file says them: for editors and stores that keep such values
-/// apart from files.
-pub fn rules_of(json: &str, source: &str, environment: &Environment) -> Result<Rules, Problem> {
-    let origin = ConfigOrigin { name: source.to_owned(), path: None, layer: Layer::Inline, project: false };
-    let mut problems = Vec::new();
-    let node = jsonc::parse(json, &std::sync::Arc::new(origin), &mut problems)?;
-    match problems.into_iter().next() {
-        Some(problem) => Err(problem),
-        None => Ok(rules::rules(&node, environment.home.as_deref())),
     }
 }

@@ -44,12 +44,10 @@ pub struct Dirs {
     pub cache: PathBuf,
 }
 
-/// The process's surroundings.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The user's home directory, if there is one.
     pub home: Option<PathBuf>,
-    /// Our directories.
     pub dirs: Dirs,
     /// Why nothing is kept beyond this process, if the usual directories cannot be used.
     pub temporary: Option<String>,
@@ -162,8 +160,9 @@ impl Environment {
         Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Stops the clock at a moment, or lets it jump: for tests.
-    pub fn set_now(&self, now: Timestamp) {
+    /// Stops the clock at a moment, or lets it jump.
+    #[cfg(test)]
+    pub(crate) fn set_now(&self, now: Timestamp) {
         self.clock.fixed.store(now.0, Ordering::Relaxed);
     }
 

@@ -20,7 +20,7 @@ use crate::channel::{self, Receiver, Sender};
 use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::lock::locked;
-use crate::message::{CallFacts, Change, File, Todo};
+use crate::message::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
 pub use crate::message::{Kind, Location, ProgramExit};
 pub use form::{
     FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
@@ -36,7 +36,6 @@ pub use subagent::{
 /// How many messages may wait for the editor. When it does not read, the session stops here.
 pub const WAITING: usize = 64;
 
-/// Everything that comes up.
 #[derive(Debug)]
 pub enum TurnMessage {
     Event(Event),
@@ -188,7 +187,6 @@ pub enum UserPiece {
     File(File),
 }
 
-/// How serious a notice is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Info,
@@ -197,7 +195,6 @@ pub enum Severity {
     Error,
 }
 
-/// How far a compaction is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Compaction {
     InProgress,
@@ -214,7 +211,6 @@ pub enum Compaction {
     Cancelled,
 }
 
-/// What a session is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     Busy,
@@ -232,7 +228,6 @@ pub enum Status {
         cause: String,
     },
     Compacting,
-    /// Nothing runs.
     Idle,
 }
 
@@ -250,7 +245,6 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Whether nothing more comes.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -280,7 +274,6 @@ pub struct CallUpdate {
     pub attachments: Option<Vec<File>>,
     /// How a program ended.
     pub exit: Option<ProgramExit>,
-    /// Structured facts about the result.
     pub metadata: Option<Map<String, Value>>,
     /// The call may be one of an earlier turn, which the editor has been shown.
     pub earlier: bool,
@@ -288,19 +281,44 @@ pub struct CallUpdate {
     pub note: Option<Note>,
 }
 
-/// Something the user should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// How serious.
     pub severity: Severity,
     pub title: String,
     pub details: Option<String>,
 }
 
 impl CallUpdate {
-    /// News about `call`.
     pub fn of(call: &CallId) -> Self {
         Self { call: Some(call.clone()), ..Self::default() }
+    }
+}
+
+/// How far a call is, and what came of it, for people: while it happens and when it is shown again. A
+/// command that did not succeed has failed, whatever the model makes of it.
+impl From<&Call> for CallUpdate {
+    fn from(call: &Call) -> Self {
+        let mut update = Self::of(&call.call);
+        update.progress = Some(match &call.state {
+            CallState::Pending => Progress::Pending,
+            CallState::Running { .. } => Progress::Running,
+            CallState::Completed(done) => {
+                update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
+                // What looks at a command that runs elsewhere has not failed with it.
+                update.exit = done.facts.exit.clone().filter(|_| call.kind == Kind::Execute);
+                update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
+                update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
+                update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
+                let succeeded = update.exit.as_ref().is_none_or(|exit| exit.code == Some(0));
+                if succeeded { Progress::Completed } else { Progress::Failed }
+            }
+            CallState::Failed { error, cause, .. } => {
+                update.output = Some(error.clone());
+                let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
+                if stopped { Progress::Cancelled } else { Progress::Failed }
+            }
+        });
+        update
     }
 }
 
@@ -353,7 +371,6 @@ struct LiveFactsInner {
 }
 
 impl LiveFacts {
-    /// Notes something.
     pub fn note(&self, change: impl FnOnce(&mut CallFacts)) {
         change(&mut locked(&self.0.all));
         self.0.news.notify_one();

@@ -1,4 +1,4 @@
-//! What users and projects hang into a session without writing Rust: commands that run when something
+//! What users and projects hook into a session without writing Rust: commands that run when something
 //! happens in it (`hook` in the settings). What they answer is an [`advice::Advice`]; the turn and the
 //! session ask for it and act on it, and the rules stay above it.
 
@@ -37,7 +37,7 @@ use crate::tool::{Failure, ToolContext};
 /// The longest notice of a hook's, in characters.
 const NOTICE: usize = 1_000;
 
-/// What hangs into one session.
+/// What hooks into one session.
 #[derive(Debug, Default)]
 pub struct Extensions {
     /// The hooks of the session's start have run.
@@ -48,7 +48,7 @@ pub struct Extensions {
     pub scripts: Arc<Scripts>,
 }
 
-/// Whether anything hangs into what happens there. Costs a look at a list that is nearly always empty.
+/// Whether anything hooks into what happens there. Costs a look at a list that is nearly always empty.
 pub fn any(settings: &Settings, on: HookPoint) -> bool {
     !settings.scripts.is_empty() || settings.hooks.iter().any(|hook| hook.on == on)
 }
@@ -64,7 +64,7 @@ impl Extensions {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// Asks everything that hangs into this moment, one after the other, in the order of the settings. The first
+    /// Asks everything that hooks into this moment, one after the other, in the order of the settings. The first
     /// refusal is the last word. One that fails is told once, and where it could have refused a call the user
     /// is asked instead.
     ///

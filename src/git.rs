@@ -84,7 +84,7 @@ pub fn index(dir: &Path, hash: usize, see: &mut dyn FnMut(IndexEntry<'_>)) -> bo
 fn read(path: &Path) -> Result<Option<Vec<u8>>, &'static str> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() <= LARGEST => {}
-        Ok(_) => return Err("it is too large, or no file"),
+        Ok(_) => return Err("it is too large or not a file"),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(_) => return Err("the system does not let it be read"),
     }

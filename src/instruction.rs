@@ -443,7 +443,6 @@ mod tests {
             Worktree::find(&self.path("repo"), &[self.path("other")], None)
         }
 
-        /// The texts that were found.
         fn found(&self, instructions: &[&str]) -> Vec<String> {
             self.load(instructions).entries.into_iter().map(|entry| entry.text).collect()
         }

@@ -96,7 +96,7 @@ struct ServerConnection {
     settings: McpEntry,
     link: Arc<Link>,
     /// What has been told of it.
-    told: Option<Told>,
+    told: Option<Announced>,
     /// The tools it was told are not offered, because of their names.
     lost: Vec<String>,
     /// A login was offered as a link.
@@ -109,7 +109,7 @@ struct ServerConnection {
 
 /// What the user knows of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Announced {
     Works,
     Trouble(Trouble),
 }
@@ -395,7 +395,6 @@ impl McpServers {
         list.iter().filter_map(word).filter_map(fits).collect()
     }
 
-    /// Ends all of them.
     pub async fn end(&self) {
         let mut all = std::mem::take(&mut *self.list());
         for server in &all {
@@ -442,7 +441,7 @@ impl ServerConnection {
         let breakdown = match self.link.state() {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
-                let first = self.told.replace(Told::Works) != Some(Told::Works);
+                let first = self.told.replace(Announced::Works) != Some(Announced::Works);
                 return (first && ready.cut).then(|| Event::Notice {
                     severity: Severity::Warning,
                     title: format!(
@@ -454,7 +453,7 @@ impl ServerConnection {
             }
             ServerState::Failed(breakdown) => breakdown,
         };
-        let told = Told::Trouble(breakdown.trouble);
+        let told = Announced::Trouble(breakdown.trouble);
         // One that broke off is on its way back.
         if breakdown.trouble == Trouble::Broke || self.told.replace(told) == Some(told) {
             return None;
@@ -463,7 +462,7 @@ impl ServerConnection {
         let short = text::title(why);
         let title = match breakdown.trouble {
             Trouble::Rests => {
-                format!("The MCP server {name} failed {} times in a row and rests: {short}", link::FAILURES)
+                format!("The MCP server {name} failed {} times in a row and is paused: {short}", link::FAILURES)
             }
             _ => format!("The MCP server {name} does not work: {short}"),
         };

@@ -57,7 +57,6 @@ impl std::fmt::Display for ModelRef {
     }
 }
 
-/// One message of a history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// Stable across live updates, replay and fork.
@@ -72,7 +71,6 @@ pub struct Message {
     pub parts: Vec<Part>,
 }
 
-/// Whose message it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Role {
@@ -86,7 +84,6 @@ pub enum Role {
 pub struct User {
     /// The agent it is addressed to.
     pub agent: String,
-    /// The model it asks for.
     pub model: ModelRef,
 }
 
@@ -102,7 +99,6 @@ pub struct Assistant {
     /// How the step ended; none while it runs or when it was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<Finish>,
-    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     /// True for the summary a compaction made.
@@ -114,12 +110,10 @@ pub struct Assistant {
     /// In US dollars, where the price is known; the subagents it set to work included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Timestamp>,
 }
 
-/// Why the model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
@@ -204,7 +198,6 @@ pub struct PromptOptions {
     pub tools: BTreeMap<String, bool>,
 }
 
-/// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     /// Stable across live updates and replay; the message id of text and thought in ACP.
@@ -213,17 +206,14 @@ pub struct Part {
     pub content: Content,
 }
 
-/// What a part is.
 #[expect(clippy::large_enum_variant, reason = "most parts of a history are calls; a box for each would cost more")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Content {
     Text(Text),
-    /// The model's reasoning.
     Reasoning(Reasoning),
     /// Something attached.
     File(File),
-    /// One use of a tool.
     Tool(Call),
     /// Files that a step changed: what they were before it, and what they were after it.
     Patch {
@@ -235,12 +225,10 @@ pub enum Content {
     },
     /// The user named an agent with `@`.
     Agent {
-        /// The agent's name.
         name: String,
     },
     /// Work for a subagent, to be done before the model is asked.
     Subtask {
-        /// The subagent's name.
         agent: String,
         /// A few words for people.
         description: String,
@@ -317,7 +305,6 @@ pub struct Text {
     pub provider: Map<String, Value>,
 }
 
-/// The model's reasoning.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reasoning {
     /// What of it may be shown.

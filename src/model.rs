@@ -21,11 +21,14 @@ pub mod oauth;
 pub mod offline;
 pub mod platform;
 pub mod registry;
+pub mod replay;
 pub mod request;
 pub mod responses;
+#[cfg(test)]
 pub mod scripted;
 pub mod sse;
 pub mod tape;
+pub mod target;
 pub mod wire;
 
 #[cfg(test)]
@@ -48,7 +51,6 @@ use crate::message::ModelRef;
 /// The answer as it comes in. Dropping it drops the connection.
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
-/// Someone who can be asked.
 pub trait Provider: Send + Sync {
     /// Asks. The request is sent when the answer is first polled.
     fn ask(&self, request: Arc<Request>) -> Answer;
@@ -73,15 +75,10 @@ pub struct Model {
     pub output: Option<u64>,
     /// US dollars per million tokens, where known.
     pub price: Option<Price>,
-    /// Whether it can see images.
     pub images: bool,
-    /// Whether it can read PDF.
     pub pdf: bool,
-    /// Whether it takes tools.
     pub tools: bool,
-    /// Whether it reasons.
     pub reasoning: bool,
-    /// Whether it takes a temperature.
     pub temperature: bool,
     /// The efforts that can be chosen, weakest first.
     pub efforts: Vec<String>,

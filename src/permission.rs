@@ -53,6 +53,16 @@ use crate::environment::Environment;
 use crate::message::Change;
 use crate::worktree::Worktree;
 
+/// What is done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Its names and sizes are looked at.
+    List,
+    Read,
+    /// It is created, changed or removed.
+    Edit,
+}
+
 /// Something a tool call needs to be allowed to do.
 #[derive(Debug, Clone, Default)]
 pub struct Need {
@@ -99,7 +109,6 @@ pub struct Need {
 }
 
 impl Need {
-    /// A need with one pattern.
     pub fn new(permission: impl Into<String>, pattern: impl Into<String>) -> Self {
         Self { permission: permission.into(), patterns: vec![pattern.into()], ..Self::default() }
     }
@@ -112,10 +121,8 @@ impl Need {
     }
 }
 
-/// The judgement over one need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Allow, ask or deny.
     pub action: Action,
     /// The pattern that decided.
     pub pattern: String,
@@ -147,7 +154,6 @@ pub struct UnitVerdict {
     pub program: Option<String>,
     /// Inside how many wrappers it runs (`sudo`, `xargs`, `sh -c` …).
     pub layer: usize,
-    /// Allow, ask or deny.
     pub action: Action,
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
@@ -161,22 +167,18 @@ pub struct UnitVerdict {
 /// who asks what would become of them.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    /// The rules of the agent.
     pub rules: Rules,
-    /// What was granted before.
     pub grants: Rules,
     /// How much of the rest is asked.
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
-    /// Where.
     pub place: Place,
     /// A sandbox was tried and holds, for who asks what would become of something.
     pub sandboxed: bool,
 }
 
 impl Policy {
-    /// Judges a need.
     pub fn judge(&self, need: &Need) -> Verdict {
         judge(self.approvals, &self.rules, &self.grants, need)
     }
@@ -197,7 +199,6 @@ pub struct Place {
     pub root: PathBuf,
     /// Further directories that belong to the session. Symlinks resolved.
     pub extra: Vec<PathBuf>,
-    /// The user's home directory.
     pub home: Option<PathBuf>,
     /// The directories of `PATH`.
     pub path: Vec<PathBuf>,
@@ -214,7 +215,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a session.
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         // What is compared with where paths really lead is resolved as well.
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

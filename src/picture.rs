@@ -48,7 +48,7 @@ pub fn fit(file: File, limits: &ImageSettings) -> Result<File, String> {
     let Some(data) = file.data.as_ref().filter(|_| is_picture(&file)) else { return Ok(file) };
     let bytes = STANDARD.decode(data.trim_ascii()).map_err(|_| "is damaged".to_owned())?;
     let Ok(format) = image::guess_format(&bytes) else {
-        return Err(format!("is no PNG, JPEG, GIF or WebP ({}); convert it first", crate::text::title(&file.mime)));
+        return Err(format!("is not a PNG, JPEG, GIF or WebP ({}); convert it first", crate::text::title(&file.mime)));
     };
     if !format.reading_enabled() {
         return Err(format!("is a {format:?} picture; convert it to PNG or JPEG first"));
@@ -210,7 +210,7 @@ mod tests {
         let as_it_is = ImageSettings { auto_resize: false, ..LIMITS };
         let tiny = ImageSettings { max_base64_bytes: 10, ..LIMITS };
         let table = [
-            (of("image/heic", b"\0\0\0\x18ftypheic"), &LIMITS, "is no PNG, JPEG, GIF or WebP (image/heic)"),
+            (of("image/heic", b"\0\0\0\x18ftypheic"), &LIMITS, "is not a PNG, JPEG, GIF or WebP (image/heic)"),
             (of("image/svg+xml", b"<svg/>"), &LIMITS, "is no PNG"),
             (of("image/tiff", b"II*\0........"), &LIMITS, "convert it to PNG or JPEG first"),
             (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),

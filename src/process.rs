@@ -76,7 +76,6 @@ fn lower_files(pid: Pid) {
     let _ = pid;
 }
 
-/// A program to be started.
 #[derive(Debug, Clone)]
 pub struct Program {
     path: OsString,
@@ -96,7 +95,6 @@ pub enum StdioMode {
     Separate,
 }
 
-/// How a program ended.
 #[derive(Debug, Clone)]
 pub struct ProgramOutput {
     /// Exit code or signal.
@@ -113,7 +111,6 @@ impl Program {
         Self { path: path.into(), args: Vec::new(), cwd: cwd.into(), env, guarded: false }
     }
 
-    /// Adds arguments.
     #[must_use]
     pub fn args<I: Into<OsString>>(mut self, args: impl IntoIterator<Item = I>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
@@ -133,7 +130,6 @@ impl Program {
         Self { guarded: true, ..self.behind(path, args) }
     }
 
-    /// Sets a variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.insert(name.into(), value.into());
@@ -283,7 +279,6 @@ pub fn runs(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// A running program.
 #[derive(Debug)]
 pub struct Child {
     child: Box<dyn ChildWrapper>,

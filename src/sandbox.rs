@@ -1,7 +1,7 @@
 //! What the operating system forbids a command, beyond what the rules ask about.
 //!
 //! Rules come first, this is the second lock: it never turns a deny into a yes. What
-//! it can do is tried and not assumed (`sandbox/probe.rs`): a process of ours is put into it and does the
+//! it can do is tried and not assumed (`sandbox/probe.rs`, `sandbox/trial.rs`): a process of ours is put into it and does the
 //! forbidden things in a directory of its own; whoever can still do them is in no sandbox. That
 //! happens once per process and level, when the first command needs it.
 //!
@@ -20,6 +20,7 @@ mod inside;
 mod probe;
 mod restrict;
 mod seatbelt;
+mod trial;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,6 @@ pub use inside::confined;
 /// What leaves mechanisms out.
 pub const DISABLE: &str = "ADJUTANT_SANDBOX_DISABLE";
 
-/// What a command may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Level {
     /// Nothing but its own short-lived files.
@@ -56,7 +56,6 @@ impl Level {
     }
 }
 
-/// What keeps a command in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// `bwrap`.
@@ -78,10 +77,8 @@ impl Mechanism {
     }
 }
 
-/// What one command may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// What it may change.
     pub level: Level,
     /// Whether it may use the network.
     pub network: bool,
@@ -95,7 +92,7 @@ pub struct Policy {
 
 /// What was found out about a level, by trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct ProvenSandbox {
     pub level: Level,
     /// What keeps it; none: nothing does.
     pub mechanism: Option<Mechanism>,
@@ -113,7 +110,7 @@ pub struct Held {
     pub failed: Vec<(Mechanism, String)>,
 }
 
-impl Held {
+impl ProvenSandbox {
     /// Nothing holds.
     pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
         Self {
@@ -180,8 +177,8 @@ pub struct Sandbox {
     /// The same as a file, opened when its path is gone.
     removed: OnceLock<Option<std::fs::File>>,
     environment: Environment,
-    read_only: OnceCell<Arc<Held>>,
-    workspace_write: OnceCell<Arc<Held>>,
+    read_only: OnceCell<Arc<ProvenSandbox>>,
+    workspace_write: OnceCell<Arc<ProvenSandbox>>,
 }
 
 impl Sandbox {
@@ -197,7 +194,7 @@ impl Sandbox {
     }
 
     /// What holds at a level. The first call takes some milliseconds for trying it out.
-    pub async fn held(&self, level: Level) -> Arc<Held> {
+    pub async fn held(&self, level: Level) -> Arc<ProvenSandbox> {
         let cell = match level {
             Level::ReadOnly => &self.read_only,
             Level::WorkspaceWrite => &self.workspace_write,
@@ -212,7 +209,7 @@ impl Sandbox {
     }
 
     /// What holds at a level, where that was found out already.
-    pub fn known(&self, level: Level) -> Option<&Held> {
+    pub fn known(&self, level: Level) -> Option<&ProvenSandbox> {
         let cell = match level {
             Level::ReadOnly => &self.read_only,
             Level::WorkspaceWrite => &self.workspace_write,
@@ -255,12 +252,12 @@ impl Sandbox {
 
     /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
     /// ends with this process, also when that is killed.
-    pub fn wrap(&self, held: &Held, policy: &Policy, program: Program) -> Program {
+    pub fn wrap(&self, held: &ProvenSandbox, policy: &Policy, program: Program) -> Program {
         let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
         self.wrapped(held, policy, bare, program)
     }
 
-    fn wrapped(&self, held: &Held, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
+    fn wrapped(&self, held: &ProvenSandbox, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
         let Some(own) = self.own() else { return program };
         let read_only = policy.level == Level::ReadOnly;
         // Landlock keeps tracing to what the command itself has started.
@@ -373,9 +370,9 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    fn held(mechanism: Option<Mechanism>) -> Held {
+    fn held(mechanism: Option<Mechanism>) -> ProvenSandbox {
         let level = Level::WorkspaceWrite;
-        Held {
+        ProvenSandbox {
             level,
             mechanism,
             offline: true,
@@ -397,12 +394,12 @@ mod tests {
                 "landlock, workspace-write, network and local services open, control files not protected, file modes open, reads open",
             ),
             (
-                Held { level: Level::ReadOnly, modes: true, ..held(Some(Mechanism::Bubblewrap)) },
+                ProvenSandbox { level: Level::ReadOnly, modes: true, ..held(Some(Mechanism::Bubblewrap)) },
                 false,
                 "bwrap, read-only, no network, reads open",
             ),
             (
-                Held { offline: false, control: true, modes: true, ..held(Some(Mechanism::Seatbelt)) },
+                ProvenSandbox { offline: false, control: true, modes: true, ..held(Some(Mechanism::Seatbelt)) },
                 false,
                 "seatbelt, workspace-write, network open although it should not be, reads open",
             ),
@@ -414,7 +411,7 @@ mod tests {
             |network| Policy { level: Level::ReadOnly, network, writable: vec![], protected: vec![], foreign: false };
         assert!(!held(None).keeps(&policy(true)));
         assert!(held(Some(Mechanism::Landlock)).keeps(&policy(false)));
-        assert!(!Held { offline: false, ..held(Some(Mechanism::Landlock)) }.keeps(&policy(false)));
+        assert!(!ProvenSandbox { offline: false, ..held(Some(Mechanism::Landlock)) }.keeps(&policy(false)));
     }
 
     #[test]

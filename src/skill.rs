@@ -44,11 +44,9 @@ const SAMPLE: usize = 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
-    /// What it is called.
     pub name: String,
     /// When it is of use; one without is loaded by name only.
     pub description: Option<String>,
-    /// Its folder.
     pub dir: PathBuf,
     pub text: Arc<str>,
     /// It came with the project.
@@ -220,7 +218,7 @@ impl SkillSearch<'_> {
         if name.chars().count() > NAME
             || name.chars().any(|c| text::is_hidden(c) || matches!(c, '<' | '>' | '"' | '*' | '?'))
         {
-            let text = format!("\"{}\" is no name for a skill; it is not used", text::title(&name));
+            let text = format!("\"{}\" cannot be the name of a skill; it is not used", text::title(&name));
             let problem = Problem::error(ProblemCode::Incomplete, &place("name"), "name", text);
             return self.disk.problems.push(problem.hint(format!("name: {folder}")));
         }

@@ -46,7 +46,7 @@ pub const MOST_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untracked {
     /// It is everything there is.
-    #[error("{} is no project of its own", .0.display())]
+    #[error("{} is not a project of its own", .0.display())]
     Everything(PathBuf),
     /// More than [`MOST_FILES`].
     #[error("there are more than {MOST_FILES} files below {} that are not ignored", .0.display())]

@@ -47,7 +47,6 @@ impl Surroundings {
 #[derive(Debug, Clone, Copy)]
 pub struct Layers<'a> {
     pub agent: &'a Agent,
-    /// The model that is asked.
     pub model: &'a Model,
     /// The names of the tools it is offered. A prompt speaks of no others.
     pub tools: &'a [&'a str],

@@ -300,7 +300,7 @@ fn the_protocol_stays_at_the_door() {
 /// Where something is written to standard output or error: the terminal's file, and the child of ours
 /// that becomes a command or tries a sandbox, which writes into our pipe.
 const WRITERS: &[&str] =
-    &["cli/terminal.rs", "cli/terminal/screen.rs", "sandbox/probe.rs", "sandbox/inside.rs", "tidy.rs"];
+    &["cli/terminal.rs", "cli/terminal/screen.rs", "sandbox/trial.rs", "sandbox/inside.rs", "tidy.rs"];
 
 /// Words that open another way to a terminal.
 const WRITES: &[&str] = &[
@@ -338,6 +338,7 @@ const OPENERS: &[&str] = &[
     "environment.rs",
     "cli/agents.rs",
     "sandbox/probe.rs",
+    "sandbox/trial.rs",
     "store/sqlite/index.rs",
     "store/sqlite/session.rs",
     "store/sqlite/takeover.rs",
@@ -357,7 +358,7 @@ fn own_text<'f>(file: &'f File, tests: &str) -> &'f str {
             false => above.with_extension("rs"),
         };
         let parent = all.iter().find(|file| file.path == parent);
-        let declared = [format!("mod {name};"), format!("pub(crate) mod {name};"), format!("pub(super) mod {name};")];
+        let declared = ["", "pub ", "pub(crate) ", "pub(super) "].map(|public| format!("{public}mod {name};"));
         parent.is_some_and(|parent| {
             let lines: Vec<&str> = parent.text.lines().map(str::trim).collect();
             let at = lines.iter().position(|line| declared.iter().any(|mine| mine == line));

@@ -33,6 +33,7 @@ pub mod websearch;
 pub mod write;
 
 pub mod accept;
+pub mod aliases;
 pub mod beneath;
 pub mod disk;
 pub mod document;
@@ -94,11 +95,11 @@ use crate::permission::{Need, Policy};
 use crate::text;
 use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
-use accept::{AcceptedArguments, Aliases};
+use accept::AcceptedArguments;
+use aliases::Aliases;
 
 /// What one tool looks like, typed.
 pub trait Tool: Send + Sync + 'static {
-    /// Its name for the model.
     const NAME: &'static str;
     /// What it does, for the model: `prompts/tool/<name>.md`.
     const DESCRIPTION: &'static str;
@@ -108,7 +109,6 @@ pub trait Tool: Send + Sync + 'static {
     const CONCURRENT: bool;
     /// The permission that hides it when it is denied for everything; `prepare` names it too.
     const PERMISSION: &'static str = Self::NAME;
-    /// To whom it is offered.
     const OFFER: Offer = Offer::Everyone;
     /// Whether a call may change files that it does not name.
     const SWEEPS: bool = matches!(Self::KIND, Kind::Execute | Kind::Delete | Kind::Move | Kind::Other);
@@ -161,7 +161,6 @@ pub enum Offer {
     ByName,
     /// Models that were trained to edit with patches.
     PatchModels,
-    /// All other models.
     OtherModels,
     /// Nobody; it runs when a model calls it all the same, from habit.
     Unlisted,
@@ -169,7 +168,6 @@ pub enum Offer {
     PerStep,
 }
 
-/// A call for people.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallDescription {
     pub title: String,
@@ -192,11 +190,9 @@ pub struct ToolContext {
     pub confinement: confinement::Confinement,
     /// Limits of what goes to the model.
     pub limits: truncate::OutputLimits,
-    /// Ends when the user cancels.
     pub cancelled: CancellationToken,
 }
 
-/// One call of a tool.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub id: CallId,
@@ -227,7 +223,6 @@ pub struct SessionContext {
     pub language: Arc<SessionServers>,
 }
 
-/// Where a session works.
 #[derive(Debug, Clone)]
 pub struct ProjectContext {
     /// The session's directory: relative paths start here.
@@ -265,7 +260,6 @@ pub struct FileCapabilities {
     pub write: bool,
 }
 
-/// What a tool brings back.
 #[derive(Debug, Clone, Default)]
 pub struct ToolOutput {
     /// For people; empty keeps the one from `describe`.
@@ -286,7 +280,6 @@ pub struct ToolOutput {
     pub facts: CallFacts,
     /// What only the editor reads of that.
     pub metadata: Map<String, Value>,
-    /// The files it changed.
     pub changes: Vec<Change>,
     /// Where it ended up working; empty keeps the ones from `describe`.
     pub locations: Vec<Location>,
@@ -301,7 +294,6 @@ impl ToolOutput {
     }
 }
 
-/// How a call fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The model is told, and goes on.
@@ -316,7 +308,6 @@ pub enum Failure {
     /// It has come to something that has to be allowed before it can go on, such as another host.
     #[error("something has to be allowed first")]
     Further(Box<PreparedCall>),
-    /// The turn was cancelled meanwhile.
     #[error("cancelled")]
     Cancelled,
     /// Something of ours broke: the log gets the cause, the model a plain sentence.
@@ -325,7 +316,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Words for the model.
     pub fn tell(text: impl Into<String>) -> Self {
         Self::Tell(text.into())
     }
@@ -386,7 +376,6 @@ impl ToolContext {
 
 /// A tool with its types erased, once, here.
 pub trait AnyTool: Send + Sync {
-    /// Its name for the model.
     fn name(&self) -> &str;
     /// What it does, for the model.
     fn description(&self) -> String;
@@ -434,7 +423,6 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct PreparedCall {
     /// To be judged in order.
     pub needs: Vec<Need>,
-    /// Acts.
     pub run: RunCall,
 }
 
@@ -447,7 +435,6 @@ impl std::fmt::Debug for PreparedCall {
     }
 }
 
-/// Erases a tool's types.
 pub fn erase<T: Tool>(tool: T) -> Arc<dyn AnyTool> {
     Arc::new(ErasedTool { tool: Arc::new(tool), schema: OnceLock::new() })
 }

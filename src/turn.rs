@@ -18,8 +18,10 @@ pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
+pub mod mend;
 pub mod models;
 pub mod next;
+mod note;
 mod permit;
 mod pictures;
 pub mod prune;
@@ -48,7 +50,7 @@ use crate::agent::registry::Agents;
 use crate::approvals::Approvals;
 use crate::config::settings::Settings;
 use crate::environment::{Environment, Timestamp};
-use crate::event::{Outlet, SessionRequestSender};
+use crate::event::{Event, Outlet, SessionRequestSender, Severity};
 use crate::extension::Extensions;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::instruction;
@@ -60,7 +62,7 @@ use crate::permission::Rules;
 use crate::permission::grants::Grants;
 use crate::skill::Skills;
 use crate::snapshot::Tracker;
-use crate::store::RecordChange;
+use crate::store::{self, RecordChange};
 use crate::system::Surroundings;
 use crate::text::mark::ReminderMark;
 use crate::tool;
@@ -69,9 +71,7 @@ use crate::worktree::Worktree;
 /// How a turn ended. None of them is an error of the call that started it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The model was done.
     Ended,
-    /// The user cancelled.
     Cancelled,
     /// The model refused, or a filter did.
     Refused,
@@ -82,7 +82,6 @@ pub enum Outcome {
     /// The user said something meanwhile that the model should hear now: the turn of those words goes
     /// on from here.
     Steered,
-    /// It could not go on.
     Failed(Fault),
 }
 
@@ -120,7 +119,6 @@ impl Choice {
         self.approvals.unwrap_or(self.approves)
     }
 
-    /// What is kept of it.
     pub fn kept(&self) -> RecordChange {
         let (agent, model) = (self.agent.clone(), self.model.clone());
         RecordChange::Choice { agent, model, steer: self.steer, approvals: self.approvals }
@@ -154,15 +152,11 @@ pub struct TurnContext {
     pub session: SessionId,
     /// What the notes to its model carry.
     pub mark: ReminderMark,
-    /// The process's surroundings.
     pub environment: Environment,
-    /// What the session works on.
     pub project: Workspace,
-    /// What it may do.
     pub permissions: Permissions,
     /// What lives as long as it is open.
     pub resources: SessionResources,
-    /// What the user has chosen.
     pub choice: watch::Receiver<Choice>,
     /// The editor shows the sessions of subagents as sessions.
     pub exposed: bool,
@@ -170,9 +164,7 @@ pub struct TurnContext {
     pub words: Option<Arc<str>>,
     /// How many sessions have delegated on the way here: 0 for the user's own.
     pub depth: u32,
-    /// Keeps what happens.
     pub record: record::Recorder,
-    /// Ends when the user cancels.
     pub cancelled: CancellationToken,
     /// Whether the user has said something that the model should hear before its next step.
     pub spoken: watch::Receiver<bool>,
@@ -188,16 +180,12 @@ pub struct TurnContext {
 /// What a session works on. It changes when a file of the configuration does, between two turns.
 #[derive(Clone)]
 pub struct Workspace {
-    /// The session's directory.
     pub cwd: PathBuf,
-    /// Its further directories.
     pub roots: Arc<[PathBuf]>,
     pub worktree: Arc<Worktree>,
-    /// What the user wants.
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
     pub models: models::Models,
-    /// What models can do.
     pub tools: Arc<tool::registry::ToolRegistry>,
     /// What the system prompt says about the session, whoever speaks.
     pub background: Arc<Background>,
@@ -222,7 +210,7 @@ pub struct Permissions {
 #[derive(Clone)]
 pub struct SessionResources {
     pub servers: Arc<McpServers>,
-    /// What users and projects hang into it.
+    /// What users and projects hook into it.
     pub extensions: Arc<Extensions>,
     /// Which files the model has seen.
     pub seen: Arc<tool::seen::SeenFiles>,
@@ -230,7 +218,6 @@ pub struct SessionResources {
     pub jobs: Arc<tool::jobs::Jobs>,
     /// Which formatters the user was told of.
     pub formatters: Arc<tool::format::ToldFormatters>,
-    /// The language servers it uses.
     pub language: Arc<SessionServers>,
     /// What the editor offers for files.
     pub files: tool::FileCapabilities,
@@ -243,13 +230,11 @@ pub struct SessionResources {
 pub struct Spent(Mutex<Option<f64>>);
 
 impl Spent {
-    /// Adds to it.
     pub fn add(&self, dollars: f64) {
         let mut spent = locked(&self.0);
         *spent = Some(spent.unwrap_or_default() + dollars);
     }
 
-    /// Takes all of it.
     pub fn take(&self) -> Option<f64> {
         locked(&self.0).take()
     }
@@ -298,5 +283,18 @@ impl TurnContext {
 
     pub fn now(&self) -> Timestamp {
         self.environment.now()
+    }
+
+    /// Tells the user that nothing of this is kept.
+    pub async fn unsaved(&self, error: &store::Error) {
+        if !self.record.tell() {
+            return;
+        }
+        let notice = Event::Notice {
+            severity: Severity::Warning,
+            title: "This conversation is not being saved.".into(),
+            details: Some(error.to_string()),
+        };
+        self.outlet.event(notice).await;
     }
 }

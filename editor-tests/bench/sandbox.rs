@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use adjutant::environment::Environment;
 use adjutant::process::Program;
-use adjutant::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
+use adjutant::sandbox::{Level, Policy, ProvenSandbox, Sandbox, existing, outskirts};
 use divan::Bencher;
 
 #[divan::bench(args = ["bare", "bound", "read-only", "workspace-write"])]
@@ -19,7 +19,7 @@ fn start_true(bencher: Bencher<'_, '_>, how: &str) {
     let level = if how == "read-only" { Level::ReadOnly } else { Level::WorkspaceWrite };
     let held = match how {
         "read-only" | "workspace-write" => runtime.block_on(sandbox.held(level)),
-        _ => Held::none(level, vec![]).into(),
+        _ => ProvenSandbox::none(level, vec![]).into(),
     };
     let policy = Policy {
         level,

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use super::Mode;
 
-/// What the model proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {

@@ -70,7 +70,6 @@ fn list(environment: &Environment) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Logs in.
 pub(super) async fn login(
     provider: Option<String>,
     key: bool,

@@ -13,7 +13,7 @@ use crate::session::models::ModelSources;
 /// What to do with the settings.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Print the resolved settings with the source of each value (also without a word).
+    /// Print the resolved settings with the source of each value (default).
     Show,
     /// Say what is wrong, what is spelled in an old way, and what to write instead. Exit code 1 when
     /// a value is not used because it is wrong.

@@ -16,7 +16,7 @@ use crate::mcp::survey::ReportedState;
 use crate::model::local;
 use crate::model::registry::Access;
 use crate::process;
-use crate::sandbox::{Held, Level, Sandbox};
+use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
 
 /// How to tell it.
@@ -223,7 +223,7 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
         let network = wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let (held, told) = match wish.mode {
             SandboxMode::Off => (
-                Held::none(level, vec![]),
+                ProvenSandbox::none(level, vec![]),
                 "off, by the settings: a command can do what you can do, and end adjutant".to_owned(),
             ),
             SandboxMode::Auto | SandboxMode::Required => {

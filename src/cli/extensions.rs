@@ -1,4 +1,4 @@
-//! `adjutant extensions`: what hangs into the sessions of a project.
+//! `adjutant extensions`: what hooks into the sessions of a project.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) async fn extensions(args: &Args, environment: &Environment) -> anyhow
     }
     let mut lines = survey::lines(&settings, &found, &tallies);
     if lines.is_empty() {
-        lines.push("Nothing hangs into sessions here.".into());
+        lines.push("There are no hooks, custom tools or plugins here.".into());
     }
     if !found.report.runtime.is_empty() {
         lines.push(format!("JavaScript runs in {}.", found.report.runtime));

@@ -10,7 +10,6 @@ pub(super) struct Field {
     name: String,
     /// Where an answer in words of one's own goes.
     own: String,
-    /// The question with its options.
     pub(super) words: String,
     /// What each option puts in.
     labels: Vec<String>,
@@ -21,7 +20,6 @@ pub(super) struct Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Words,
-    /// Several of the options.
     Several,
     Switch,
     Number,

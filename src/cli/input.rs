@@ -19,7 +19,7 @@ pub(super) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
 /// Reads a text from a file.
 ///
 /// # Errors
-/// As of [`bytes`], and where it is no text.
+/// As of [`bytes`], and where it is not text.
 pub(super) fn file(path: &Path, most: u64) -> anyhow::Result<String> {
     String::from_utf8(bytes(path, most)?).with_context(|| format!("{} cannot be read", path.display()))
 }
@@ -36,7 +36,7 @@ pub(super) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let file = rustix::fs::open(path, flags, Mode::empty()).with_context(|| format!("{name} cannot be read"))?;
     let file = File::from(file);
     if !file.metadata().with_context(|| format!("{name} cannot be read"))?.is_file() {
-        bail!("{name} cannot be read: it is no regular file");
+        bail!("{name} cannot be read: it is not a regular file");
     }
     bounded(file, &name, most)
 }

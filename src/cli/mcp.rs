@@ -42,7 +42,7 @@ pub(super) struct Listing {
 pub(super) enum Verb {
     /// Try every server, and say which work (default)
     List(Listing),
-    /// Log in at a server at an address, with a browser
+    /// Log in to a remote server in a browser
     Login {
         /// Server, as the settings call it
         name: String,
@@ -197,8 +197,8 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
         None => {
             let here = Here::read(Path::new("."), environment)?;
             match &find(name, &here)?.transport {
-                Transport::Local { .. } => bail!("{name} is a program on this machine; nobody logs in there"),
-                Transport::Remote { oauth: None, .. } => bail!("the \"oauth\" of {name} is false"),
+                Transport::Local { .. } => bail!("{name} is a program on this machine, which needs no login"),
+                Transport::Remote { oauth: None, .. } => bail!("the \"oauth\" setting of {name} is false"),
                 Transport::Remote { url, oauth: Some(oauth), .. } => (url.clone(), oauth.clone()),
             }
         }
@@ -253,8 +253,8 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
 }
 
 async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let arguments: Map<String, Value> =
-        serde_json::from_str(arguments).context("the arguments are no JSON object, such as '{\"word\": \"milk\"}'")?;
+    let arguments: Map<String, Value> = serde_json::from_str(arguments)
+        .context("the arguments must be a JSON object, such as '{\"word\": \"milk\"}'")?;
     let here = Here::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let person = std::io::stdin().is_terminal();
@@ -375,7 +375,7 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
     let pairs = |all: &[String], between: char, what: &str| -> anyhow::Result<Map<String, Value>> {
         let pair = |one: &String| {
             let (name, value) =
-                one.split_once(between).ok_or_else(|| anyhow!("{what} is written name{between}value"))?;
+                one.split_once(between).ok_or_else(|| anyhow!("{what} must be written as name{between}value"))?;
             Ok((name.trim().to_owned(), Value::from(value.trim())))
         };
         all.iter().map(pair).collect()

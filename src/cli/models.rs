@@ -95,10 +95,7 @@ fn table(facts: &ProviderSummary, models: &Vec<&Model>, default: &str, out: &mut
         Access::Kept => "key from auth.json".to_owned(),
         Access::Variable(name) => format!("key from {name}"),
         Access::Free => "no key needed".to_owned(),
-        Access::Missing(why) => match why.split_once(". ") {
-            Some((what, advice)) if what.starts_with("There is no key") => format!("no key. {advice}"),
-            _ => why.clone(),
-        },
+        Access::Missing(why) => why.clone(),
     };
     let _ = writeln!(out, "{} ({}): {key}", facts.id, facts.name);
     if facts.open {

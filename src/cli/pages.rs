@@ -26,7 +26,7 @@ pub(super) fn completions(shell: Shell, command: Command) -> anyhow::Result<u8> 
         Shell::PowerShell => script(shells::PowerShell, command),
         Shell::Zsh => script(shells::Zsh, command),
     };
-    super::terminal::exact(&String::from_utf8(script).context("the script is no text")?);
+    super::terminal::exact(&String::from_utf8(script).context("the script is not text")?);
     Ok(0)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn manual(mut command: Command) -> anyhow::Result<u8> {
             .and_then(|()| man.render_options_section(&mut page))
             .context("the page cannot be made")?;
     }
-    super::terminal::exact(&String::from_utf8(page).context("the page is no text")?);
+    super::terminal::exact(&String::from_utf8(page).context("the page is not text")?);
     Ok(0)
 }
 

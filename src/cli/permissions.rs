@@ -11,8 +11,8 @@ use crate::config;
 use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
-use crate::permission::paths::{self, Access, Barred};
-use crate::permission::{Need, Place, Policy, Rules, command_need};
+use crate::permission::paths::{self, Barred};
+use crate::permission::{Access, Need, Place, Policy, Rules, command_need};
 use crate::sandbox::Sandbox;
 use crate::store::Grant;
 use crate::tool::confinement::Confinement;
@@ -22,7 +22,6 @@ use crate::tool::webfetch::secrets;
 pub(super) type Args = super::CommandOrList<Verb, Listing>;
 
 impl Args {
-    /// Whether grants are taken back.
     pub(super) fn revokes(&self) -> bool {
         matches!(self.verb, Some(Verb::Revoke { .. }))
     }

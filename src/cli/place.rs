@@ -19,7 +19,6 @@ pub(super) struct Here {
 }
 
 impl Here {
-    /// Reads them.
     pub(super) fn read(dir: &Path, environment: &Environment) -> anyhow::Result<Self> {
         let cwd = std::fs::canonicalize(dir).with_context(|| format!("{} cannot be entered", dir.display()))?;
         let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());

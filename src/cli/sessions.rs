@@ -123,7 +123,7 @@ pub(super) enum Verb {
     },
     /// Delete unused and empty sessions of every project
     Prune {
-        /// Delete what was not used for this many days [default: the setting `sessions.keep_days`]
+        /// Delete what has not been used for this many days [default: the setting `sessions.keep_days`]
         #[arg(long, value_name = "N")]
         days: Option<u64>,
         /// Only print what would be deleted
@@ -363,7 +363,6 @@ fn shown(mut stored: StoredSession) -> StoredSession {
     stored
 }
 
-/// A conversation as Markdown.
 fn show(stored: &StoredSession, children: &[SessionId]) -> String {
     let record = &stored.record;
     let mut out = format!(

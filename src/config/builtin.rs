@@ -7,7 +7,6 @@ use crate::environment::Environment;
 use crate::permission::Action::{self, Allow, Ask, Deny};
 use crate::permission::{Rule, Rules, rule};
 
-/// A built-in agent.
 #[derive(Debug)]
 pub(crate) struct BuiltIn {
     pub(crate) name: &'static str,

@@ -47,7 +47,7 @@ pub(crate) fn hooks(node: &Node, origin: &Arc<ConfigOrigin>, problems: &mut Vec<
     let mut hooks = Hooks { origin, problems, found: Vec::new() };
     for event in node.get("hooks").map(Node::entries).unwrap_or_default() {
         let Some((_, on)) = EVENTS.iter().find(|(theirs, _)| *theirs == event.key) else {
-            hooks.tell(&event.at, &event.key, "no event here is like this one; its hooks do not run");
+            hooks.tell(&event.at, &event.key, "no event here corresponds to this one; its hooks do not run");
             continue;
         };
         let NodeValue::List(groups) = &event.node.value else { continue };
@@ -78,7 +78,7 @@ impl Hooks<'_> {
         let tools = match tools(matcher) {
             _ if !about_tools => {
                 if !["", "*"].contains(&matcher) {
-                    let text = "a matcher is heeded for tools only; these hooks run on every such event";
+                    let text = "a matcher applies to tools only; these hooks run on every such event";
                     self.tell(&group.at, event, text);
                 }
                 None

@@ -457,7 +457,6 @@ fn digest(path: &Path) -> Option<String> {
     (read <= BYTES).then(|| hex(context.finish().as_ref()))
 }
 
-/// Bytes as text.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

@@ -128,67 +128,69 @@ impl ConfigSchema {
             return false;
         }
         match &mut node.value {
-            NodeValue::Map(entries) => {
-                let known = chosen.get("properties").and_then(Json::as_object);
-                let others = chosen.get("additionalProperties");
-                let mut keep = Vec::with_capacity(entries.len());
-                for mut entry in entries.drain(..) {
-                    way.push(entry.key.clone());
-                    let declared = known.and_then(|known| known.get(&entry.key));
-                    let good = match (declared, others) {
-                        (Some(schema), _) => {
-                            let good = self.fit(&mut entry.node, schema, way, problems);
-                            if good {
-                                note(schema, &entry, way, problems);
-                            }
-                            good
-                        }
-                        (None, Some(Json::Bool(false))) => {
-                            let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                            let problem = Problem::warning(
-                                ProblemCode::UnknownKey,
-                                &entry.at,
-                                way.join("."),
-                                "there is no such key; it is ignored",
-                            );
-                            problems.push(problem.nearest(&entry.key, names));
-                            false
-                        }
-                        (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, way, problems),
-                        (None, _) => {
-                            let names = known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
-                            if let Some(near) = nearest(&entry.key, names) {
-                                let text = "there is no such key, so it is sent to the provider as an option";
-                                let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
-                                problems.push(problem.hint(format!("did you mean \"{near}\"?")));
-                            }
-                            true
-                        }
-                    };
-                    way.pop();
-                    if good && !matches!(entry.node.value, NodeValue::Null) {
-                        keep.push(entry);
-                    }
-                }
-                *entries = keep;
-                true
-            }
+            NodeValue::Map(entries) => self.fit_entries(entries, chosen, way, problems),
             NodeValue::List(nodes) => {
                 if let Some(items) = chosen.get("items") {
-                    let mut keep = Vec::with_capacity(nodes.len());
-                    for (index, mut item) in nodes.drain(..).enumerate() {
-                        way.push(index.to_string());
-                        if self.fit(&mut item, items, way, problems) {
-                            keep.push(item);
-                        }
-                        way.pop();
-                    }
-                    *nodes = keep;
+                    self.fit_items(nodes, items, way, problems);
                 }
-                true
             }
-            _ => true,
+            _ => {}
         }
+        true
+    }
+
+    /// Keeps the entries that fit an object's schema.
+    fn fit_entries(
+        &self,
+        entries: &mut Vec<MapEntry>,
+        schema: &Json,
+        way: &mut Vec<String>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let known = schema.get("properties").and_then(Json::as_object);
+        let names = || known.into_iter().flat_map(|known| known.keys()).map(String::as_str);
+        let others = schema.get("additionalProperties");
+        entries.retain_mut(|entry| {
+            way.push(entry.key.clone());
+            let declared = known.and_then(|known| known.get(&entry.key));
+            let good = match (declared, others) {
+                (Some(schema), _) => {
+                    let good = self.fit(&mut entry.node, schema, way, problems);
+                    if good {
+                        note(schema, entry, way, problems);
+                    }
+                    good
+                }
+                (None, Some(Json::Bool(false))) => {
+                    let text = "there is no such key; it is ignored";
+                    let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                    problems.push(problem.nearest(&entry.key, names()));
+                    false
+                }
+                (None, Some(schema)) if schema.is_object() => self.fit(&mut entry.node, schema, way, problems),
+                (None, _) => {
+                    if let Some(near) = nearest(&entry.key, names()) {
+                        let text = "there is no such key, so it is sent to the provider as an option";
+                        let problem = Problem::warning(ProblemCode::UnknownKey, &entry.at, way.join("."), text);
+                        problems.push(problem.hint(format!("did you mean \"{near}\"?")));
+                    }
+                    true
+                }
+            };
+            way.pop();
+            good && !matches!(entry.node.value, NodeValue::Null)
+        });
+    }
+
+    /// Keeps the items that fit the schema of a list's items.
+    fn fit_items(&self, nodes: &mut Vec<Node>, schema: &Json, way: &mut Vec<String>, problems: &mut Vec<Problem>) {
+        let mut index = 0..;
+        nodes.retain_mut(|item| {
+            way.extend(index.next().map(|index: usize| index.to_string()));
+            let good = self.fit(item, schema, way, problems);
+            way.pop();
+            good
+        });
     }
 
     /// What was expected and what was found.

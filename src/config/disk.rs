@@ -88,7 +88,6 @@ fn stamp_of(meta: &Metadata) -> FileStamp {
     }
 }
 
-/// A reader of settings.
 pub(crate) struct ConfigReader<'a> {
     pub(crate) environment: &'a Environment,
     pub(crate) worktree: &'a Worktree,
@@ -103,7 +102,6 @@ pub(crate) struct ConfigReader<'a> {
 /// A value of a project's settings that holds something from outside the project.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ExternalValue {
-    /// Where the value is written.
     pub(crate) at: SourceLocation,
     pub(crate) key: String,
     /// `{env:NAME}` or `{file:path}`.

@@ -6,7 +6,7 @@ use super::disk::ConfigReader;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
 use super::rules;
-use crate::permission::url::{UrlVerdict, judge_url};
+use crate::permission::url::judge::{UrlVerdict, judge_url};
 use crate::permission::{Action, Need, Place, Rules, command_need, evaluate};
 
 pub(crate) const KEY: &str = "$examples";

@@ -313,17 +313,14 @@ impl<T> Default for Ordered<T> {
 }
 
 impl<T> Ordered<T> {
-    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&T> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// In order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Commands that hang into a session, as they are meant.
+//! Commands that hook into a session, as they are meant.
 
 use std::time::Duration;
 

@@ -23,6 +23,7 @@ use super::resolve::{ConfigSchemas, on};
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
+use crate::environment::Environment;
 
 /// One text, read and checked.
 #[derive(Debug, Clone)]
@@ -31,7 +32,6 @@ pub(crate) struct ParsedLayer {
     pub(crate) node: Node,
 }
 
-/// Everything that was read.
 pub(crate) struct LayersRead {
     /// Lowest first.
     pub(crate) layers: Vec<ParsedLayer>,
@@ -40,80 +40,27 @@ pub(crate) struct LayersRead {
     pub(crate) scripts: Vec<ScriptEntry>,
 }
 
-/// Reads all layers, lowest first.
-pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &Path) -> LayersRead {
-    let mut layers = LayerReader { disk, declared, parsed: Vec::new(), read: Vec::new(), scripts: Vec::new() };
-    let environment = layers.disk.environment;
-    let ours = environment.dirs.config.clone();
-    let theirs = ours.with_file_name("opencode");
+/// What a file of settings is called in a project and in a directory named by a variable: OpenCode's first.
+const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
 
-    for path in super::remote::logins(environment) {
-        // Somebody may log in later: that is a change like any other.
-        layers.disk.look(&path).ok();
-    }
-    let remotes = super::remote::wanted(environment);
-    layers.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
-    for remote in remotes {
-        layers.file(&remote.file, Layer::Remote, false);
-    }
-    for name in ["config.json", "opencode.json", "opencode.jsonc"] {
-        layers.file(&theirs.join(name), Layer::Global, false);
-    }
-    for name in ["adjutant.json", "adjutant.jsonc"] {
-        layers.file(&ours.join(name), Layer::Global, false);
-    }
-    for name in ["OPENCODE_CONFIG", "ADJUTANT_CONFIG"] {
-        if let Some(path) = environment.var(name) {
-            let path = absolute(path, cwd, environment.home.as_deref());
-            if !layers.file(&path, Layer::Named, false) {
-                let place = SourceLocation::whole(&Arc::new(ConfigOrigin {
-                    name: name.into(),
-                    path: None,
-                    layer: Layer::Named,
-                    project: false,
-                }));
-                let text = format!("there is no file {}", path.display());
-                layers.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
-            }
-        }
-    }
+/// The same in a directory of OpenCode's, and in one of ours.
+const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
+const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
+
+pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &Path) -> LayersRead {
+    let environment = disk.environment;
     let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(on);
-    let down = if project { down_to(&layers.disk.worktree.root, cwd) } else { Vec::new() };
+    let down = if project { down_to(&disk.worktree.root, cwd) } else { Vec::new() };
+    let (parsed, read, directories, scripts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut layers = LayerReader { disk, declared, parsed, read, directories, scripts };
+    layers.organisation(environment);
+    layers.user(environment, cwd);
     for dir in &down {
-        for name in ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"] {
+        for name in NAMES {
             layers.file(&dir.join(name), Layer::Project, true);
         }
     }
-
-    let mut directories = Vec::new();
-    let mut enter = |layers: &mut LayerReader<'_, '_>, path: PathBuf, names: &[&str], project: bool, layer: Layer| {
-        if directories.iter().any(|directory: &Directory| directory.path == path) {
-            return;
-        }
-        for name in names {
-            layers.file(&path.join(name), layer, project);
-        }
-        layers.folders(&path, layer, project);
-        directories.push(Directory { path, project });
-    };
-    enter(&mut layers, theirs, &[], false, Layer::Global);
-    enter(&mut layers, ours, &[], false, Layer::Global);
-    if let Some(home) = &environment.home {
-        enter(&mut layers, home.join(".opencode"), &["opencode.json", "opencode.jsonc"], false, Layer::Directory);
-        enter(&mut layers, home.join(".adjutant"), &["adjutant.json", "adjutant.jsonc"], false, Layer::Directory);
-    }
-    for dir in &down {
-        enter(&mut layers, dir.join(".opencode"), &["opencode.json", "opencode.jsonc"], true, Layer::Directory);
-        enter(&mut layers, dir.join(".adjutant"), &["adjutant.json", "adjutant.jsonc"], true, Layer::Directory);
-    }
-    for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
-        if let Some(path) = environment.var(name) {
-            let path = absolute(path, cwd, environment.home.as_deref());
-            let names = ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"];
-            enter(&mut layers, path, &names, false, Layer::Directory);
-        }
-    }
-
+    layers.all_directories(environment, &down, cwd);
     for name in ["OPENCODE_CONFIG_CONTENT", "ADJUTANT_CONFIG_CONTENT"] {
         if let Some(text) = environment.var(name) {
             layers.text(text, &variable(name, Layer::Inline), Some(cwd));
@@ -127,7 +74,7 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &
     let managed =
         managed.map_or_else(|| administered(std::env::consts::OS, environment.var("ProgramData")), |dir| vec![dir]);
     for dir in managed {
-        for name in ["opencode.json", "opencode.jsonc", "adjutant.json", "adjutant.jsonc"] {
+        for name in NAMES {
             layers.file(&dir.join(name), Layer::Managed, false);
         }
     }
@@ -137,8 +84,8 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &
         }
     }
     layers.claude(&down);
-    let places: Vec<PathBuf> = directories.iter().map(|directory: &Directory| directory.path.clone()).collect();
-    let LayerReader { disk, parsed, mut scripts, .. } = layers;
+    let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
+    let places: Vec<PathBuf> = directories.iter().map(|directory| directory.path.clone()).collect();
     scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
     LayersRead { layers: parsed, directories, scripts: script::once(scripts) }
 }
@@ -182,10 +129,75 @@ struct LayerReader<'d, 'a> {
     parsed: Vec<ParsedLayer>,
     /// The files read so far: one that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
+    directories: Vec<Directory>,
     scripts: Vec<ScriptEntry>,
 }
 
 impl LayerReader<'_, '_> {
+    /// What was last fetched of an organisation's defaults.
+    fn organisation(&mut self, environment: &Environment) {
+        for path in super::remote::logins(environment) {
+            // Somebody may log in later: that is a change like any other.
+            self.disk.look(&path).ok();
+        }
+        let remotes = super::remote::wanted(environment);
+        self.disk.tokens = remotes.iter().filter_map(|remote| remote.token.clone()).collect();
+        for remote in remotes {
+            self.file(&remote.file, Layer::Remote, false);
+        }
+    }
+
+    /// The user's own files, and those that variables name.
+    fn user(&mut self, environment: &Environment, cwd: &Path) {
+        let ours = &environment.dirs.config;
+        let theirs = ours.with_file_name("opencode");
+        for name in ["config.json", "opencode.json", "opencode.jsonc"] {
+            self.file(&theirs.join(name), Layer::Global, false);
+        }
+        for name in OUR_NAMES {
+            self.file(&ours.join(name), Layer::Global, false);
+        }
+        for name in ["OPENCODE_CONFIG", "ADJUTANT_CONFIG"] {
+            let Some(path) = environment.var(name) else { continue };
+            let path = absolute(path, cwd, environment.home.as_deref());
+            if !self.file(&path, Layer::Named, false) {
+                let place = SourceLocation::whole(&variable(name, Layer::Named));
+                let text = format!("there is no file {}", path.display());
+                self.disk.problems.push(Problem::error(ProblemCode::MissingFile, &place, "", text));
+            }
+        }
+    }
+
+    /// The directories, the outermost first.
+    fn all_directories(&mut self, environment: &Environment, down: &[PathBuf], cwd: &Path) {
+        let ours = environment.dirs.config.clone();
+        self.directory(ours.with_file_name("opencode"), &[], false, Layer::Global);
+        self.directory(ours, &[], false, Layer::Global);
+        let home = environment.home.iter().map(|home| (home, false));
+        for (dir, project) in home.chain(down.iter().map(|dir| (dir, true))) {
+            self.directory(dir.join(".opencode"), THEIR_NAMES, project, Layer::Directory);
+            self.directory(dir.join(".adjutant"), OUR_NAMES, project, Layer::Directory);
+        }
+        for name in ["OPENCODE_CONFIG_DIR", "ADJUTANT_CONFIG_DIR"] {
+            if let Some(path) = environment.var(name) {
+                let path = absolute(path, cwd, environment.home.as_deref());
+                self.directory(path, &NAMES, false, Layer::Directory);
+            }
+        }
+    }
+
+    /// Reads the files of these names in a directory, and what its folders hold; once.
+    fn directory(&mut self, path: PathBuf, names: &[&str], project: bool, layer: Layer) {
+        if self.directories.iter().any(|directory| directory.path == path) {
+            return;
+        }
+        for name in names {
+            self.file(&path.join(name), layer, project);
+        }
+        self.folders(&path, layer, project);
+        self.directories.push(Directory { path, project });
+    }
+
     /// Reads a file. Says whether it is there.
     fn file(&mut self, path: &Path, layer: Layer, project: bool) -> bool {
         if self.read.iter().any(|read| read == path) {

@@ -214,14 +214,12 @@ fn rule_pieces(permission: &Node, allows: u8) -> Vec<(Vec<&str>, u8, String, &So
     found
 }
 
-/// What some settings come to.
 struct AccessState {
     roster: Roster,
     /// Agents that are switched off.
     off: Vec<String>,
     /// Which agent answers which command.
     commands: Vec<(String, Option<String>)>,
-    /// How much is asked.
     approvals: Approvals,
 }
 

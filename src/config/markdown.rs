@@ -23,7 +23,6 @@ use super::problem::{Problem, ProblemCode, ProblemSeverity};
 pub struct MarkdownParts<'a> {
     /// Between the lines `---`; none where the file does not begin with one.
     pub matter: Option<&'a str>,
-    /// Below it.
     pub body: &'a str,
     /// The line the body begins on, from 1.
     pub body_line: u32,
@@ -88,7 +87,6 @@ pub(crate) fn agent(
     Some((own, node))
 }
 
-/// Reads a command's file.
 pub(crate) fn command(
     origin: &Arc<ConfigOrigin>,
     disk: &mut ConfigReader<'_>,

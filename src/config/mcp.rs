@@ -12,7 +12,6 @@ use super::file::{McpLog, OAuth};
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpEntry {
     pub name: String,
-    /// Whether it is used.
     pub enabled: bool,
     /// How long starting it and listing its tools may take.
     pub timeout: Duration,
@@ -22,7 +21,6 @@ pub struct McpEntry {
     pub sampling: bool,
     /// From which severity on it is to tell what it logs, where its entry says so.
     pub log: Option<McpLog>,
-    /// How it is reached.
     pub transport: Transport,
     /// Where it was last said something about, for people.
     pub source: String,
@@ -40,7 +38,6 @@ pub enum Transport {
     },
     Remote {
         url: String,
-        /// Headers of every request.
         headers: Vec<(String, String)>,
         /// How to log in; none never tries.
         oauth: Option<OAuth>,
@@ -54,7 +51,7 @@ pub enum Transport {
 pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     let parsed = match reqwest::Url::parse(url) {
         Ok(parsed) => parsed,
-        Err(e) => return Some(format!("its address is none: {e}")),
+        Err(e) => return Some(format!("its address is not valid: {e}")),
     };
     match parsed.scheme() {
         "https" => None,
@@ -99,11 +96,11 @@ pub fn add(path: &Path, name: &str, entry: &serde_json::Value) -> Result<(), Str
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => "{}\n".to_owned(),
         Err(e) => return Err(e.to_string()),
     };
-    let root = CstRootNode::parse(&text, &ParseOptions::default()).map_err(|e| format!("it is no JSON: {e}"))?;
-    let all = root.object_value_or_create().ok_or("it is no JSON object")?;
-    let servers = all.object_value_or_create("mcp").ok_or("its \"mcp\" is no object")?;
+    let root = CstRootNode::parse(&text, &ParseOptions::default()).map_err(|e| format!("it is not JSON: {e}"))?;
+    let all = root.object_value_or_create().ok_or("it is not a JSON object")?;
+    let servers = all.object_value_or_create("mcp").ok_or("its \"mcp\" is not an object")?;
     if servers.get(name).is_some() {
-        return Err(format!("it has a server \"{name}\" already"));
+        return Err(format!("it already has a server \"{name}\""));
     }
     servers.append(name, input(entry));
     let failed = |e: std::io::Error| e.to_string();
@@ -149,7 +146,7 @@ mod tests {
             ("http://8.8.8.8/mcp", &bearer, Some("unencrypted")),
             ("http://gateway/mcp", &bearer, None),
             ("ftp://mcp.example/", &[], Some("begins with ftp:")),
-            ("https://", &[], Some("its address is none: empty host")),
+            ("https://", &[], Some("its address is not valid: empty host")),
         ];
         for (url, headers, expected) in table {
             let said = refused(url, headers);

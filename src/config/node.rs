@@ -38,13 +38,11 @@ pub struct ConfigOrigin {
     pub name: String,
     /// The file, where it is one.
     pub path: Option<PathBuf>,
-    /// Which layer it belongs to.
     pub layer: Layer,
     /// It came with the project, so it may not run or loosen anything before the user trusts that.
     pub project: bool,
 }
 
-/// Where something was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceLocation {
     /// In which text.
@@ -84,7 +82,6 @@ pub struct Node {
     pub at: SourceLocation,
 }
 
-/// What a file can say.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
     /// Nothing: the same as not saying it.
@@ -98,17 +95,14 @@ pub enum NodeValue {
     Map(Vec<MapEntry>),
 }
 
-/// A key with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MapEntry {
     pub key: String,
-    /// Where the key was written.
     pub at: SourceLocation,
     pub node: Node,
 }
 
 impl Node {
-    /// An object without entries.
     pub fn empty(at: SourceLocation) -> Self {
         Self { value: NodeValue::Map(Vec::new()), at }
     }
@@ -117,7 +111,6 @@ impl Node {
         Self { value: NodeValue::Text(text.into()), at }
     }
 
-    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         self.entries().iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }

@@ -31,7 +31,7 @@ impl ProblemSeverity {
 /// What kind of problem it is. Programs go by this, never by the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProblemCode {
-    /// The text is no JSON, no YAML, or not UTF-8.
+    /// The text is not JSON, no YAML, or not UTF-8.
     Syntax,
     /// The system does not hand a file out, or it is no file.
     Unreadable,
@@ -77,7 +77,6 @@ pub enum ProblemCode {
     WrongExample,
     /// An agent that is not there, or that cannot be used like this.
     UnknownAgent,
-    /// A model that nobody knows.
     UnknownModel,
     /// A model that is known, of a provider without a key.
     NoKey,
@@ -134,7 +133,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem at a location.
     pub fn new(
         severity: ProblemSeverity,
         code: ProblemCode,
@@ -145,7 +143,6 @@ impl Problem {
         Self { severity, code, location: location.clone(), key: key.into(), message: message.into(), hint: None }
     }
 
-    /// An error at a place.
     pub fn error(
         code: ProblemCode,
         location: &SourceLocation,
@@ -155,7 +152,6 @@ impl Problem {
         Self::new(ProblemSeverity::Error, code, location, key, message)
     }
 
-    /// A warning at a place.
     pub fn warning(
         code: ProblemCode,
         location: &SourceLocation,
@@ -165,7 +161,6 @@ impl Problem {
         Self::new(ProblemSeverity::Warning, code, location, key, message)
     }
 
-    /// A note at a location.
     pub fn note(
         code: ProblemCode,
         location: &SourceLocation,
@@ -180,7 +175,6 @@ impl Problem {
         Self::new(ProblemSeverity::Deprecated, ProblemCode::OldSpelling, location, key, message)
     }
 
-    /// Says what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -44,9 +44,7 @@ pub struct ProviderEntry {
     pub env: Vec<String>,
     /// Where one logs in, instead of having a key.
     pub login: Option<Login>,
-    /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// How long to wait.
     pub limits: RequestTimeouts,
     /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
     pub cache_key: Option<bool>,
@@ -74,15 +72,11 @@ pub struct ModelEntry {
     pub released: Option<String>,
     /// Whether it takes files at all.
     pub attachment: Option<bool>,
-    /// Whether it reasons.
     pub reasoning: Option<bool>,
-    /// Whether it takes a temperature.
     pub temperature: Option<bool>,
-    /// Whether it takes tools.
     pub tool_call: Option<bool>,
     /// The field its reasoning goes back in.
     pub interleaved: Option<String>,
-    /// What it costs.
     pub price: Option<Price>,
     /// The context window in tokens.
     pub context: Option<u64>,

@@ -8,7 +8,6 @@ use super::settings::ReferenceEntry;
 use crate::environment::Environment;
 use crate::worktree::Worktree;
 
-/// A repository to be cloned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryClone {
     /// For git: never an option, and no helper of its own.

@@ -69,7 +69,6 @@ pub fn is_private(address: &str) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].iter().any(|name| host.strip_prefix(name).is_some_and(port))
 }
 
-/// What a server answered.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DefaultsAnswer {
     pub config: Option<Value>,
@@ -84,7 +83,7 @@ impl DefaultsAnswer {
     /// What is wrong with it, for a person.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.trim_start().starts_with('<') {
-            return Err("the server answered with a web page: the login there may have run out".into());
+            return Err("the server answered with a web page: the login there may have expired".into());
         }
         let value: Value = serde_json::from_str(text).map_err(|e| format!("the answer is not JSON: {e}"))?;
         let Value::Object(object) = &value else { return Err("the answer is not an object".into()) };

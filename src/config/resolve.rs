@@ -35,7 +35,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     };
     let home = environment.home.as_deref();
     let mut resolver = Resolver { tree, problems };
-    let defaults = Settings::default();
+    let defaults = limits(&file, environment);
     let mut settings = Settings {
         model: resolver.model(&file.model, &["model"]),
         small_model: resolver.model(&file.small_model, &["small_model"]),
@@ -71,65 +71,35 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     for (name, server) in file.mcp.into_iter().flat_map(|servers| servers.0) {
         settings.mcp.extend(resolver.mcp(name, server));
     }
-    let (formatters, incomplete) = formatter::entries(file.formatter);
-    settings.formatters = formatters;
-    for name in incomplete {
-        resolver.wrong(
-            ProblemCode::Incomplete,
-            &["formatter", &name],
-            "adjutant does not know this formatter; it needs a command and extensions".into(),
-            Some("\"command\": [\"program\", \"$FILE\"], \"extensions\": [\".x\"]"),
-        );
-    }
-    let (servers, incomplete) = language_server::entries(file.lsp);
-    settings.language_servers = servers;
-    for name in incomplete {
-        resolver.wrong(
-            ProblemCode::Incomplete,
-            &["lsp", &name],
-            "adjutant does not know this language server; it needs a command and extensions".into(),
-            Some("\"command\": [\"program\", \"--stdio\"], \"extensions\": [\".x\"]"),
-        );
-    }
+    settings.formatters = resolver.complete("formatter", "formatter", "$FILE", formatter::entries(file.formatter));
+    settings.language_servers =
+        resolver.complete("lsp", "language server", "--stdio", language_server::entries(file.lsp));
     for (name, written) in file.hook.into_iter().flat_map(|hooks| hooks.0) {
         settings.hooks.extend(resolver.hook(name, written));
     }
     for (name, command) in file.command.into_iter().flat_map(|commands| commands.0) {
         settings.commands.extend(resolver.command(name, command));
     }
-    if let Some(NodeValue::List(nodes)) = tree.get("instructions").map(|node| &node.value) {
-        settings.instructions = nodes
-            .iter()
-            .filter_map(|node| {
-                let text = node.as_text()?.trim().to_owned();
-                Some(InstructionEntry { text, project: node.at.origin.project, location: node.at.clone() })
-            })
-            .filter(|instruction| !instruction.text.is_empty())
-            .collect();
-    }
+    settings.instructions = instructions(tree);
     if let Some(skills) = file.skills {
         settings.skills.paths = skills.paths.unwrap_or_default();
         settings.skills.urls = skills.urls.unwrap_or_default();
     }
-    for (name, reference) in file.references.into_iter().flat_map(|references| references.0) {
-        settings.references.push(match reference {
-            file::ReferenceConfig::Path(path) => ReferenceEntry { name, path: Some(path), ..ReferenceEntry::default() },
-            file::ReferenceConfig::Full(full) => ReferenceEntry {
-                name,
-                path: full.path,
-                repository: full.repository,
-                branch: full.branch,
-                description: full.description,
-                hidden: full.hidden.unwrap_or(false),
-            },
-        });
-    }
-    if let Some(output) = file.tool_output {
+    let references = file.references.into_iter().flat_map(|references| references.0);
+    settings.references = references.map(|(name, written)| reference(name, written)).collect();
+    settings
+}
+
+/// The defaults, with what a file or a variable says about sizes and limits.
+fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(output) = &file.tool_output {
+        let to = &mut settings.tool_output;
         let size = |n: Option<u64>, default| n.and_then(|n| usize::try_from(n).ok()).unwrap_or(default);
-        settings.tool_output.lines = size(output.max_lines, settings.tool_output.lines);
-        settings.tool_output.bytes = size(output.max_bytes, settings.tool_output.bytes);
+        to.lines = size(output.max_lines, to.lines);
+        to.bytes = size(output.max_bytes, to.bytes);
     }
-    if let Some(image) = file.attachment.and_then(|attachment| attachment.image) {
+    if let Some(image) = file.attachment.as_ref().and_then(|attachment| attachment.image.as_ref()) {
         let to = &mut settings.images;
         to.auto_resize = image.auto_resize.unwrap_or(to.auto_resize);
         to.max_width = image.max_width.unwrap_or(to.max_width).max(1);
@@ -137,9 +107,9 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         let bytes = image.max_base64_bytes.and_then(|bytes| usize::try_from(bytes).ok());
         to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
-    settings.keep_days = file.sessions.and_then(|sessions| sessions.keep_days);
-    settings.store = file.store.and_then(super::kept::database);
-    if let Some(compaction) = file.compaction {
+    settings.keep_days = file.sessions.as_ref().and_then(|sessions| sessions.keep_days);
+    settings.store = file.store.as_ref().and_then(super::kept::database);
+    if let Some(compaction) = &file.compaction {
         let to = &mut settings.compaction;
         to.auto = compaction.auto.unwrap_or(to.auto);
         to.prune = compaction.prune.unwrap_or(to.prune);
@@ -147,7 +117,7 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         to.preserve_recent_tokens = compaction.preserve_recent_tokens;
         to.reserved = compaction.reserved.or(to.reserved);
     }
-    if let Some(budget) = file.budget {
+    if let Some(budget) = &file.budget {
         let to = &mut settings.budget;
         to.steps = budget.steps.unwrap_or(to.steps);
         to.cost = budget.cost;
@@ -158,14 +128,37 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
     if environment.setting("DISABLE_PRUNE").is_some_and(on) {
         settings.compaction.prune = false;
     }
-    if let Some(experimental) = file.experimental {
+    if let Some(experimental) = &file.experimental {
         let to = &mut settings.experimental;
         to.continue_loop_on_deny = experimental.continue_loop_on_deny.unwrap_or(false);
         to.mcp_timeout = experimental.mcp_timeout.map_or(to.mcp_timeout, Duration::from_millis);
         to.mcp_budget = experimental.mcp_budget.and_then(|n| usize::try_from(n).ok()).unwrap_or(to.mcp_budget);
-        to.primary_tools = experimental.primary_tools.unwrap_or_default();
+        to.primary_tools = experimental.primary_tools.clone().unwrap_or_default();
     }
     settings
+}
+
+fn instructions(tree: &Node) -> Vec<InstructionEntry> {
+    let Some(NodeValue::List(nodes)) = tree.get("instructions").map(|node| &node.value) else { return Vec::new() };
+    let entry = |node: &Node| {
+        let text = node.as_text()?.trim().to_owned();
+        Some(InstructionEntry { text, project: node.at.origin.project, location: node.at.clone() })
+    };
+    nodes.iter().filter_map(entry).filter(|instruction| !instruction.text.is_empty()).collect()
+}
+
+fn reference(name: String, written: file::ReferenceConfig) -> ReferenceEntry {
+    match written {
+        file::ReferenceConfig::Path(path) => ReferenceEntry { name, path: Some(path), ..ReferenceEntry::default() },
+        file::ReferenceConfig::Full(full) => ReferenceEntry {
+            name,
+            path: full.path,
+            repository: full.repository,
+            branch: full.branch,
+            description: full.description,
+            hidden: full.hidden.unwrap_or(false),
+        },
+    }
 }
 
 /// What a checked value of `sandbox` means.
@@ -228,6 +221,22 @@ impl Resolver<'_> {
         let mut problem = Problem::error(code, at, way.join("."), text);
         problem.hint = hint.map(str::to_owned);
         self.problems.push(problem);
+    }
+
+    /// The programs that are known or described in full; a problem for each of the others.
+    fn complete<T>(
+        &mut self,
+        key: &str,
+        kind: &str,
+        argument: &str,
+        (all, incomplete): (Vec<T>, Vec<String>),
+    ) -> Vec<T> {
+        for name in incomplete {
+            let text = format!("adjutant does not know this {kind}; it needs a command and extensions");
+            let hint = format!("\"command\": [\"program\", \"{argument}\"], \"extensions\": [\".x\"]");
+            self.wrong(ProblemCode::Incomplete, &[key, &name], text, Some(&hint));
+        }
+        all
     }
 
     fn source(&self, way: &[&str]) -> String {

@@ -86,7 +86,6 @@ impl Roster {
         Self { entries, default, rescued }
     }
 
-    /// One by its name.
     pub(crate) fn get(&self, name: &str) -> Option<&RosterEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }

@@ -97,7 +97,6 @@ fn default_first(entries: &[MapEntry]) -> impl Iterator<Item = &MapEntry> {
     first.into_iter().chain(rest)
 }
 
-/// An action by its word.
 pub(crate) fn action(word: &str) -> Option<Action> {
     match word {
         "allow" => Some(Action::Allow),

@@ -11,7 +11,6 @@ use super::node::{Layer, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use crate::environment::Environment;
 
-/// What a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScriptKind {
     /// Its exports are tools.
@@ -28,7 +27,6 @@ pub struct ScriptEntry {
     pub name: String,
     /// The file, or the directory of the package.
     pub path: PathBuf,
-    /// It is a package.
     pub package: bool,
     /// Given to a plugin.
     pub options: Value,

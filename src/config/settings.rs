@@ -22,7 +22,6 @@ use crate::store::DatabasePlace;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The model to use.
     pub model: Option<ModelRef>,
     /// The model for titles and other small work.
     pub small_model: Option<ModelRef>,
@@ -37,11 +36,9 @@ pub struct Settings {
     pub permission: Rules,
     /// Providers in the order they were first mentioned.
     pub providers: Vec<ProviderEntry>,
-    /// Providers that are not used.
     pub disabled_providers: Vec<String>,
     /// If set, only these providers are used.
     pub enabled_providers: Option<Vec<String>>,
-    /// MCP servers in order.
     pub mcp: Vec<McpEntry>,
     /// What may run after an edit, in order.
     pub formatters: Vec<FormatterEntry>,
@@ -55,7 +52,6 @@ pub struct Settings {
     pub replace_tools: Vec<String>,
     /// Further instruction files: paths, globs, addresses.
     pub instructions: Vec<InstructionEntry>,
-    /// Slash commands in order.
     pub commands: Vec<CommandEntry>,
     /// Where to look for skills besides the usual folders.
     pub skills: SkillSources,
@@ -70,7 +66,6 @@ pub struct Settings {
     pub store: Option<DatabasePlace>,
     /// What happens when a session outgrows the context window.
     pub compaction: CompactionSettings,
-    /// What a turn may take.
     pub budget: BudgetSettings,
     /// Whether states of the project's files are kept.
     pub snapshot: bool,
@@ -90,7 +85,6 @@ pub struct Settings {
     pub variables: Variables,
     /// Hosts of this machine and its network that may be fetched from.
     pub webfetch_private: Vec<String>,
-    /// Things that may still change.
     pub experimental: Experimental,
     /// Directories that hold agents, commands and skills, lowest first.
     pub directories: Vec<Directory>,
@@ -176,7 +170,6 @@ pub struct AgentEntry {
     pub mode: Option<Mode>,
     /// Whether pickers leave it out.
     pub hidden: Option<bool>,
-    /// Whether it is removed.
     pub disable: bool,
     /// The model it always uses.
     pub model: Option<ModelRef>,
@@ -195,7 +188,6 @@ pub struct AgentEntry {
     pub source: String,
 }
 
-/// An entry of `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstructionEntry {
     /// As it was written: a path, a glob, an address.
@@ -227,7 +219,6 @@ pub struct CommandEntry {
     pub lent: bool,
 }
 
-/// Where to look for skills.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkillSources {
     pub paths: Vec<String>,
@@ -251,9 +242,7 @@ pub struct ReferenceEntry {
 /// How long a tool's result may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
-    /// In lines.
     pub lines: usize,
-    /// In bytes.
     pub bytes: usize,
 }
 
@@ -264,9 +253,7 @@ pub struct ImageSettings {
     pub auto_resize: bool,
     /// In pixels; a wider picture is made smaller before it is sent.
     pub max_width: u32,
-    /// As `max_width`.
     pub max_height: u32,
-    /// In base64, in bytes.
     pub max_base64_bytes: usize,
 }
 
@@ -276,10 +263,8 @@ impl Default for ImageSettings {
     }
 }
 
-/// What a turn may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetSettings {
-    /// Steps at most.
     pub steps: u32,
     /// US dollars at most.
     pub cost: Option<f64>,
@@ -306,7 +291,6 @@ pub struct CompactionSettings {
     pub reserved: Option<u64>,
 }
 
-/// Things that may still change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Experimental {
     /// Go on with the turn after a rejection without words.

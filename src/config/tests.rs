@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::trust::{Decision, Kind, Store};
 use super::*;
 use crate::environment::Timestamp;
-use crate::permission::Action;
+use crate::permission::{Action, Rules};
 
 /// A home and a project, side by side.
 struct ConfigFixture {

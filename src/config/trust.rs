@@ -22,21 +22,18 @@ use super::formatter;
 use super::language_server;
 use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
-use super::node::{MapEntry as Said, Node, NodeValue, SourceLocation};
+use super::node::{MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
 use super::provider::WHERE;
 use crate::environment::Environment;
 use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
 
-/// Why something needs trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A program is started as an MCP server, or one elsewhere is called.
     Mcp,
-    /// A formatter runs after edits.
     Formatter,
-    /// A language server is started.
     LanguageServer,
     /// A command runs when something happens in a session.
     Hook,
@@ -83,7 +80,6 @@ impl Kind {
     }
 }
 
-/// One thing that needs trust.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub kind: Kind,
@@ -126,7 +122,6 @@ pub enum Decision {
     Nothing,
     /// Not asked yet, or it changed since.
     Unasked,
-    /// Yes.
     Trusted,
     /// No: the session works, without these things.
     Refused,
@@ -191,16 +186,10 @@ pub(crate) fn review(
     }
     for piece in loosen::loosening(told, environment, worktree) {
         let Piece { key, detail, place, .. } = piece;
-        found.push(Item { kind: Kind::Permission, key, detail, place, covered: Covered::default() });
+        found.push(item(Kind::Permission, key, detail, &place));
     }
     for used in uses {
-        found.push(Item {
-            kind: Kind::Reads,
-            key: used.key.clone(),
-            detail: used.what.clone(),
-            place: used.at.clone(),
-            covered: Covered::default(),
-        });
+        found.push(item(Kind::Reads, used.key.clone(), used.what.clone(), &used.at));
     }
     found
 }
@@ -253,7 +242,7 @@ fn programs_known(told: &[ParsedLayer]) -> BTreeSet<String> {
 }
 
 /// Whether an entry for a program does nothing but leave it off.
-fn is_off(key: &str, entry: &Said, known: &BTreeSet<String>) -> bool {
+fn is_off(key: &str, entry: &MapEntry, known: &BTreeSet<String>) -> bool {
     let off = match key {
         "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),
         _ => entry.node.get("disabled").and_then(Node::as_bool) == Some(true),
@@ -261,50 +250,26 @@ fn is_off(key: &str, entry: &Said, known: &BTreeSet<String>) -> bool {
     off && (entry.node.entries().len() == 1 || !known.contains(&format!("{key}.{}", entry.key)))
 }
 
+fn item(kind: Kind, key: String, detail: String, place: &SourceLocation) -> Item {
+    Item { kind, key, detail, place: place.clone(), covered: Covered::default() }
+}
+
+/// What a layer of the project's would run, send or loosen.
 fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
-    let mut push = |kind: Kind, key: String, detail: String, place: &SourceLocation, covered: Covered| {
-        found(Item { kind, key, detail, place: place.clone(), covered });
-    };
-    for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
-        if !is_off("mcp", entry, known) {
-            let command = command_line(&entry.node, "command");
-            let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
-            let detail = command.or(address).unwrap_or_else(|| "is switched on".to_owned());
-            let covered = runs(&entry.node, worktree, cwd);
-            push(Kind::Mcp, format!("mcp.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
-        }
-    }
-    for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer), ("hook", Kind::Hook)] {
-        let Some(tools) = node.get(key) else { continue };
-        if tools.as_bool() == Some(true) {
-            push(kind, key.into(), "the usual ones that are installed".into(), &tools.at, Covered::default());
-        }
-        for entry in tools.entries() {
-            if !is_off(key, entry, known) {
-                let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
-                let detail = if kind == Kind::Hook { hooked(&detail, &entry.node) } else { detail };
-                let covered = runs(&entry.node, worktree, cwd);
-                push(kind, format!("{key}.{}", entry.key), described(detail, &entry.node), &entry.at, covered);
-            }
-        }
-    }
-    if let Some(shell) = node.get("shell") {
-        let text = shell.as_text().unwrap_or_default();
-        let covered = covered::covered(&[text], &starts(None, worktree, cwd), &worktree.root);
-        push(Kind::Shell, "shell".into(), text.into(), &shell.at, covered);
-    }
+    programs(node, known, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
-        push(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at, Covered::default());
+        found(item(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
     }
     if let Some(webfetch) = node.get("webfetch") {
         let detail = webfetch.get("private").map(|private| private.to_json().to_string()).unwrap_or_default();
-        push(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at, Covered::default());
+        found(item(Kind::Permission, "webfetch.private".into(), detail, &webfetch.at));
     }
     for entry in node.get("command").map(Node::entries).unwrap_or_default() {
         let template = entry.node.get("template").and_then(Node::as_text).unwrap_or_default();
         for insert in shell_inserts(template) {
             let covered = covered::covered_line(insert, &starts(None, worktree, cwd), &worktree.root);
-            push(Kind::Command, format!("command.{}", entry.key), insert.to_owned(), &entry.at, covered);
+            let key = format!("command.{}", entry.key);
+            found(Item { covered, ..item(Kind::Command, key, insert.to_owned(), &entry.at) });
         }
     }
     for provider in node.get("provider").map(Node::entries).unwrap_or_default() {
@@ -315,26 +280,53 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
                 .last()
                 .is_some_and(|key| ["apiKey", "accessKeyId", "secretAccessKey", "sessionToken"].contains(key));
             let detail = if secret { "a key".to_owned() } else { value.to_json().to_string() };
-            push(
-                Kind::Provider,
-                format!("provider.{}.{}", provider.key, way.join(".")),
-                detail,
-                &value.at,
-                Covered::default(),
-            );
+            found(item(Kind::Provider, format!("provider.{}.{}", provider.key, way.join(".")), detail, &value.at));
         }
     }
-    let mut elsewhere = |way: &[&str]| {
-        let Some(NodeValue::List(list)) = node.at(way).map(|node| &node.value) else { return };
-        for item in list {
-            if let Some(text) = item.as_text().filter(|text| is_elsewhere(text, worktree)) {
-                push(Kind::Fetches, way.join("."), text.to_owned(), &item.at, Covered::default());
+    read_elsewhere(node, worktree, found);
+}
+
+/// Servers, formatters, language servers, hooks and the shell.
+fn programs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+    for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
+        if !is_off("mcp", entry, known) {
+            let command = command_line(&entry.node, "command");
+            let address = entry.node.get("url").and_then(Node::as_text).map(str::to_owned);
+            let detail = described(command.or(address).unwrap_or_else(|| "is switched on".to_owned()), &entry.node);
+            let covered = runs(&entry.node, worktree, cwd);
+            found(Item { covered, ..item(Kind::Mcp, format!("mcp.{}", entry.key), detail, &entry.at) });
+        }
+    }
+    for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer), ("hook", Kind::Hook)] {
+        let Some(tools) = node.get(key) else { continue };
+        if tools.as_bool() == Some(true) {
+            found(item(kind, key.into(), "the usual ones that are installed".into(), &tools.at));
+        }
+        for entry in tools.entries().iter().filter(|entry| !is_off(key, entry, known)) {
+            let detail = command_line(&entry.node, "command").unwrap_or_else(|| "is switched on".to_owned());
+            let detail = if kind == Kind::Hook { hooked(&detail, &entry.node) } else { detail };
+            let covered = runs(&entry.node, worktree, cwd);
+            let detail = described(detail, &entry.node);
+            found(Item { covered, ..item(kind, format!("{key}.{}", entry.key), detail, &entry.at) });
+        }
+    }
+    if let Some(shell) = node.get("shell") {
+        let text = shell.as_text().unwrap_or_default();
+        let covered = covered::covered(&[text], &starts(None, worktree, cwd), &worktree.root);
+        found(Item { covered, ..item(Kind::Shell, "shell".into(), text.into(), &shell.at) });
+    }
+}
+
+/// What lies outside the project and is read or fetched.
+fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(Item)) {
+    for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
+        let Some(NodeValue::List(list)) = node.at(way).map(|node| &node.value) else { continue };
+        for node in list {
+            if let Some(text) = node.as_text().filter(|text| is_elsewhere(text, worktree)) {
+                found(item(Kind::Fetches, way.join("."), text.to_owned(), &node.at));
             }
         }
-    };
-    elsewhere(&["instructions"]);
-    elsewhere(&["skills", "paths"]);
-    elsewhere(&["skills", "urls"]);
+    }
     for entry in node.get("references").map(Node::entries).unwrap_or_default() {
         if reference_elsewhere(&entry.node, worktree) {
             let text = |key| entry.node.get(key).and_then(Node::as_text);
@@ -346,7 +338,7 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
                 (None, Some(repository), Some(branch)) => format!("clone and read {repository}, branch {branch}"),
                 (None, repository, _) => format!("clone and read {}", repository.unwrap_or_default()),
             };
-            push(Kind::Permission, format!("references.{}", entry.key), detail, &entry.at, Covered::default());
+            found(item(Kind::Permission, format!("references.{}", entry.key), detail, &entry.at));
         }
     }
 }
@@ -455,7 +447,7 @@ fn described(mut detail: String, node: &Node) -> String {
     detail
 }
 
-/// What a hook runs, and what it hangs into.
+/// What a hook runs, and what it hooks into.
 fn hooked(command: &str, node: &Node) -> String {
     let text = |key: &str| node.get(key).and_then(Node::as_text);
     let about: Vec<&str> = ["on", "tool", "pattern"].into_iter().filter_map(text).collect();

@@ -81,7 +81,6 @@ async fn answered<T, R>(asking: Asking<T>, reply: &mut oneshot::Sender<R>) -> Op
     }
 }
 
-/// A question about the session.
 pub fn choice(choose: &Confirmation) -> Asked {
     let show = CallUpdate {
         title: Some(text::escaped(&choose.title)),

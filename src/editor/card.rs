@@ -68,13 +68,10 @@ fn errors_in(files: &Map<String, Value>) -> String {
 /// A piece of what a card shows.
 #[derive(Debug)]
 pub enum Piece<'a> {
-    /// Files change.
     Change(&'a Change),
     /// Markdown.
     Words(String),
-    /// Something that came out.
     File(&'a File),
-    /// The terminal of the call.
     Terminal,
 }
 
@@ -131,7 +128,6 @@ impl ShownCall {
         self.exit.is_some() || self.progress == Some(Progress::Completed)
     }
 
-    /// All that the card shows.
     pub fn content(&self) -> Vec<Piece<'_>> {
         let mut out = self.changes();
         let failed = matches!(self.progress, Some(Progress::Failed | Progress::Cancelled));

@@ -18,7 +18,6 @@ const NO: &str = "decline";
 /// The longest answer that is passed on, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// What goes to the editor.
 pub enum FormPrompt {
     Form(Asking<FormAnswer>),
     /// Like a permission, and what each answer puts in.

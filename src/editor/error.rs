@@ -18,20 +18,16 @@ use crate::text;
 pub enum Refusal {
     /// The request makes no sense as it is: what is wrong, and what would be right.
     Invalid(String),
-    /// No such session.
     NoSession(String),
     /// The handshake comes first.
     TooEarly,
     /// Something failed on our side or beyond: what, and what to do.
     Failed {
-        /// What happened.
         message: String,
-        /// What to do.
         advice: Option<String>,
     },
     /// A key or a login is missing: which, and how to give it.
     NeedsAuth(String),
-    /// The editor cancelled the request.
     Cancelled,
 }
 

@@ -35,10 +35,8 @@ pub trait View: Send {
     /// prompt.
     fn state(&mut self, _: &SessionId, _: &State, _: &mut Lines) {}
 
-    /// Puts a question.
     fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>>;
 
-    /// Shows a form.
     fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer>;
 
     /// Reads a file through the editor.
@@ -60,13 +58,9 @@ fn no_such_call<T: Send + 'static>(what: &str) -> Asking<T> {
 /// What the editor can show beyond the basics.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DisplayCapabilities {
-    /// Terminals of ours.
     pub terminals: bool,
-    /// Notices.
     pub notices: bool,
-    /// Compactions.
     pub compaction: bool,
-    /// Subagents, as sessions.
     pub subagents: bool,
     /// Options that are on or off.
     pub switches: bool,
@@ -77,7 +71,6 @@ pub struct DisplayCapabilities {
 /// What a session does, for the user.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// It works.
     Running,
     /// All its work waits for the user.
     Waiting,
@@ -103,22 +96,18 @@ pub struct Answer {
     pub id: &'static str,
     /// What the user sees.
     pub name: String,
-    /// What follows from it.
     pub kind: AnswerKind,
 }
 
-/// What follows from an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
     /// Yes, this once.
     Once,
     /// Yes, and it is kept.
     Always,
-    /// No.
     No,
 }
 
-/// What the user chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picked {
     /// The answer's id, as it came back.
@@ -132,12 +121,10 @@ pub struct Picked {
 pub struct Form {
     /// The call that waits for the answers, if one does.
     pub call: Option<CallId>,
-    /// What it is about.
     pub message: String,
     pub page: FormPage,
 }
 
-/// What became of a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormAnswer {
     Filled(Filled),
@@ -159,7 +146,6 @@ pub struct Setting {
     pub value: SettingValue,
 }
 
-/// What a setting is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
     Mode,
@@ -172,7 +158,6 @@ pub enum Category {
 pub enum SettingValue {
     /// On or off.
     Switch(bool),
-    /// One of a list.
     List(String, Vec<Alternative>),
     /// One of several lists.
     Groups(String, Vec<Group>),
@@ -186,7 +171,6 @@ pub struct Alternative {
     pub description: Option<String>,
 }
 
-/// Values that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub id: String,

@@ -21,9 +21,7 @@ const NEITHER: &str = "neither";
 /// The longest answer that is passed on, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// What goes to the editor.
 pub enum QuestionPrompt {
-    /// A form with all questions.
     Form(super::face::Asking<FormAnswer>),
     /// One after the other, each like a permission.
     Permissions(Vec<super::face::Asking<Option<Picked>>>),

@@ -47,9 +47,7 @@ const DEFAULT: &str = "default";
 /// What was chosen and has not taken effect yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pending<'a> {
-    /// The mode.
     pub mode: Option<&'a str>,
-    /// The model.
     pub model: Option<&'a ModelRef>,
     /// Whether messages steer.
     pub steer: Option<bool>,
@@ -155,7 +153,6 @@ fn models(session: &Handle, now: &ModelRef) -> SettingValue {
 /// What was chosen for a setting.
 #[derive(Debug, Clone, Copy)]
 pub enum Chosen<'a> {
-    /// One of its values.
     Value(&'a str),
     /// On or off.
     Switch(bool),
@@ -179,7 +176,7 @@ pub fn choose(
     let value = match (setting, chosen) {
         (STEER, Chosen::Switch(on)) => return steer(server, session, on),
         (_, Chosen::Value(value)) => value,
-        (_, Chosen::Switch(_)) => return Err(Refusal::Invalid("the value of this option is a text".into())),
+        (_, Chosen::Switch(_)) => return Err(Refusal::Invalid("the value of this option must be a string".into())),
     };
     let (written, mode, model) = match setting {
         MODE => (choose_mode(session, value)?, Some(value), None),
@@ -193,7 +190,7 @@ pub fn choose(
         }
         STEER => {
             let Some((word, ..)) = STEERS.iter().find(|(word, ..)| *word == value) else {
-                return Err(Refusal::Invalid("there is on and off".into()));
+                return Err(Refusal::Invalid("the value must be on or off".into()));
             };
             return steer(server, session, *word == "on");
         }

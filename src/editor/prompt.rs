@@ -28,10 +28,8 @@ use crate::tool::{Offer, Tool};
 use crate::turn::Outcome;
 
 /// What was said, to a session.
-pub struct Said {
-    /// The session.
+pub struct IncomingPrompt {
     pub session: String,
-    /// The parts of it.
     pub parts: Vec<Content>,
     /// What it says about itself.
     pub options: Option<PromptOptions>,
@@ -54,9 +52,7 @@ pub struct Turn {
     over: Option<Result<TurnEnd, RecvError>>,
 }
 
-/// How a turn ended.
 pub struct Ended {
-    /// How.
     pub outcome: Outcome,
     /// The result in the shape that was asked for.
     pub structured: Option<Value>,
@@ -68,7 +64,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// There is no such session, or it takes no more.
-pub fn queue(server: &Arc<Server>, said: Said) -> Result<(Handle, Option<Turn>), Refusal> {
+pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Option<Turn>), Refusal> {
     let session = server.session(&said.session)?;
     let mut parts = said.parts;
     if !parts.iter().any(says_something) {
@@ -78,7 +74,7 @@ pub fn queue(server: &Arc<Server>, said: Said) -> Result<(Handle, Option<Turn>),
         parts.push(Content::PromptOptions(options));
     }
     if let Some(schema) = said.schema {
-        let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is no JSON Schema: {why}"));
+        let wrong = |why| Refusal::Invalid(format!("_meta.{OWN}.{SCHEMA} is not a JSON Schema: {why}"));
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
@@ -97,7 +93,7 @@ pub fn options(meta: Option<&Meta>) -> Result<Option<PromptOptions>, Refusal> {
     let system = match of_ours(meta, SYSTEM) {
         None | Some(Value::Null) => None,
         Some(Value::String(system)) => Some(system.clone()),
-        Some(_) => return Err(wrong(SYSTEM, "must be a text".into())),
+        Some(_) => return Err(wrong(SYSTEM, "must be a string".into())),
     };
     let tools = match of_ours(meta, TOOLS) {
         None | Some(Value::Null) => BTreeMap::new(),
@@ -149,7 +145,7 @@ fn work(session: &Handle, parts: Vec<Content>) -> PromptInput {
 /// As [`queue`].
 pub async fn queue_when_open(
     server: &Arc<Server>,
-    said: impl FnOnce() -> Result<Said, Refusal>,
+    said: impl FnOnce() -> Result<IncomingPrompt, Refusal>,
     wait: super::server::OpenWaiter,
     cancelled: &CancellationToken,
 ) -> Result<Option<(Handle, Option<Turn>)>, Refusal> {

@@ -34,9 +34,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// Where a session is to work, as the editor says.
 pub struct Place {
-    /// Its directory.
     pub cwd: PathBuf,
-    /// Further ones.
     pub extra: Vec<PathBuf>,
     /// MCP servers; none for one of a kind that was not offered.
     pub servers: Vec<Option<McpEntry>>,
@@ -72,7 +70,6 @@ fn given(name: String, transport: Transport) -> McpEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
     Shown,
-    /// It has it already.
     Known,
 }
 
@@ -85,7 +82,6 @@ impl History {
     }
 }
 
-/// A new session.
 pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result<Handle, Refusal>> + Send + 'static {
     let place = checked(server, place);
     let server = server.clone();
@@ -98,7 +94,6 @@ pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result
 
 /// A session that was opened again, and what is to be shown of it after the answer.
 pub struct Reopened {
-    /// The session.
     pub session: Handle,
     /// What the editor has not been shown.
     pub left: Vec<Event>,
@@ -246,7 +241,7 @@ pub fn set_title(
 /// Gives a session its title if it is open here.
 fn rename(server: &Server, id: &SessionId, title: &str) -> Result<Option<(Handle, SavedReceiver)>, Refusal> {
     if title.is_empty() {
-        return Err(Refusal::Invalid("a title has words".into()));
+        return Err(Refusal::Invalid("the title is empty".into()));
     }
     if !id.is_well_formed() {
         return Err(Refusal::NoSession(id.as_str().chars().take(100).collect()));

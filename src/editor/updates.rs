@@ -212,7 +212,6 @@ impl UpdateSender {
         }
     }
 
-    /// Shows one event.
     pub async fn event(&mut self, event: Event) {
         let switched = matches!(event, Event::Mode(_) | Event::Options);
         match &event {

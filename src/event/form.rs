@@ -24,7 +24,6 @@ pub struct FormRequest {
     pub reply: oneshot::Sender<FormReply>,
 }
 
-/// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FormPage {
     /// In order; none asks for a plain yes.
@@ -33,7 +32,6 @@ pub enum FormPage {
     Address(String),
 }
 
-/// A place for an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FormField {
     /// What the answer comes back under.
@@ -66,7 +64,6 @@ pub enum FieldKind {
     Many(Vec<FieldOption>, ManyLimits),
 }
 
-/// What a text may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextLimits {
     /// In characters.
@@ -76,7 +73,6 @@ pub struct TextLimits {
     pub default: Option<String>,
 }
 
-/// What a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextFormat {
     Email,
@@ -93,7 +89,6 @@ pub struct ManyLimits {
     pub default: Option<Vec<String>>,
 }
 
-/// Something to choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldOption {
     /// What comes back.

@@ -30,7 +30,6 @@ pub struct PermissionRequest {
     pub reply: oneshot::Sender<PermissionReply>,
 }
 
-/// What the user said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PermissionReply {
     Once,
@@ -80,7 +79,6 @@ pub struct Question {
     pub multiple: bool,
 }
 
-/// An answer to choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuestionOption {
     /// A few words; no other option has the same.

@@ -18,7 +18,6 @@ pub struct SampleRequest {
     pub reply: oneshot::Sender<Result<Sample, String>>,
 }
 
-/// What a model has answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     pub text: String,

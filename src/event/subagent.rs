@@ -19,7 +19,6 @@ pub struct Subagent {
     pub state: Option<SubagentState>,
 }
 
-/// What a subagent's session does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentState {
     Working,
@@ -39,7 +38,6 @@ pub struct SubagentInfo {
     pub stoppable: bool,
 }
 
-/// How a session stopped working.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentStop {
     Done,
@@ -91,7 +89,6 @@ pub struct SubagentReport {
     pub end: SubagentEnd,
 }
 
-/// How a subagent's turn ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubagentEnd {
     Done,

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// What one step took.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Step {
     /// Input that was not cached.
@@ -127,7 +126,6 @@ pub fn short(n: u64) -> String {
     format!("{}{unit}", text.trim_end_matches(".0"))
 }
 
-/// An amount for people.
 pub fn money(dollars: f64) -> String {
     if dollars < 0.1 { format!("${dollars:.4}") } else { format!("${dollars:.2}") }
 }

@@ -12,8 +12,8 @@ const FORMAT: u64 = 1;
 /// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no JSON, or something else in JSON.
-    #[error("this is no exported session: {0}")]
+    /// It is not JSON, or something else in JSON.
+    #[error("this is not an exported session: {0}")]
     Shape(String),
     /// A newer adjutant wrote it.
     #[error(

@@ -129,7 +129,7 @@ impl Answer {
             let context = Some(plain(printed)).filter(|words| heard && !words.is_empty());
             return Ok(Self { context, ..Self::default() });
         }
-        let answer: Value = serde_json::from_slice(printed).map_err(|e| format!("its answer is no JSON: {e}"))?;
+        let answer: Value = serde_json::from_slice(printed).map_err(|e| format!("its answer is not JSON: {e}"))?;
         match hook.format {
             HookFormat::Adjutant => Self::ours(&answer),
             HookFormat::Claude => Ok(Self::claude(hook.on, &answer)),
@@ -160,7 +160,7 @@ impl Answer {
             None | Some(Value::Null | Value::Bool(false)) => Ok(None),
             Some(Value::Bool(true)) if ["deny", "ask"].contains(&key) => Ok(Some(String::new())),
             Some(Value::String(words)) => Ok(Some(text::cut_chars(words.trim(), WORDS))),
-            Some(_) => Err(format!("\"{key}\" in its answer is no text")),
+            Some(_) => Err(format!("\"{key}\" in its answer is not text")),
         };
         let input = object.get("input").filter(|input| !input.is_null()).cloned();
         if input.as_ref().is_some_and(|input| !input.is_object()) {
@@ -247,7 +247,7 @@ mod tests {
             (TurnEnd, 2, "", "Tests!", Ok(Answer { goes_on: words("Tests!"), ..none() })),
             (Compaction, 2, "", "Hm.", Ok(Answer { notice: words("Hm."), ..none() })),
             (ToolBefore, 1, "", "a\nboom.\n", Err("exit code 1: boom")),
-            (ToolBefore, 0, "{\"deny\":", "", Err("its answer is no JSON")),
+            (ToolBefore, 0, "{\"deny\":", "", Err("its answer is not JSON")),
             (ToolBefore, 0, r#"{"deni":"x"}"#, "", Err("has a key \"deni\"")),
             (ToolBefore, 0, r#"{"input":[]}"#, "", Err("\"input\" in its answer is no object")),
             (ToolBefore, 0, r#"{"deny":true}"#, "", Ok(Answer { deny: words(""), ..none() })),

@@ -49,8 +49,11 @@ pub(super) enum FromHost {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum HostError {
     /// It says so: words, and where.
-    Said { message: String, stack: String, arguments: bool },
-    /// It is gone.
+    Said {
+        message: String,
+        stack: String,
+        arguments: bool,
+    },
     Gone(String),
     /// It does not answer.
     Late,
@@ -149,7 +152,6 @@ impl Host {
         locked(&self.ended).is_some() || self.stop.is_cancelled()
     }
 
-    /// Ends it.
     pub(super) fn end(&self) {
         self.stop.cancel();
     }

@@ -69,7 +69,7 @@ impl std::fmt::Debug for Generation {
 pub(super) struct LoadedScripts {
     host: Arc<Host>,
     tools: Vec<CustomTool>,
-    /// Which files hang into which hook.
+    /// Which files hook into which hook.
     hooks: BTreeMap<String, Vec<String>>,
     /// What could not be loaded: file, words, stack.
     errors: Vec<(String, String, String)>,
@@ -83,7 +83,7 @@ pub struct ScriptReport {
     pub runtime: String,
     /// Tools by name, with their files.
     pub tools: Vec<(String, String)>,
-    /// Hooks, with the files that hang into them.
+    /// Hooks, with the files that hook into them.
     pub hooks: BTreeMap<String, Vec<String>>,
     /// Files that could not be loaded, with why and where.
     pub errors: Vec<(String, String, String)>,
@@ -147,7 +147,7 @@ impl Scripts {
                         *failures = (if count >= FAILURES { 1 } else { count + 1 }, Some(Instant::now()));
                     }
                     if failures.0 >= FAILURES {
-                        return Err(format!("what runs them broke off {FAILURES} times in a row and rests"));
+                        return Err(format!("what runs them broke off {FAILURES} times in a row and is paused"));
                     }
                 }
                 _ => return Ok(Some(generation.clone())),
@@ -261,7 +261,7 @@ impl Scripts {
         }
         for (file, names) in unused {
             let (file, names) = (text::title(file), text::title(&names.join(", ")));
-            self.tell(Severity::Info, format!("The plugin {file} hangs into {names}, which has no effect here."), None);
+            self.tell(Severity::Info, format!("The plugin {file} hooks into {names}, which has no effect here."), None);
         }
     }
 
@@ -296,12 +296,12 @@ impl Scripts {
         tools.map(|tool| Arc::new(tool.clone()) as Arc<dyn AnyTool>).collect()
     }
 
-    /// Whether any plugin hangs into this. Nothing is started for the answer.
+    /// Whether any plugin hooks into this. Nothing is started for the answer.
     pub fn hangs_into(&self, name: &str) -> bool {
         self.current().is_some_and(|loaded| loaded.hooks.contains_key(name))
     }
 
-    /// Runs a hook of all plugins, one after the other. None where nobody hangs into it.
+    /// Runs a hook of all plugins, one after the other. None where nobody hooks into it.
     ///
     /// # Errors
     /// When the user cancels meanwhile.

@@ -1,4 +1,4 @@
-//! What hangs into the sessions of a project, for people: what is there, what it hangs into, what does not load.
+//! What hooks into the sessions of a project, for people: what is there, what it hooks into, what does not load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ pub fn lines(settings: &Settings, survey: &Survey, tallies: &Tallies) -> Vec<Str
         }
         let about = match (failed, &survey.failed) {
             (Some((_, why, _)), _) | (None, Some(why)) => format!("not loaded: {why}"),
-            (None, None) if about.is_empty() => "loaded, and hangs into nothing".to_owned(),
+            (None, None) if about.is_empty() => "loaded, and hooks into nothing".to_owned(),
             (None, None) => about.join("; "),
         };
         let kind = if script.kind == ScriptKind::Tool { "tool" } else { "plugin" };

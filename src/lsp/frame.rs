@@ -56,7 +56,7 @@ async fn body(from: &mut (impl AsyncBufRead + Unpin), length: usize) -> Result<V
     if read < length {
         return Err("ended".into());
     }
-    serde_json::from_slice(&body).map_err(|_| "sends what is no JSON".into())
+    serde_json::from_slice(&body).map_err(|_| "sends what is not JSON".into())
 }
 
 /// Reads a line into `line`, with its end. A longer one comes in pieces.
@@ -105,7 +105,7 @@ mod tests {
             (b"Content-Length: x\r\n\r\n{}".to_vec(), "sends a message without a length"),
             (b"Content-Length: 99999999999\r\n\r\n".to_vec(), "sends a message of 95367 MiB"),
             (b"Content-Length: 5\r\n\r\n{}".to_vec(), "ended"),
-            (b"Content-Length: 3\r\n\r\nabc".to_vec(), "sends what is no JSON"),
+            (b"Content-Length: 3\r\n\r\nabc".to_vec(), "sends what is not JSON"),
             (vec![b'x'; CHATTER + LINE + 1], "does not speak the language server protocol"),
             (b"\r\n".repeat(9), "ended"),
         ];

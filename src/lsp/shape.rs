@@ -34,7 +34,6 @@ pub struct Diagnostic {
 const MESSAGE: usize = 2 << 10;
 
 impl Diagnostic {
-    /// Whether it is an error.
     pub fn is_error(&self) -> bool {
         self.severity == 1
     }

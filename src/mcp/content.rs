@@ -12,12 +12,12 @@ const TEXT: usize = 4 << 20;
 
 /// Texts, and what goes with them.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct ServerContent {
     pub texts: Vec<String>,
     pub attachments: Vec<File>,
 }
 
-impl Said {
+impl ServerContent {
     pub(super) fn text(&self) -> String {
         self.texts.join("\n\n")
     }

@@ -1,7 +1,7 @@
 //! Keeping a server: it is started, talked to until that is over, and started again when somebody wants it back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -13,6 +13,7 @@ use super::conversation::{GRACE, talk};
 use super::failure::End;
 use super::link::{Breakdown, FAILURES, Link, ServerState, Trouble};
 use super::remote::Address;
+use crate::lock::{locked, unlocked};
 use crate::process::{Program, StdioMode};
 use crate::text;
 
@@ -21,7 +22,6 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// What is kept of what a server writes to its standard error.
 const COMPLAINT: usize = 2 << 10;
 
-/// How a server is reached.
 pub(super) enum Reach {
     Program(Program),
     Address(Box<Address>),
@@ -108,7 +108,7 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
     };
     child.kill(GRACE).await;
     let mut end = end?;
-    *wrote = complaint.into_inner().unwrap_or_else(PoisonError::into_inner);
+    *wrote = unlocked(complaint);
     let last = wrote.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     if !last.is_empty() {
         end.why = format!("{} (it wrote: {})", end.why, text::title(last));
@@ -123,7 +123,7 @@ async fn listen(name: &str, stderr: Option<impl AsyncRead + Unpin>, complaint: &
         while let Ok(n @ 1..) = stderr.read(&mut buffer).await {
             let said = String::from_utf8_lossy(&buffer[..n]);
             tracing::debug!("MCP server {name} writes: {}", text::title(&said));
-            let mut kept = complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = locked(complaint);
             kept.push_str(&said);
             let tail = text::tail(&kept, COMPLAINT).to_owned();
             *kept = tail;

@@ -49,7 +49,6 @@ impl KeptLogin {
         Self { secret, ..self }
     }
 
-    /// Our file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -33,7 +33,6 @@ const QUESTIONS: usize = 4;
 
 /// What a connection knows of its session.
 pub(super) struct About {
-    /// The session's directories.
     pub roots: Arc<[PathBuf]>,
     /// Somebody is there who can be asked.
     pub attended: bool,
@@ -76,7 +75,6 @@ pub(super) struct Link {
     subscribed: Mutex<BTreeMap<String, Watched>>,
 }
 
-/// A resource that is watched.
 #[derive(Default)]
 struct Watched {
     /// It has changed since it was read, or told of.
@@ -93,14 +91,12 @@ pub(super) enum ServerState {
     Failed(Arc<Breakdown>),
 }
 
-/// A server that works.
 pub(super) struct ReadyServer {
     pub peer: Peer<RoleClient>,
     pub offered: Vec<OfferedTool>,
     pub prompts: Vec<Prompt>,
     /// It completes the arguments of its prompts.
     pub completes: bool,
-    /// It has resources.
     pub resources: bool,
     /// It tells of those that change.
     pub subscribes: bool,
@@ -113,21 +109,18 @@ pub(super) struct ReadyServer {
     pub changes: u64,
 }
 
-/// The resources of a server.
 #[derive(Default)]
 pub(super) struct Resources {
     pub all: Vec<Resource>,
     pub templates: Vec<ResourceTemplate>,
 }
 
-/// A tool of a server.
 pub(super) struct OfferedTool {
     /// What the server calls it.
     pub own: String,
     pub tool: Arc<dyn AnyTool>,
 }
 
-/// A server that does not.
 pub(super) struct Breakdown {
     pub trouble: Trouble,
     /// Why, in a few words that follow "it does not work:".
@@ -136,7 +129,6 @@ pub(super) struct Breakdown {
     pub wrote: String,
     /// What it offered before.
     pub last: Option<Arc<ReadyServer>>,
-    /// Since when.
     pub since: Instant,
     /// When the logins were last changed before it was tried.
     pub logins: Option<SystemTime>,
@@ -186,7 +178,6 @@ impl Link {
         })
     }
 
-    /// How it is now.
     pub(super) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
@@ -379,7 +370,6 @@ impl Link {
         room
     }
 
-    /// The resources that are watched.
     pub(super) fn subscribed(&self) -> Vec<String> {
         locked(&self.subscribed).keys().cloned().collect()
     }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::McpServers;
 use super::asker::Asker;
-use super::content::Said;
+use super::content::ServerContent;
 use super::link::{Link, ReadyServer};
 use super::request::{self, Caller};
 use crate::command;
@@ -159,7 +159,7 @@ async fn get(
             let text = said.text();
             Ok(ToolOutput { display: Some(text.clone()), text, attachments: said.attachments, ..ToolOutput::default() })
         }
-        _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is no prompt.", link.name))),
+        _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is not a prompt.", link.name))),
     }
 }
 
@@ -237,9 +237,9 @@ async fn proposals(
 }
 
 /// The words of a prompt. Where more than the user speaks in it, it says who does.
-fn said(result: GetPromptResult) -> Said {
+fn said(result: GetPromptResult) -> ServerContent {
     let several = result.messages.iter().any(|message| message.role != Role::User);
-    let mut said = Said::default();
+    let mut said = ServerContent::default();
     for message in result.messages {
         let from = said.texts.len();
         said.block(message.content);

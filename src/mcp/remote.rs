@@ -22,7 +22,6 @@ use super::sse::{SseError, SseTransport};
 use crate::config::mcp as address;
 use crate::model::http::{self, Client};
 
-/// Where a server is.
 pub(super) struct Address {
     pub url: String,
     pub headers: Vec<(String, String)>,
@@ -31,7 +30,6 @@ pub(super) struct Address {
     pub client: Arc<Client>,
     /// Where a login is kept, if one may be used.
     pub kept: Option<KeptLogin>,
-    /// The command that logs in.
     pub command: String,
 }
 

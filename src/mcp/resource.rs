@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::content::Said;
+use super::content::ServerContent;
 use super::link::{Link, ReadyServer};
 use super::request::{self, Caller};
 use super::{McpServers, lists, tool};
@@ -35,12 +35,11 @@ fn need(server: &str, uri: &str) -> Need {
     Need::new(READ, pattern(server, uri)).always(pattern(server, "*"))
 }
 
-/// The servers that have resources.
 #[derive(Clone, Default)]
 struct Servers(Vec<Arc<Link>>);
 
 impl Servers {
-    /// That of this name, or all.
+    /// The server of this name; without one, all of them.
     fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Link>>, Failure> {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else { return Ok(self.0.clone()) };
         let found: Vec<_> = self.0.iter().filter(|link| link.name == name).cloned().collect();
@@ -186,7 +185,7 @@ impl Tool for ReadResource {
 }
 
 /// Reads a resource, and has its server tell when it changes.
-async fn read(link: &Link, uri: &str, caller: &Caller<'_>) -> Result<Said, Failure> {
+async fn read(link: &Link, uri: &str, caller: &Caller<'_>) -> Result<ServerContent, Failure> {
     let params = ReadResourceRequestParams::new(uri);
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
     // First, so that no change between the two is missed.
@@ -201,13 +200,15 @@ async fn read(link: &Link, uri: &str, caller: &Caller<'_>) -> Result<Said, Failu
     }
     match request::request(link, request, caller).await? {
         ServerResult::ReadResourceResult(result) => {
-            let mut said = Said::default();
+            let mut said = ServerContent::default();
             for contents in result.contents {
                 said.resource(contents);
             }
             Ok(said)
         }
-        _ => Err(Failure::Tell(format!("The MCP server {} answered with something that is no resource.", link.name))),
+        _ => {
+            Err(Failure::Tell(format!("The MCP server {} answered with something that is not a resource.", link.name)))
+        }
     }
 }
 

@@ -207,7 +207,6 @@ fn words(text: &str) -> Vec<String> {
     all
 }
 
-/// Calls what was found.
 struct CallTool {
     tools: Arc<[Arc<dyn AnyTool>]>,
 }

@@ -31,7 +31,6 @@ pub(super) enum SseError {
     Bad(#[from] BadEvent),
 }
 
-/// A connection.
 pub(super) struct SseTransport {
     client: reqwest::Client,
     /// Where messages are posted.
@@ -111,7 +110,7 @@ impl Transport<RoleClient> for SseTransport {
             match self.events.next().await {
                 Ok(Some((name, data))) if name.is_empty() || name == "message" => match serde_json::from_str(&data) {
                     Ok(message) => return Some(message),
-                    Err(e) => tracing::warn!("an MCP server sent something that is no message: {e}"),
+                    Err(e) => tracing::warn!("an MCP server sent something that is not a message: {e}"),
                 },
                 Ok(Some(_)) => {}
                 Ok(None) => return None,

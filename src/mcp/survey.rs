@@ -18,7 +18,6 @@ use crate::tool::ToolOutput;
 /// What became of a server that was tried.
 pub struct ServerReport {
     pub name: String,
-    /// Where it was written.
     pub source: String,
     /// How it is reached, for people.
     pub place: String,
@@ -32,17 +31,14 @@ pub struct ServerReport {
     pub resources: Vec<String>,
 }
 
-/// How a server is.
 pub enum ReportedState {
     Connected,
     Disabled,
     /// What to do.
     NeedsLogin(String),
-    /// Why.
     Failed(String),
 }
 
-/// A tool of a server.
 pub struct ToolReport {
     /// As the model knows it.
     pub name: String,

@@ -13,7 +13,6 @@ use super::{File, ModelRef};
 use crate::environment::Timestamp;
 use crate::id::{CallId, SessionId};
 
-/// One use of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// Our name for it, the editor's `toolCallId`.
@@ -48,7 +47,6 @@ impl Call {
     }
 }
 
-/// How far a call is.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(from = "StoredState")]
 pub enum CallState {
@@ -59,7 +57,6 @@ pub enum CallState {
         /// What is known of it already.
         facts: CallFacts,
     },
-    /// Done.
     Completed(Completed),
     /// It failed, was refused or was interrupted; the model is told why.
     Failed {
@@ -119,7 +116,6 @@ impl FailureCause {
     }
 }
 
-/// A finished call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Completed {
     /// The result for the model. Shared with the requests it is part of: it may be long, and is sent
@@ -167,7 +163,6 @@ pub struct CallFacts {
     pub details: Map<String, Value>,
 }
 
-/// How a program ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProgramExit {
     /// Its exit code, if it ended by itself.
@@ -185,7 +180,6 @@ pub struct ChildSession {
     pub model: Option<ModelRef>,
 }
 
-/// A command in the background.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundJob {
     /// Its id, `bash_1`.
@@ -469,23 +463,16 @@ impl Serialize for CallState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Looks at a file.
     Read,
-    /// Changes a file.
     Edit,
-    /// Removes a file.
     Delete,
-    /// Renames a file.
     Move,
-    /// Looks for something.
     Search,
-    /// Runs a program.
     Execute,
     /// Plans, delegates.
     Think,
     /// Gets something from the network.
     Fetch,
-    /// Changes the mode.
     SwitchMode,
     #[default]
     Other,
@@ -498,7 +485,6 @@ impl Kind {
     }
 }
 
-/// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     /// Absolute.

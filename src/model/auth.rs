@@ -42,7 +42,7 @@ impl std::fmt::Debug for Auth {
 }
 
 impl Auth {
-    /// Reads what there is. A file that cannot be read or is no JSON counts as empty: a key that is
+    /// Reads what there is. A file that cannot be read or is not JSON counts as empty: a key that is
     /// missing is noticed, and named, when a model is asked.
     pub fn read(environment: &Environment) -> Self {
         if let Some(text) = environment.setting("AUTH_CONTENT") {
@@ -78,7 +78,6 @@ impl Auth {
         Self(map.into_iter().map(|(id, value)| (id.trim_end_matches('/').to_owned(), value)).collect())
     }
 
-    /// The key for a provider.
     pub fn key(&self, provider: &str) -> Option<Secret> {
         let entry = self.0.get(provider)?;
         let field = match entry.get("type")?.as_str()? {

@@ -10,7 +10,8 @@ use super::delta::lines;
 use super::gemini::Gemini;
 use super::responses::Responses;
 use super::sse::{Flow, Parser};
-use super::wire::{Target, Wire};
+use super::target::Target;
+use super::wire::Wire;
 use super::{Delta, Error};
 
 /// The pieces of an answer in one dialect, as server-sent events.
@@ -89,7 +90,7 @@ const DIALECTS: &[Dialect] = &[
         wire: &Gemini,
         text: |text| vec![json!({"candidates": [{"content": {"parts": [{"text": text}]}}]})],
         call: |_, id, tool, arguments| {
-            // Here arguments are a value: what is no JSON can only come as a text.
+            // Here arguments are a value: what is not JSON can only come as a text.
             let arguments: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
             vec![
                 json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": id, "name": tool, "args": arguments}}]}}]}),

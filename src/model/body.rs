@@ -2,17 +2,15 @@
 //! the beginning of the next one's. Where they are, they are kept and not written again: a long
 //! conversation costs each step what is new in it.
 
-use std::sync::Mutex;
-
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::request::Message;
-use super::wire::{Target, merge};
+use super::request::cache::{CachedBody, ElementEnd};
+use super::target::Target;
+use super::wire::merge;
 use super::{Error, Request};
-
-use crate::lock::{locked, unlocked};
 
 /// A body that is being written.
 pub struct Body {
@@ -26,7 +24,6 @@ pub struct Element<T> {
     pub upto: usize,
     /// It stays as it is whatever is said next.
     pub settled: bool,
-    /// What is written.
     pub value: T,
 }
 
@@ -139,73 +136,6 @@ fn unencodable(e: serde_json::Error) -> Error {
     Error::BadRequest(format!("The request could not be written as JSON: {e}."))
 }
 
-/// What a request became on the wire, and before that, the request that was asked before it.
-#[derive(Default)]
-pub struct BodyCache(Mutex<CacheState>);
-
-#[derive(Default)]
-struct CacheState {
-    before: Option<Box<Request>>,
-    written: Option<CachedBody>,
-}
-
-struct CachedBody {
-    target: Target,
-    /// Where the elements end that stay as they are, the first ones of the list.
-    ends: Vec<ElementEnd>,
-    body: Bytes,
-}
-
-struct ElementEnd {
-    upto: usize,
-    at: usize,
-}
-
-impl BodyCache {
-    /// For the request that follows one that is over.
-    pub fn after(before: Request) -> Self {
-        Self(Mutex::new(CacheState { before: Some(Box::new(before)), written: None }))
-    }
-
-    /// Whether it is for a request that follows another. For whoever pretends to be a provider.
-    pub fn follows(&self) -> bool {
-        locked(&self.0).before.is_some()
-    }
-
-    /// What was written that this request may begin with, and how many of its messages are the same:
-    /// for this request itself, when it is asked again, else for the one before it.
-    fn take(&self, request: &Request, target: &Target) -> Option<(CachedBody, usize)> {
-        let mut kept = locked(&self.0);
-        let (written, same) = match (kept.written.take(), kept.before.take()) {
-            (Some(written), _) => (written, request.messages.len()),
-            (None, Some(before)) if before.system == request.system && before.model == request.model => {
-                let pairs = before.messages.iter().zip(&request.messages);
-                let same = pairs.take_while(|(one, other)| one.same(other)).count();
-                (unlocked(before.body_cache.0).written?, same)
-            }
-            _ => return None,
-        };
-        (written.target == *target).then_some((written, same))
-    }
-
-    fn put(&self, written: CachedBody) {
-        locked(&self.0).written = Some(written);
-    }
-}
-
-/// Whoever copies a request gets what it asks, not what was written of it.
-impl Clone for BodyCache {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl std::fmt::Debug for BodyCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("BodyCache")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -217,7 +147,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{Input, Params};
+    use crate::model::request::{BodyCache, Input, Params};
 
     fn model(name: &str) -> Arc<Model> {
         Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))

@@ -11,7 +11,8 @@ use super::chat::Chat;
 use super::gemini::Gemini;
 use super::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use super::responses::Responses;
-use super::wire::{Knobs, Target, Wire};
+use super::target::{Knobs, Target};
+use super::wire::Wire;
 use super::{Delta, Model, Request};
 use crate::message::ModelRef;
 

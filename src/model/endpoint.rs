@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 
 use super::http::{Client, RequestTimeouts};
 use super::oauth::TokenRefresher;
-use super::wire::{Knobs, Secret, Target, Wire, merge};
+use super::target::{Knobs, Target};
+use super::wire::{Wire, merge};
 use super::{Answer, Error, Model, Provider, Request, family};
+use crate::config::settings::Secret;
 
 pub struct Endpoint {
     pub client: Arc<Client>,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::message::{Fault, FaultKind};
 
-/// How asking a model fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Too many requests; try again after the time the provider named.
@@ -119,7 +118,7 @@ impl Error {
                 (FaultKind::Provider, "Send the prompt again, or choose another model.")
             }
             Self::BadRequest(_) => (FaultKind::Provider, "Check the model's name and options in the configuration."),
-            Self::Filtered(_) => (FaultKind::Provider, "Say it differently, or choose another model."),
+            Self::Filtered(_) => (FaultKind::Provider, "Rephrase the prompt, or choose another model."),
             Self::Untrusted(_) => (
                 FaultKind::Provider,
                 "Check the provider's address and the clock; for a certificate of your own authority set SSL_CERT_FILE or NODE_EXTRA_CA_CERTS.",

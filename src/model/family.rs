@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::Model;
-use super::wire::{Target, entry};
+use super::target::Target;
+use super::wire::entry;
 
 /// Sampling that a family's maker recommends; none leaves it to the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -9,7 +9,8 @@ mod schema;
 
 use serde_json::{Map, Value, json};
 
-use super::wire::{Call, Decoder, Knobs, Target, Wire, entry};
+use super::target::{Knobs, Target};
+use super::wire::{Call, Decoder, Wire, entry};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -16,11 +16,9 @@ pub const MOMENT: Duration = Duration::from_millis(100);
 /// A server that may run here.
 #[derive(Debug, Clone)]
 pub struct Local {
-    /// The provider's id.
     pub id: &'static str,
     /// For people.
     pub name: &'static str,
-    /// Its usual port.
     pub port: u16,
 }
 

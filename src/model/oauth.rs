@@ -31,7 +31,6 @@ const MARGIN: u64 = 60_000;
 /// Where one logs in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
-    /// The provider's id.
     provider: String,
     kind: ServiceKind,
 }
@@ -206,7 +205,7 @@ where
         RequestTokenError::Request(e) => e,
         RequestTokenError::ServerResponse(said) => {
             let words = said.error_description().map_or_else(|| said.error().to_string(), ToOwned::to_owned);
-            Error::Auth(format!("{provider} did not let us in: {}.", words.trim_end_matches('.')))
+            Error::Auth(format!("{provider} refused the login: {}.", words.trim_end_matches('.')))
         }
         RequestTokenError::Parse(_, body) => {
             let shown = super::classify::excerpt(&body);
@@ -236,7 +235,7 @@ pub async fn come_back(
             // A browser also asks for icons; and connections may be opened and never used.
             let visit = tokio::time::timeout(Duration::from_secs(10), visit(socket, path, state)).await;
             if let Ok(Some(came)) = visit {
-                return came.map_err(|why| Error::Auth(format!("{who} did not let us in: {why}.")));
+                return came.map_err(|why| Error::Auth(format!("{who} refused the login: {why}.")));
             }
         }
     };
@@ -312,7 +311,6 @@ pub struct TokenRefresher {
 }
 
 impl TokenRefresher {
-    /// Keeps these.
     pub fn new(provider: &str, tokens: Tokens, client: Arc<Client>, environment: &Environment) -> Self {
         let path = Auth::path(environment);
         Self { provider: provider.into(), client, environment: environment.clone(), path, tokens: Mutex::new(tokens) }
@@ -332,7 +330,7 @@ impl TokenRefresher {
             return Ok(newer);
         }
         let Some(refresh) = &known.refresh else {
-            return Err(self.log_in("the login has run out"));
+            return Err(self.log_in("the login has expired"));
         };
         let token_url = TokenUrl::new(known.login.token_url.clone());
         let token_url = token_url.map_err(|e| Error::BadRequest(format!("The login of {}: {e}.", self.provider)))?;

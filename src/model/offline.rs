@@ -27,7 +27,6 @@ use crate::text::cut_chars;
 
 /// What is said once where no other model is connected: one line.
 pub const CONNECT: &str = include_str!("../../prompts/offline/connect.md");
-/// What it says of itself.
 const HELP: &str = include_str!("../../prompts/offline/help.md");
 
 /// The model that is always there.

@@ -10,16 +10,17 @@ use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
 use super::responses::Responses;
-use super::wire::{Secret, Target, Wire};
+use super::target::Target;
+use super::wire::Wire;
 use super::{Error, Model, is_loopback};
 use crate::config::provider::WHERE;
 use crate::config::settings as said;
+use crate::config::settings::Secret;
 use crate::environment::Environment;
 
 /// What is spoken by those nobody knows.
 pub const CHAT: &dyn Wire = &Chat;
 
-/// The wire of this name.
 pub fn wire(name: &str) -> Option<&'static dyn Wire> {
     let all: [&'static dyn Wire; 4] = [&Messages, &Responses, CHAT, &Gemini];
     all.into_iter().find(|wire| wire.name() == name)

@@ -13,8 +13,8 @@ use super::catalog::Catalog;
 use super::endpoint::Endpoint;
 use super::http::Client;
 use super::oauth::TokenRefresher;
-use super::tape::Replay;
-use super::wire::Target;
+use super::replay::Replay;
+use super::target::Target;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
@@ -44,7 +44,6 @@ pub struct Sources<'a> {
     pub offline: Arc<dyn Provider>,
 }
 
-/// The models there are.
 pub struct Registry {
     entries: BTreeMap<(String, String), Entry>,
     /// Providers whose models nobody listed: any name is tried.
@@ -60,7 +59,6 @@ pub struct Registry {
     replays: Mutex<BTreeMap<String, Arc<Replay>>>,
 }
 
-/// A provider, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSummary {
     pub id: String,
@@ -80,7 +78,7 @@ pub enum Access {
     Configured,
     /// From an `auth.json`.
     Kept,
-    /// From this variable.
+    /// From the environment variable of this name.
     Variable(String),
     /// It needs none.
     Free,
@@ -103,7 +101,6 @@ struct EntryFactory {
     client: Arc<Client>,
 }
 
-/// There is no such model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct NotFound {

@@ -2,14 +2,15 @@
 //! two promises: every call has exactly one result right after the message that made it, and the
 //! same history gives the same request, byte for byte.
 
+pub(in crate::model) mod cache;
+
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+pub use self::cache::BodyCache;
 use super::Model;
-pub use super::body::BodyCache;
 
-/// One question to a model.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub model: Arc<Model>,
@@ -21,7 +22,6 @@ pub struct Request {
     pub tools: Vec<Tool>,
     /// Whether it must call a tool.
     pub must_call: bool,
-    /// Sampling and limits.
     pub params: Params,
     /// Names the conversation, for the provider's cache.
     pub session: String,
@@ -47,18 +47,14 @@ pub struct Params {
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// What to call it by.
     pub name: String,
-    /// What it does.
     pub description: String,
     /// JSON Schema of its arguments: an object.
     pub schema: Arc<Value>,
 }
 
-/// One message of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// From the user.
     User(Vec<Input>),
     /// From the model.
     Assistant(Vec<Output>),
@@ -66,7 +62,6 @@ pub enum Message {
     Results(Vec<CallResult>),
 }
 
-/// What goes to the model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     Text(String),
@@ -74,7 +69,6 @@ pub enum Input {
     File(Attachment),
 }
 
-/// Bytes for the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     /// `image/png`, `application/pdf` …
@@ -85,7 +79,6 @@ pub struct Attachment {
     pub name: Option<String>,
 }
 
-/// What came from the model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     Text {
@@ -101,13 +94,11 @@ pub enum Output {
         /// Signatures and the like, untouched.
         provider: Map<String, Value>,
     },
-    /// A call.
     Call {
         /// The id that pairs it with its result: ours, unique within the request.
         id: Arc<str>,
         /// The provider's own id, where it gave one and this is the same provider.
         provider_id: Option<String>,
-        /// The tool's name.
         name: String,
         /// The arguments; always an object.
         arguments: Arc<Value>,
@@ -116,18 +107,13 @@ pub enum Output {
     },
 }
 
-/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallResult {
-    /// The call's id.
     pub id: Arc<str>,
-    /// The call's provider id.
     pub provider_id: Option<String>,
-    /// The tool's name.
     pub name: String,
     /// What came out.
     pub text: Arc<str>,
-    /// Whether it failed.
     pub failed: bool,
     /// Images and the like that came out.
     pub attachments: Vec<Attachment>,

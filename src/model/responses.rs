@@ -8,7 +8,8 @@ mod encode;
 
 use serde_json::{Map, Value, json};
 
-use super::wire::{Call, Decoder, Knobs, Target, Wire};
+use super::target::{Knobs, Target};
+use super::wire::{Call, Decoder, Wire};
 use super::{Error, Model, Request};
 
 #[derive(Debug, Clone, Copy, Default)]

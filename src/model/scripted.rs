@@ -9,7 +9,6 @@ use super::{Answer, Delta, Error, Provider, Request};
 use crate::lock::locked;
 use crate::message::{Finish, Usage};
 
-/// One answer.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     /// What comes, in order.
@@ -19,7 +18,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// Words, and the end.
     pub fn text(text: &str) -> Self {
         Self::from_iter([
             Delta::Text { index: 0, text: text.into() },
@@ -45,7 +43,6 @@ impl Script {
         Self { pieces: vec![Err(error)], hangs: false }
     }
 
-    /// Silence.
     pub fn silence() -> Self {
         Self { pieces: Vec::new(), hangs: true }
     }

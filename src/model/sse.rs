@@ -12,7 +12,6 @@ use memchr::{memchr, memchr2};
 /// The longest event taken, in bytes.
 pub const LONGEST_EVENT: usize = 16 << 20;
 
-/// Whether to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// There may be more.
@@ -21,13 +20,10 @@ pub enum Flow {
     Done,
 }
 
-/// Why bytes are not events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
-    /// It is longer than [`LONGEST_EVENT`].
     #[error("an event is longer than {} MiB", LONGEST_EVENT >> 20)]
     TooLong,
-    /// It is not text.
     #[error("an event is not valid UTF-8")]
     NotText,
 }

@@ -10,8 +10,9 @@ use serde_json::{Map, Value};
 
 use super::request::{Attachment, Message, Output};
 use super::sse::Flow;
+use super::target::{Knobs, Target};
 use super::{Delta, Error, Model, Request};
-pub use crate::config::settings::Secret;
+use crate::message::Finish;
 use crate::prompts;
 
 /// A dialect that models are asked in.
@@ -26,7 +27,6 @@ pub trait Wire: Send + Sync {
     /// where a key is needed and missing.
     fn encode(&self, request: &Request, target: &Target, knobs: &Knobs) -> Result<Call, Error>;
 
-    /// Reads one answer.
     fn decoder(&self, target: &Target) -> Box<dyn Decoder>;
 
     /// The efforts a reasoning model of this dialect can be asked for where nobody said, weakest
@@ -50,56 +50,6 @@ pub trait Decoder: Send {
     /// # Errors
     /// [`Error::Garbled`] where the answer is not complete.
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error>;
-}
-
-/// Where to ask, and as whom.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Target {
-    /// The provider's id in the configuration.
-    pub provider: String,
-    /// For people.
-    pub name: String,
-    /// Without the path of a method; may have a query.
-    pub base_url: String,
-    /// The key, where there is one.
-    pub key: Option<Secret>,
-    /// Sent with every call; the last of a name wins.
-    pub headers: Vec<(String, String)>,
-    /// Whether to name the conversation for the provider's cache; none leaves it to the wire.
-    pub cache_key: Option<bool>,
-    /// The field that this model's reasoning goes back in, where it is known (Chat only).
-    pub reasoning_field: Option<String>,
-}
-
-impl Target {
-    /// The address of a method: its path goes before the query.
-    pub fn url(&self, path: &str) -> String {
-        let (base, query) = match self.base_url.split_once('?') {
-            Some((base, query)) => (base, Some(query)),
-            None => (self.base_url.as_str(), None),
-        };
-        let base = base.trim_end_matches('/');
-        match query {
-            Some(query) if path.contains('?') => format!("{base}{path}&{query}"),
-            Some(query) => format!("{base}{path}?{query}"),
-            None => format!("{base}{path}"),
-        }
-    }
-}
-
-/// What can be turned: the agent's, the model's and the user's wishes, settled.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Knobs {
-    /// None leaves it to the model.
-    pub temperature: Option<f64>,
-    /// None leaves it to the model.
-    pub top_p: Option<f64>,
-    /// None leaves it to the model.
-    pub top_k: Option<u64>,
-    /// In tokens; none where asking for much could be refused.
-    pub max_output: Option<u64>,
-    /// Everything else, in the provider's words or OpenCode's.
-    pub options: Map<String, Value>,
 }
 
 /// An HTTP call, ready to be posted.
@@ -207,12 +157,25 @@ pub fn tokens(value: &Value) -> Option<u64> {
 /// The same for a field that may not be there.
 ///
 /// # Errors
-/// Where it is no JSON.
+/// Where it is not JSON.
 pub fn counted<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     Ok(tokens(&Value::deserialize(from)?))
 }
 
-/// A map of one entry.
+/// How an answer ended, the first time a decoder is told that nothing more comes; then none.
+///
+/// # Errors
+/// [`Error::Garbled`] where it never said.
+pub fn finished(over: &mut bool, finish: Option<Finish>, who: &str) -> Result<Option<Finish>, Error> {
+    if *over {
+        return Ok(None);
+    }
+    let cut_off = || Error::Garbled(format!("The answer of {who} was cut off before its end."));
+    let finish = finish.ok_or_else(cut_off)?;
+    *over = true;
+    Ok(Some(finish))
+}
+
 pub fn entry(name: &str, value: impl Into<Value>) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value.into())])
 }
@@ -239,20 +202,6 @@ mod tests {
         ];
         for (sent, expected) in cases {
             assert_eq!(tokens(&sent), expected, "{sent}");
-        }
-    }
-
-    #[test]
-    fn paths_go_before_the_query() {
-        let cases = [
-            ("https://a/v1", "/x", "https://a/v1/x"),
-            ("https://a/v1/", "/x", "https://a/v1/x"),
-            ("https://a/openai?api-version=1", "/x", "https://a/openai/x?api-version=1"),
-            ("https://a/?k=1", "/x?alt=sse", "https://a/x?alt=sse&k=1"),
-        ];
-        for (base, path, expected) in cases {
-            let target = Target { base_url: base.into(), ..Target::default() };
-            assert_eq!(target.url(path), expected);
         }
     }
 }

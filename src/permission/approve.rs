@@ -12,7 +12,6 @@ use super::rule::BUILT_IN;
 use super::{Action, Need, Rule, Rules, Verdict, evaluate};
 use crate::approvals::Approvals;
 
-/// Judges a need.
 pub fn judge(approvals: Approvals, rules: &Rules, grants: &Rules, need: &Need) -> Verdict {
     let verdict = if need.held && approvals != Approvals::Sandboxed {
         evaluate(rules, grants, &Need { held: false, ..need.clone() })

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::approve::settles;
-use super::rule::{self, RuleValue};
+use super::rule;
 use super::{Action, Place, Rules, Verdict, command_need, evaluate};
 use crate::approvals::Approvals;
 
@@ -104,17 +104,12 @@ pub(crate) fn records(text: &str) -> Vec<Vec<String>> {
     records
 }
 
-fn object(rules: &[(&str, Action)]) -> Vec<(String, RuleValue)> {
-    let map = rules.iter().map(|(pattern, action)| ((*pattern).to_owned(), *action)).collect();
-    vec![("bash".to_owned(), RuleValue::Map(map))]
-}
-
 fn base(place: &Place) -> Rules {
     rule::base(&place.data, Path::new("/scratch-of-the-session"), &[] as &[PathBuf])
 }
 
 pub(super) fn with(place: &Place, rules: &[(&str, Action)]) -> Rules {
-    base(place).then(&rule::from_object(&object(rules), "test", None))
+    base(place).then(&Rules::written("bash", rules))
 }
 
 pub(super) fn r1(place: &Place) -> Rules {

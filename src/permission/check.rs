@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::paths::{self, Access, Found, PathVerdict, Refusal};
-use super::url::{self, UrlVerdict};
-use super::{Need, Place, Policy, Rule, command_need, explain};
+use super::paths::{self, PathKind, PathVerdict, Refusal};
+use super::url::judge::{UrlVerdict, judge_url};
+use super::{Access, Need, Place, Policy, Rule, command_need, explain};
 
 #[derive(Deserialize)]
 struct Question {
@@ -71,7 +71,7 @@ pub fn check_line(policy: &Policy, secrets: &[String], line: &str) -> String {
         };
     }
     if let Some(address) = &question.url {
-        return match url::judge_url(&policy.rules, address, secrets, &policy.private) {
+        return match judge_url(&policy.rules, address, secrets, &policy.private) {
             UrlVerdict::Judged(action, reason) => answer(id, explain::word(action), None, &[], Some(reason)),
             UrlVerdict::Refused(reason) => answer(id, "refuse", None, &[], Some(reason)),
         };
@@ -93,11 +93,11 @@ fn path_verdict(policy: &Policy, permission: &str, path: &str, pattern: Option<&
         "edit" => paths::judge_path(policy, Access::Edit, path, vec![]),
         tool @ ("list" | "glob" | "grep") => {
             let found = paths::locate(path, &policy.place);
-            let directory = found.as_ref().is_ok_and(|found| found.found == Found::Directory);
+            let directory = found.as_ref().is_ok_and(|found| found.found == PathKind::Directory);
             // What lies outside is not told before it may be looked at.
             if let Ok(at) = found.as_ref()
                 && at.inside
-                && (at.found == Found::File && tool != "grep" || at.is_absent() && tool == "list")
+                && (at.found == PathKind::File && tool != "grep" || at.is_absent() && tool == "list")
             {
                 return PathVerdict::Refused(Refusal::NotDirectory(path.into()));
             }

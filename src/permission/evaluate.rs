@@ -126,7 +126,6 @@ fn stands(deny: &Rule, matching: &[&Rule]) -> bool {
     !matching[at + 1..].iter().any(|rule| rule.action != Action::Deny && !rule.broader_than(deny))
 }
 
-/// Judges a command line.
 fn command(rules: &Rules, grants: &Rules, need: &Need, line: &Line) -> Verdict {
     let bash = Bash { kept: need.kept, held: need.held, ..Bash::of(rules, grants, &need.permission) };
     let mut verdicts: Vec<UnitVerdict> = line.units.iter().map(|unit| bash.unit(unit)).collect();

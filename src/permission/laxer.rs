@@ -17,7 +17,6 @@ const ADDRESSES: usize = 20_000;
 /// A need that gets a laxer verdict than it had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Laxer {
-    /// The permission's key.
     pub permission: String,
     /// What it would touch; none where the patterns are too many to find out, so that it has to be
     /// supposed.

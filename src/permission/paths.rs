@@ -8,30 +8,17 @@ use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::path::{Component, Path, PathBuf};
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::protected::{self, Protected};
-use super::{Action, Need, Place, Policy, Verdict, evaluate};
+use super::{Access, Action, Need, Place, Policy, Verdict, evaluate};
 use crate::text;
 use crate::text::is_odd;
 
-/// What is done with a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Its names and sizes are looked at.
-    List,
-    /// Its content is read.
-    Read,
-    /// It is created, changed or removed.
-    Edit,
-}
-
-/// What a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
-    /// A regular file.
+pub enum PathKind {
     File,
-    /// A directory.
     Directory,
     /// A device, a pipe, a socket.
     Special,
@@ -44,7 +31,6 @@ pub enum Found {
 /// A path and everything that is needed to judge it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
-    /// As it was given.
     pub given: String,
     /// Where it really leads.
     pub path: PathBuf,
@@ -52,20 +38,16 @@ pub struct Located {
     pub relative: String,
     /// It lies in the project, in a directory of the session or in the scratch directory.
     pub inside: bool,
-    /// Symlinks were followed.
     pub linked: bool,
-    /// What is there.
-    pub found: Found,
+    pub found: PathKind,
     /// It is a regular file with a second name, which may lie anywhere.
     pub shared: bool,
-    /// Whether it is special.
     pub protected: Option<Protected>,
 }
 
 /// Why a path is refused before anybody is asked. Addressed to the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no path.
     #[error("The path is empty.")]
     Empty,
     /// There is a NUL in it.
@@ -83,16 +65,13 @@ pub enum Refusal {
         text::escaped(.0)
     )]
     Special(String),
-    /// There is nothing to read.
     #[error("File not found: {}", text::escaped(.0))]
     Missing(String),
-    /// Variables are the shell's.
     #[error(
         "Variables in paths are not expanded: \"{}\". Write the path itself; ~ is the home directory, ./ in front makes the name literal.",
         text::escaped(.0)
     )]
     Variable(String),
-    /// Nobody has that home.
     #[error(
         "There is no user {0}, so \"{shown}\" names no home directory. Put ./ in front if the name begins with a ~.",
         shown = text::escaped(.1)
@@ -156,7 +135,7 @@ pub fn locate_known(text: &str, cwd: &Path, place: &Place, folders: &mut Folders
     if descriptor(&absolute) || descriptor(&path) {
         return Err(Refusal::Special(text.into()));
     }
-    let shared = found == Found::File && metadata.as_ref().is_some_and(links);
+    let shared = found == PathKind::File && metadata.as_ref().is_some_and(links);
     Ok(Located { given: text.into(), linked: followed > 0, found, shared, ..Located::at(&path, &absolute, place) })
 }
 
@@ -200,31 +179,15 @@ fn address(text: &str) -> Option<String> {
     if !rest.starts_with('/') {
         return None;
     }
-    let bytes = rest.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = |offset: usize| bytes.get(at + offset).and_then(|byte| char::from(*byte).to_digit(16));
-        if bytes[at] == b'%'
-            && let (Some(high), Some(low)) = (hex(1), hex(2))
-        {
-            out.push((high * 16 + low).to_le_bytes()[0]);
-            at += 3;
-        } else {
-            out.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8(out).ok().filter(|path| !path.contains('\0'))
+    let path = percent_decode_str(rest).decode_utf8().ok()?;
+    (!path.contains('\0')).then(|| path.into_owned())
 }
 
-/// Where a path leads.
 #[derive(Debug, Clone)]
 struct Resolved {
     path: PathBuf,
-    /// How many links were followed.
     links: usize,
-    found: Found,
+    found: PathKind,
     metadata: Option<Metadata>,
 }
 
@@ -236,7 +199,7 @@ impl Folders {
         };
         if !self.0.contains_key(parent) {
             let plain = parent.components().all(|part| part != Component::ParentDir);
-            let real = || resolve(parent, true).ok().filter(|real| real.found == Found::Directory);
+            let real = || resolve(parent, true).ok().filter(|real| real.found == PathKind::Directory);
             let real = Some(plain).filter(|plain| *plain).and_then(|_| real());
             self.0.insert(parent.to_path_buf(), real.filter(|real| !real.path.starts_with("/proc")));
         }
@@ -249,7 +212,7 @@ impl Folders {
 
 /// Follows a path as the kernel does: `..` is taken after a link, not before it.
 fn resolve(absolute: &Path, directory: bool) -> Result<Resolved, Refusal> {
-    let root = Resolved { path: PathBuf::from("/"), links: 0, found: Found::Directory, metadata: None };
+    let root = Resolved { path: PathBuf::from("/"), links: 0, found: PathKind::Directory, metadata: None };
     follow(absolute, root, absolute.components().filter_map(part).collect(), directory)
 }
 
@@ -290,10 +253,10 @@ fn follow(
             let path = crate::worktree::normal(&path);
             let metadata = fs::metadata(&path).ok();
             let found = match &metadata {
-                Some(found) if found.is_dir() => Found::Directory,
-                Some(found) if found.is_file() => Found::File,
-                Some(_) => Found::Special,
-                None => Found::Missing,
+                Some(found) if found.is_dir() => PathKind::Directory,
+                Some(found) if found.is_file() => PathKind::File,
+                Some(_) => PathKind::Special,
+                None => PathKind::Missing,
             };
             return Ok(Resolved { path, links, found, metadata });
         }
@@ -328,12 +291,12 @@ fn follow(
         metadata = fs::metadata(&path).ok();
     }
     let found = match &metadata {
-        _ if missing > 1 => Found::Nowhere,
-        None => Found::Missing,
-        Some(found) if found.is_dir() => Found::Directory,
+        _ if missing > 1 => PathKind::Nowhere,
+        None => PathKind::Missing,
+        Some(found) if found.is_dir() => PathKind::Directory,
         Some(_) if directory => return Err(Refusal::NotDirectory(path.display().to_string())),
-        Some(found) if found.is_file() => Found::File,
-        Some(_) => Found::Special,
+        Some(found) if found.is_file() => PathKind::File,
+        Some(_) => PathKind::Special,
     };
     Ok(Resolved { path, links, found, metadata })
 }
@@ -416,7 +379,7 @@ impl Located {
             relative: relative(path, place),
             inside: inside(path, place) && !path.starts_with("/proc"),
             linked: false,
-            found: Found::File,
+            found: PathKind::File,
             shared: false,
             protected: protection(path, spelled, place),
             path: path.into(),
@@ -452,7 +415,8 @@ impl Located {
         if self.inside {
             return None;
         }
-        let folder = if self.found == Found::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
+        let folder =
+            if self.found == PathKind::Directory { &self.path } else { self.path.parent().unwrap_or(&self.path) };
         let pattern = format!("{}/*", folder.display().to_string().trim_end_matches('/'));
         let mut need = Need::new("external_directory", pattern.clone());
         if !folder.to_string_lossy().contains(['*', '?']) {
@@ -481,21 +445,20 @@ impl Located {
         }
     }
 
-    /// Nothing is there.
     pub fn is_absent(&self) -> bool {
-        matches!(self.found, Found::Missing | Found::Nowhere)
+        matches!(self.found, PathKind::Missing | PathKind::Nowhere)
     }
 
     /// Why it cannot be used in this way at all, whatever the rules say.
     pub fn refusal(&self, access: Access) -> Option<Refusal> {
-        if self.found == Found::Special {
+        if self.found == PathKind::Special {
             return Some(Refusal::Special(self.given.clone()));
         }
         if variable(&self.given) {
             return Some(Refusal::Variable(self.given.clone()));
         }
         let foreign = self.given.starts_with('~') && !self.given.starts_with("~/");
-        let hopeless = !foreign && (self.found == Found::Nowhere || self.linked || self.given.contains(['*', '?']));
+        let hopeless = !foreign && (self.found == PathKind::Nowhere || self.linked || self.given.contains(['*', '?']));
         let refused = access != Access::Edit && self.is_absent() && hopeless && self.protected.is_none();
         refused.then(|| Refusal::Missing(self.path.display().to_string()))
     }
@@ -514,7 +477,6 @@ fn variable(text: &str) -> bool {
 pub enum Barred {
     /// A rule or a floor forbids it.
     Denied(Box<(Need, Verdict)>),
-    /// It cannot be done.
     Refused(Refusal),
 }
 
@@ -548,9 +510,7 @@ pub fn admit(policy: &Policy, access: Access, text: &str) -> Result<Located, Bar
 /// What becomes of a path under a set of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathVerdict {
-    /// Judged by rules.
     Judged(Verdict),
-    /// Refused before that.
     Refused(Refusal),
 }
 

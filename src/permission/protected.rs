@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 use std::sync::LazyLock;
 
-/// Why a path is special.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protected {
     /// Holds keys or passwords: reading it asks.

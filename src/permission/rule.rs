@@ -1,5 +1,5 @@
-//! Rules as data: `{permission, pattern, action}` in an ordered list, and how the objects people
-//! write become such a list.
+//! Rules as data: `{permission, pattern, action}` in an ordered list. How the objects people write
+//! become such a list, `config` says.
 
 use std::path::Path;
 
@@ -7,26 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::wildcard;
 
-/// What a rule says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Without asking.
     Allow,
-    /// The user decides.
     Ask,
-    /// Never.
     Deny,
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// A wildcard over permission keys.
     pub permission: String,
     /// A wildcard over what is touched.
     pub pattern: String,
-    /// What then.
     pub action: Action,
     /// Where it was written, for people: a file, `built in`, a variable.
     #[serde(default)]
@@ -47,17 +41,7 @@ pub const BUILT_IN: &str = "built in";
 /// subagents inherit it; a later `bash` rule of the same agent still decides what it matches.
 pub const POSTURE: (&str, &str) = ("posture", "read-only");
 
-/// The value of one key of a permission object, in the order it was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RuleValue {
-    /// For everything.
-    Action(Action),
-    /// By pattern.
-    Map(Vec<(String, Action)>),
-}
-
 impl Rules {
-    /// Rules written in the program.
     pub fn built_in(rules: &[(&str, &str, Action)]) -> Self {
         let rule = |(permission, pattern, action): &(&str, &str, Action)| Rule {
             permission: (*permission).into(),
@@ -88,6 +72,20 @@ impl Rules {
     }
 }
 
+#[cfg(test)]
+impl Rules {
+    /// Rules about one permission that are not the program's own.
+    pub(crate) fn written(permission: &str, rules: &[(&str, Action)]) -> Self {
+        let rule = |(pattern, action): &(&str, Action)| Rule {
+            permission: permission.into(),
+            pattern: (*pattern).into(),
+            action: *action,
+            source: "test".into(),
+        };
+        Self(rules.iter().map(rule).collect())
+    }
+}
+
 impl Rule {
     /// Whether this rule is strictly broader than another: everything the other one speaks about is
     /// also spoken about here, and more.
@@ -99,33 +97,6 @@ impl Rule {
     }
 }
 
-/// The rules of one permission object. The catch-all is the default wherever it stands, for keys and
-/// within a key, because people write it last; everything else keeps its order. Old keys get their
-/// modern names; a file tool's patterns get `~` and `$HOME` expanded.
-pub fn from_object(object: &[(String, RuleValue)], source: &str, home: Option<&Path>) -> Rules {
-    let mut rules = vec![];
-    let default_first = |key: &str| key != "*";
-    let mut keys: Vec<_> = object.iter().collect();
-    keys.sort_by_key(|(key, _)| default_first(key));
-    for (key, value) in keys {
-        let permission = modern(key).unwrap_or(key);
-        let mut add = |pattern: String, action| {
-            rules.push(Rule { permission: permission.into(), pattern, action, source: source.into() });
-        };
-        match value {
-            RuleValue::Action(action) => add("*".into(), *action),
-            RuleValue::Map(map) => {
-                let mut entries: Vec<_> = map.iter().collect();
-                entries.sort_by_key(|(pattern, _)| default_first(pattern));
-                for (pattern, action) in entries {
-                    add(expand(pattern, home), *action);
-                }
-            }
-        }
-    }
-    Rules(rules)
-}
-
 /// The modern name of an old key; none where it is not old. `list`, `todoread` and `codesearch` are
 /// still keys of ours.
 pub fn modern(key: &str) -> Option<&'static str> {
@@ -134,29 +105,6 @@ pub fn modern(key: &str) -> Option<&'static str> {
         "ls" => Some("list"),
         _ => None,
     }
-}
-
-/// The rules of the old `tools` map: name and whether it may be used.
-pub fn from_tools(tools: &[(String, bool)], source: &str) -> Rules {
-    let rule = |(tool, on): &(String, bool)| Rule {
-        permission: modern(tool).unwrap_or(tool).into(),
-        pattern: "*".into(),
-        action: if *on { Action::Allow } else { Action::Deny },
-        source: source.into(),
-    };
-    Rules(tools.iter().map(rule).collect())
-}
-
-fn expand(pattern: &str, home: Option<&Path>) -> String {
-    let Some(home) = home else { return pattern.to_owned() };
-    for start in ["~", "$HOME"] {
-        if let Some(rest) = pattern.strip_prefix(start)
-            && (rest.is_empty() || rest.starts_with('/'))
-        {
-            return format!("{}{rest}", home.display());
-        }
-    }
-    pattern.to_owned()
 }
 
 /// What holds where nobody wrote anything.
@@ -206,10 +154,6 @@ mod tests {
     use super::*;
     use Action::{Allow, Ask, Deny};
 
-    fn map(entries: &[(&str, Action)]) -> RuleValue {
-        RuleValue::Map(entries.iter().map(|(pattern, action)| ((*pattern).to_owned(), *action)).collect())
-    }
-
     fn judge(rules: &Rules, permission: &str, pattern: &str) -> Action {
         evaluate(rules, &Rules::default(), &Need::new(permission, pattern)).action
     }
@@ -220,24 +164,17 @@ mod tests {
         let child = derive(&everything, &everything, &Rules::default());
         assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Deny, Deny));
         assert_eq!(judge(&child, "read", "a"), Allow);
-        let written = everything.clone().then(&from_object(
-            &[("todowrite".to_owned(), RuleValue::Action(Allow))],
-            "opencode.json:1",
-            None,
-        ));
+        let written = everything.clone().then(&Rules::written("todowrite", &[("*", Allow)]));
         let child = derive(&written, &everything, &Rules::default());
         assert_eq!((judge(&child, "todowrite", "*"), judge(&child, "todoread", "*")), (Allow, Deny));
     }
 
     #[test]
-    fn objects_keep_their_order_and_their_default_is_first() {
-        let object = [
-            ("edit".to_owned(), map(&[("docs/*", Allow), ("*", Ask), ("~/x", Deny), ("docs/secret*", Deny)])),
-            ("patch".to_owned(), map(&[("old/*", Deny)])),
-            ("webfetch".to_owned(), RuleValue::Action(Deny)),
-            ("*".to_owned(), RuleValue::Action(Allow)),
-        ];
-        let rules = from_object(&object, "test", Some(Path::new("/h")));
+    fn later_rules_win_and_denies_ignore_case() {
+        let edits = [("*", Ask), ("docs/*", Allow), ("/h/x", Deny), ("docs/secret*", Deny), ("old/*", Deny)];
+        let rules = Rules::written("*", &[("*", Allow)])
+            .then(&Rules::written("edit", &edits))
+            .then(&Rules::written("webfetch", &[("*", Deny)]));
         let table = [
             ("edit", "docs/a", Allow),
             ("edit", "src/a", Ask),
@@ -268,16 +205,7 @@ mod tests {
             (&[("src/*", Allow), ("src/x*", Deny), ("src/x/y*", Allow), ("src/*", Allow)], "src/x/y", Allow),
         ];
         for (entries, pattern, action) in table {
-            let rules: Vec<Rule> = entries
-                .iter()
-                .map(|(pattern, action)| Rule {
-                    permission: "edit".into(),
-                    pattern: (*pattern).into(),
-                    action: *action,
-                    source: "test".into(),
-                })
-                .collect();
-            assert_eq!(judge(&Rules(rules), "edit", pattern), action, "{entries:?} on {pattern}");
+            assert_eq!(judge(&Rules::written("edit", entries), "edit", pattern), action, "{entries:?} on {pattern}");
         }
     }
 
@@ -298,9 +226,7 @@ mod tests {
         let base = base(Path::new("/data"), Path::new("/tmp/s"), &["/skills"]);
         let need = Need { floor: Some((Ask, "secret".into())), ..Need::new("read", ".env") };
         let with = |pattern: &str| {
-            let rule =
-                Rule { permission: "read".into(), pattern: pattern.into(), action: Allow, source: "user".into() };
-            evaluate(&base.clone().then(&Rules(vec![rule])), &Rules::default(), &need).action
+            evaluate(&base.clone().then(&Rules::written("read", &[(pattern, Allow)])), &Rules::default(), &need).action
         };
         assert_eq!(with("*"), Ask);
         assert_eq!(with(".env"), Allow);

@@ -43,7 +43,6 @@ pub fn command_need(command: &str, place: &Place) -> Need {
     Need { permission: "bash".into(), patterns, always, once, command: Some(Arc::new(line)), ..Need::default() }
 }
 
-/// Takes a command line apart.
 pub fn analyse(command: &str, place: &Place) -> Line {
     let refuse = |reason: &str| Line { text: command.into(), opaque: Some(reason.into()), ..Line::default() };
     if command.contains('\0') {

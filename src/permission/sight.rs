@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::paths::{Access, Located};
-use super::{Action, Place, Policy, Rules, evaluate, wildcard};
+use super::paths::Located;
+use super::{Access, Action, Place, Policy, Rules, evaluate, wildcard};
 use crate::text;
 
 /// How many of the files that were left out are named.

@@ -1,30 +1,19 @@
 //! Addresses: which host is really meant, whether it may be reached at all, and whether a rule names
 //! it. Names are resolved elsewhere; [`forbidden_address`] judges what comes out.
 
+pub mod judge;
 mod told;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::rule::Rules;
-use super::{Action, Need, Rule, evaluate, wildcard};
+use super::{Action, Need, Rule, wildcard};
 use told::{decoded, holds, looks_secret, names_secret, spells};
-
-/// What becomes of an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UrlVerdict {
-    /// Judged by rules and by where it leads.
-    Judged(Action, String),
-    /// No web address at all: why.
-    Refused(String),
-}
 
 /// The key of the permission that addresses are judged by.
 pub const PERMISSION: &str = "webfetch";
 
-/// A web address, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// As it is asked for.
     pub url: reqwest::Url,
     /// The host that is really meant: lower case, without the last dot.
     pub host: String,
@@ -119,21 +108,6 @@ impl Address {
 const LONG: usize = 300;
 const LONG_HOST: usize = 100;
 
-/// Judges an address before anything is resolved. `secrets` and `private` as for [`Address::need`].
-pub fn judge_url(rules: &Rules, text: &str, secrets: &[String], private: &[String]) -> UrlVerdict {
-    let address = match Address::read(text) {
-        Ok(address) => address,
-        Err(reason) => return UrlVerdict::Refused(reason),
-    };
-    let verdict = evaluate(rules, &Rules::default(), &address.need(secrets, private));
-    let reason = verdict.reason.unwrap_or_else(|| match verdict.rule {
-        Some(rule) if rule.pattern == "*" => format!("the default for {}", address.host),
-        Some(rule) => format!("\"{}\" names {}", rule.pattern, address.host),
-        None => format!("{} is not named by a rule", address.host),
-    });
-    UrlVerdict::Judged(verdict.action, reason)
-}
-
 /// Whether a rule about fetching speaks about an address. One that allows does so host by host; one
 /// that asks or denies also where its text is found in the address as it is written.
 pub(super) fn fits(rule: &Rule, address: &Address) -> bool {
@@ -185,7 +159,7 @@ fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
         (192, 0, 0 | 2) | (192, 88, 99) | (198, 18 | 19, _) | (198, 51, 100) | (203, 0, 113) => "is reserved",
         // The host beneath a cloud's machines, at a public address.
         (168, 63, 129) if d == 16 => "is a cloud machine's own host",
-        (224..=255, ..) => "is no single machine",
+        (224..=255, ..) => "is not a single machine",
         _ => return None,
     };
     Some(kind)
@@ -216,7 +190,7 @@ fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
         [first, ..] if first & 0xe000 == 0x2000 => return isatap(&segments),
         [first, ..] if first & 0xfe00 == 0xfc00 => "is on a private network",
         [first, ..] if first & 0xff80 == 0xfe80 => "is link-local",
-        [first, ..] if first & 0xff00 == 0xff00 => "is no single machine",
+        [first, ..] if first & 0xff00 == 0xff00 => "is not a single machine",
         _ => "is reserved",
     };
     Some(kind)
@@ -274,9 +248,10 @@ fn labels(pattern: &str, host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::cases::records;
+    use super::judge::{UrlVerdict, judge_url};
     use super::*;
     use crate::approvals::Approvals;
-    use crate::permission::Rule;
+    use crate::permission::{Rules, evaluate};
 
     fn rules() -> Rules {
         let rule = |pattern: &str, action| Rule {

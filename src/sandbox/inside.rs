@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use super::{calls, probe, restrict};
+use super::{calls, restrict, trial};
 use crate::process;
 
 /// The hidden word on our own command line.
@@ -30,7 +30,7 @@ pub(super) struct Orders {
     #[serde(default)]
     pub(super) files: Option<u64>,
     /// There is no command: try what is forbidden instead, and report.
-    pub(super) trial: Option<probe::Trial>,
+    pub(super) trial: Option<trial::Trial>,
 }
 
 impl Orders {

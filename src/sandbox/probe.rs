@@ -2,138 +2,26 @@
 //! directory made for it. What counts is what has happened to the directory and to the listener
 //! that waits for it, besides what the process says.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Held, Level, Mechanism, Policy, Sandbox, inside};
+use super::trial::{Done, Process, Trial};
+use super::{Level, Mechanism, Policy, ProvenSandbox, Sandbox, inside};
 use crate::process::Program;
 
 /// How long a trial may take; a mechanism that hangs does not hold.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What the process that is locked up is to try.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Trial {
-    directory: PathBuf,
-    port: u16,
-    /// The process that tries it.
-    prober: Process,
-}
-
-/// A process, told from others that had or have its number elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Process {
-    id: u32,
-    /// In the system's ticks since it was started; none where that cannot be seen.
-    begun: Option<u64>,
-}
-
-impl Process {
-    fn look(id: u32) -> Self {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        // The name, in brackets, may hold anything; the time is the 20th field after it.
-        let begun = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
-        Self { id, begun }
-    }
-
-    /// Whether this number means the same process here, as far as can be seen.
-    fn is_here(self) -> bool {
-        let here = Self::look(self.id);
-        here.begun.is_none() || here == self
-    }
-
-    fn can_be_signalled(self) -> bool {
-        let id = i32::try_from(self.id).ok().and_then(rustix::process::Pid::from_raw);
-        self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
-    }
-
-    /// Its variables, its memory, where it is. Root may list the numbers of what it has open.
-    fn can_be_read(self) -> bool {
-        let path = |name: &str| format!("/proc/{}/{name}", self.id);
-        let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
-        let memory = || OpenOptions::new().read(true).open(path("mem")).is_ok();
-        self.is_here() && (opened("environ") || opened("maps") || memory() || fs::read_link(path("cwd")).is_ok())
-    }
-}
-
-/// What it says it could do.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Done {
-    inside: bool,
-    outside: bool,
-    modes: bool,
-    control: bool,
-    network: bool,
-    local: bool,
-    signals: bool,
-    secrets: bool,
-    capabilities: bool,
-}
-
-impl Trial {
-    /// Tries everything, and prints what could be done.
-    pub(super) fn run(&self) -> ExitCode {
-        let said = serde_json::to_writer(io::stdout(), &self.attempt());
-        if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
-
-    fn attempt(&self) -> Done {
-        let path = |name: &str| self.directory.join(name);
-        let append = |path: PathBuf| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x"));
-        let outside = [
-            fs::write(path("outside/made"), "x"),
-            append(path("outside/file")),
-            OpenOptions::new().write(true).truncate(true).open(path("outside/file")).map(drop),
-            fs::create_dir(path("outside/folder")),
-            fs::rename(path("outside/moved"), path("inside/moved")),
-            fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
-            symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
-            fs::remove_file(path("outside/doomed")),
-            // Opened, not written.
-            OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
-        ];
-        let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
-        let control = [fs::write(path("inside/.git/hooks/made"), "x"), append(path("inside/.git/config"))];
-        let network = [
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).map(drop),
-            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
-                .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
-        ];
-        let any = |results: &[io::Result<()>]| results.iter().any(Result::is_ok);
-        Done {
-            inside: fs::write(path("inside/made"), "x").is_ok(),
-            outside: any(&outside),
-            modes: any(&modes),
-            control: any(&control),
-            network: any(&network),
-            local: UnixStream::connect(path("inside/socket")).is_ok(),
-            signals: self.prober.can_be_signalled(),
-            secrets: self.prober.can_be_read(),
-            capabilities: capabilities(),
-        }
-    }
-}
-
-/// Whether this process may do more than an ordinary one.
-fn capabilities() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));
-    sets.filter_map(|line| line.split_whitespace().nth(1)).any(|bits| bits.bytes().any(|digit| digit != b'0'))
-}
-
 /// Tries the mechanisms of this system, best first.
-pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> Held {
+pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> ProvenSandbox {
     let mut failed = Vec::new();
     if sandbox.program.is_none() {
-        return Held::none(level, failed);
+        return ProvenSandbox::none(level, failed);
     }
     // Landlock is tried first: bubblewrap is stronger with it inside.
     let mut landlock = None;
@@ -151,11 +39,11 @@ pub(super) async fn probe(sandbox: &Sandbox, level: Level) -> Held {
             None => attempt(sandbox, level, mechanism, inner).await,
         };
         match tried {
-            Ok(held) => return Held { failed, ..held },
+            Ok(held) => return ProvenSandbox { failed, ..held },
             Err(why) => failed.push((mechanism, why)),
         }
     }
-    Held::none(level, failed)
+    ProvenSandbox::none(level, failed)
 }
 
 /// What there is to spoil, and what watches for it.
@@ -210,7 +98,12 @@ impl Bait {
     }
 }
 
-async fn attempt(sandbox: &Sandbox, level: Level, mechanism: Mechanism, landlock: bool) -> Result<Held, String> {
+async fn attempt(
+    sandbox: &Sandbox,
+    level: Level,
+    mechanism: Mechanism,
+    landlock: bool,
+) -> Result<ProvenSandbox, String> {
     if mechanism == Mechanism::Bubblewrap && sandbox.find("bwrap").is_none() {
         return Err("there is no bwrap on PATH".into());
     }
@@ -232,7 +125,7 @@ async fn attempt(sandbox: &Sandbox, level: Level, mechanism: Mechanism, landlock
     };
     let trial = Trial { directory: directory.clone(), port: bait.port(), prober: Process::look(std::process::id()) };
     let orders = inside::Orders { trial: Some(trial.clone()), ..inside::Orders::default() };
-    let held = Held { mechanism: Some(mechanism), landlock, ..Held::none(level, vec![]) };
+    let held = ProvenSandbox { mechanism: Some(mechanism), landlock, ..ProvenSandbox::none(level, vec![]) };
     let env = crate::process::Variables::default().tame(&sandbox.environment);
     let program = match mechanism {
         // The lock and the trial are one process.
@@ -254,7 +147,7 @@ async fn attempt(sandbox: &Sandbox, level: Level, mechanism: Mechanism, landlock
     judge(&held, &done)
 }
 
-fn judge(held: &Held, done: &Done) -> Result<Held, String> {
+fn judge(held: &ProvenSandbox, done: &Done) -> Result<ProvenSandbox, String> {
     if !done.inside {
         return Err("nothing could be written where it should be".into());
     }
@@ -273,7 +166,7 @@ fn judge(held: &Held, done: &Done) -> Result<Held, String> {
     if held.level == Level::ReadOnly && done.local && held.mechanism != Some(Mechanism::Seatbelt) {
         return Err("services of this machine could be reached".into());
     }
-    Ok(Held {
+    Ok(ProvenSandbox {
         offline: !done.network && !done.local,
         control: !done.control,
         modes: !done.modes,
@@ -288,7 +181,7 @@ mod tests {
 
     #[test]
     fn whatever_can_still_be_done_is_not_claimed() {
-        let held = |level| Held { mechanism: Some(Mechanism::Landlock), ..Held::none(level, vec![]) };
+        let held = |level| ProvenSandbox { mechanism: Some(Mechanism::Landlock), ..ProvenSandbox::none(level, vec![]) };
         let done = |what: &str| Done {
             inside: !what.contains("inside"),
             outside: what.contains("outside"),

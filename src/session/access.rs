@@ -16,11 +16,9 @@ pub enum BadDirectory {
     /// It depends on where one stands.
     #[error("must be an absolute path; \"{0}\" is not")]
     Relative(String),
-    /// No path has that.
     #[error("contains a NUL byte")]
     Nul,
-    /// There is none.
-    #[error("must be a directory that exists; {0} is none")]
+    #[error("must be an existing directory; {0} is not")]
     Missing(String),
 }
 

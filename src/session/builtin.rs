@@ -17,9 +17,8 @@ use crate::tool::todowrite::TodowriteTool;
 use crate::turn::{History, Outcome, TurnContext, compact, frame, jobs, run, size};
 
 /// What is said where the settings forbid it.
-const NOT_KEPT: &str = "Changes of files are not recorded here: the setting `snapshot` is off.";
+const NOT_KEPT: &str = "Changes to files are not recorded here: the setting `snapshot` is off.";
 
-/// What can be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuiltinName {
     /// Take the last turn back.
@@ -36,7 +35,7 @@ pub enum BuiltinName {
 impl BuiltinName {
     /// All of them, in the order they are listed: the word, what it does, what may follow it.
     pub const ALL: &[(Self, &str, &str, Option<&str>)] = &[
-        (Self::Undo, "undo", "Take the last turn back, its changes of files included", Some("force")),
+        (Self::Undo, "undo", "Undo the last turn, including its changes to files", Some("force")),
         (Self::Redo, "redo", "Bring back what was undone, until the next prompt", None),
         (Self::Compact, "compact", "Summarise the conversation to make room", Some("what to keep above all")),
         (
@@ -49,10 +48,8 @@ impl BuiltinName {
     ];
 }
 
-/// Something ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltinCommand {
-    /// What is to be done.
     pub word: BuiltinName,
     /// What was said after the word.
     pub rest: String,
@@ -67,7 +64,6 @@ pub(super) struct BuiltinContext<'a> {
     pub(super) scope: &'a TurnContext,
 }
 
-/// Carries out an order.
 pub(super) async fn carry_out(order: &BuiltinCommand, mut cx: BuiltinContext<'_>) -> Outcome {
     let scope = cx.scope;
     if scope.cancelled.is_cancelled() {
@@ -119,8 +115,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
         "" => false,
         "force" => true,
         _ => {
-            return "`/undo` takes the last turn back; `/undo force` also sets files back that have changed since."
-                .into();
+            return "`/undo` undoes the last turn; `/undo force` also restores files that have changed since.".into();
         }
     };
     let Some(restore) = restore_context(cx.scope) else { return NOT_KEPT.into() };
@@ -131,7 +126,7 @@ async fn undo(cx: &mut BuiltinContext<'_>, rest: &str) -> String {
             usage(cx).await;
             let note = if cx.scope.project.settings.snapshot { String::new() } else { format!("\n\n{NOT_KEPT}") };
             let phrases = RevertHints {
-                force: "Say `/undo force` to set back what was left as well.".into(),
+                force: "Say `/undo force` to restore those as well.".into(),
                 redo: "`/redo` brings everything back, until your next prompt.".into(),
             };
             report.undone(&cx.scope.project.worktree, &phrases) + &still_running(cx) + &note

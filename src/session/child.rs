@@ -28,14 +28,13 @@ use crate::permission::{Action, Rules};
 use crate::store::Record;
 use crate::turn::record::Recorder;
 use crate::turn::{Choice, History, Outcome, Permissions, SessionResources, TurnContext};
-use crate::turn::{budget, run};
+use crate::turn::{budget, mend, run};
 use crate::turn::{frame, jobs, next};
 use crate::{text, tool};
 
 /// How many requests of a turn may wait.
 const WAITING: usize = 16;
 
-/// A turn on its way.
 pub(super) type TurnFuture<'a> = Pin<Box<dyn Future<Output = (History, Outcome)> + Send + 'a>>;
 
 /// Where a turn's choice is kept: the session's, and the turn's own where a command named who answers.
@@ -119,7 +118,6 @@ async fn child(shared: &Sessions, parent: &TurnContext, spawn: SpawnSubagent) {
     reply.send(result).ok();
 }
 
-/// Work for a child session.
 struct ChildTask<'a> {
     shared: &'a Sessions,
     parent: &'a TurnContext,
@@ -137,7 +135,7 @@ impl ChildTask<'_> {
     async fn run(self, resume: Option<SessionId>) -> Result<SubagentReport, String> {
         let budget = self.parent.project.settings.budget.cost;
         if let Some(most) = budget.filter(|_| self.parent.budget.is_empty(budget)) {
-            return Err(format!("{} Nobody is set to work any more.", budget::spent(most)));
+            return Err(format!("{} No more subagents are started.", budget::spent(most)));
         }
         let (_claim, mut record, mut history) = self.session(resume).await?;
         let id = record.id.clone();
@@ -274,7 +272,7 @@ impl ChildTask<'_> {
         let (stored, cold) = match self.shared.store.load_lean(id).await {
             Ok(stored) => stored,
             Err(crate::store::Error::NotFound(_)) => return Err(missing(id)),
-            Err(e) => return Err(format!("The task cannot be gone on with: {e}.")),
+            Err(e) => return Err(format!("The task cannot be continued: {e}.")),
         };
         if stored.record.parent.as_ref() != Some(&self.parent.session) {
             self.shared.store.close(id).await;
@@ -283,7 +281,7 @@ impl ChildTask<'_> {
         let mut record = stored.record;
         let mut history = History { messages: stored.messages, undone_cost: record.undone_cost, cold };
         let recorder = Recorder::new(self.shared.store.clone(), id.clone());
-        for message in run::mend(&mut history) {
+        for message in mend::mend(&mut history) {
             recorder.whole(&message).await;
         }
         if let Some(tracker) = self.parent.resources.snapshots.clone() {

@@ -9,7 +9,6 @@ use crate::message::ModelRef;
 use crate::store::RecordChange;
 use crate::turn::Choice;
 
-/// One choice of the user's.
 pub enum ChoiceChange {
     /// Speak as another agent from the next step on.
     Agent(String),
@@ -17,7 +16,6 @@ pub enum ChoiceChange {
     Model(ModelRef),
     /// Whether words that come while a turn runs are heard in it.
     Steer(bool),
-    /// How much is asked.
     Approvals(Approvals),
 }
 
@@ -38,7 +36,6 @@ impl Choices {
         self.current.borrow().steers()
     }
 
-    /// What is to be kept of it.
     pub(super) fn kept(&self) -> RecordChange {
         self.current.borrow().kept()
     }

@@ -15,14 +15,11 @@ const LONGEST: usize = 256 << 10;
 /// Texts that are larger together are not compared: it takes longer than it is worth.
 const LARGEST: usize = 8 << 20;
 
-/// What became of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
     /// Relative to the project.
     pub path: String,
-    /// Lines that are new.
     pub additions: usize,
-    /// Lines that are gone.
     pub deletions: usize,
     /// A unified diff, or a sentence in the place of one; ends with a line end.
     pub text: String,

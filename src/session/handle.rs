@@ -26,11 +26,9 @@ use crate::turn::{Choice, Outcome};
 /// How much mail may wait.
 pub(super) const WAITING: usize = 64;
 
-/// A session, from outside.
 #[derive(Clone)]
 pub struct Handle {
     pub id: SessionId,
-    /// The directory it works in.
     pub cwd: PathBuf,
     pub(super) project: watch::Receiver<Arc<ProjectConfig>>,
     pub(super) servers: Arc<McpServers>,
@@ -70,7 +68,6 @@ pub enum MailboxMessage {
 /// Completes when something the user chose is in the store's queue; fails where the session ended first.
 pub type SavedReceiver = oneshot::Receiver<()>;
 
-/// Which prompts are cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelScope {
     /// All that were sent up to this one, running or waiting.
@@ -88,7 +85,6 @@ impl CancelScope {
     }
 }
 
-/// What a prompt asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromptInput {
     /// A turn of the model, about what the user said.
@@ -97,17 +93,14 @@ pub enum PromptInput {
     Builtin(BuiltinCommand),
 }
 
-/// A prompt on its way.
 pub struct Prompt {
     /// Its place among the session's prompts.
     pub number: u64,
     pub work: PromptInput,
-    /// Where the turn's news go.
     pub outlet: Outlet,
     pub outcome: oneshot::Sender<TurnEnd>,
 }
 
-/// The end of a turn.
 #[derive(Debug)]
 pub struct TurnEnd {
     pub outcome: Outcome,
@@ -138,13 +131,11 @@ pub struct PendingTurn {
 /// The session takes no more mail: it is closed, or far too much is waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
-    /// It was closed.
     #[error("the session is closed")]
     Closed,
     /// Another process has it now.
     #[error("another adjutant process has taken this session over; load it again, twice if need be, to take it back")]
     Taken,
-    /// Too many prompts are waiting.
     #[error("{WAITING} messages are waiting in this session already; wait for answers or cancel")]
     Full,
 }
@@ -168,7 +159,6 @@ impl Handle {
         self.cancels.send(CancelScope::UpTo(self.prompts.load(Ordering::Relaxed))).ok();
     }
 
-    /// Stops or forgets one prompt.
     pub fn cancel_one(&self, number: u64) {
         // A session that is closed has nothing to cancel.
         self.cancels.send(CancelScope::Only(number)).ok();

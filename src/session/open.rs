@@ -161,7 +161,7 @@ impl Sessions {
             });
         }
         let mut history = History { messages: stored.messages, undone_cost: stored.record.undone_cost, cold };
-        for message in turn::run::mend(&mut history) {
+        for message in turn::mend::mend(&mut history) {
             self.store.message(id, &message).await;
             for part in &message.parts {
                 self.store.part(id, &message.id, part).await;

@@ -407,7 +407,6 @@ fn providers(settings: &Settings) -> impl PartialEq {
 }
 
 impl ProjectPaths {
-    /// The project of a directory.
     pub(super) fn find(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
         let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
         Self { environment: environment.clone(), worktree: Arc::new(worktree), cwd: cwd.to_path_buf() }

@@ -16,7 +16,7 @@ use crate::id::{PartId, SessionId};
 use crate::message::{Call, CallFacts, CallState, ChildSession, Compaction, Content, Message, Part};
 use crate::model::Model;
 use crate::store::{Record, Store};
-use crate::turn::{History, call, size};
+use crate::turn::{History, size};
 
 /// How many results are read from the file at once.
 const BATCH: usize = 32;
@@ -70,7 +70,6 @@ pub struct Replay {
     results: HashMap<PartId, Part>,
     /// Subagents' sessions, where the editor shows those.
     children: Option<Children>,
-    /// The session's title.
     info: Option<Event>,
     back: Option<oneshot::Sender<History>>,
 }
@@ -234,7 +233,7 @@ fn finished(call: &Call) -> CallUpdate {
         kind: Some(call.kind),
         input: call.input.is_object().then(|| Value::clone(&call.input)),
         locations: (!call.locations.is_empty()).then(|| call.locations.clone()),
-        ..call::ending(call)
+        ..CallUpdate::from(call)
     };
     match &call.state {
         CallState::Failed { facts, .. } => CallUpdate { metadata: link(facts), ..update },

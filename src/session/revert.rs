@@ -39,29 +39,22 @@ pub struct RevertHints {
     pub redo: String,
 }
 
-/// How far to go back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RevertPoint {
-    /// To before the last prompt.
     LastTurn,
     /// To before a message, or the one a part belongs to. The first answer to a prompt stands for the
     /// prompt.
     Before(String),
 }
 
-/// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RevertError {
-    /// No turn is left.
     #[error("There is nothing to undo.")]
     ToUndo,
-    /// Nothing is undone.
     #[error("There is nothing to redo.")]
     ToRedo,
-    /// No such message.
     #[error("This session has no message or part {0}.")]
     Unknown(String),
-    /// It is hidden already.
     #[error("{0} is undone already; redo brings it back.")]
     Hidden(String),
     /// It could not be written down beforehand.
@@ -76,7 +69,6 @@ pub struct RestoreContext {
     pub editor: Option<tool::ToolContext>,
 }
 
-/// What was done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevertReport {
     /// The words the turn began with.

@@ -29,7 +29,6 @@ use crate::turn::models::Models;
 pub struct Sessions {
     pub environment: Environment,
     pub store: Store,
-    /// Ends when the process does.
     pub ended: CancellationToken,
     pub tasks: TaskTracker,
     pub(super) models: Arc<ModelSources>,

@@ -35,7 +35,6 @@ const LARGEST_LIST: u64 = 1 << 20;
 /// The most memory that one object may want, in bytes: what git compressed against another is as large as that.
 const LARGEST_OBJECT: usize = 64 << 20;
 
-/// The objects of one repository.
 pub(super) struct GitObjects {
     store: Arc<Store>,
     /// Keeps every pack mapped that was used once. A leaf lock.

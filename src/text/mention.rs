@@ -1,5 +1,7 @@
 //! `@word` in a text: the path or the name it refers to.
 
+use percent_encoding::percent_decode_str;
+
 /// What one `@` refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mention<'a> {
@@ -87,22 +89,8 @@ pub fn lines_of(text: &str, colons: bool) -> Option<LineRange> {
 
 /// A word with its percent signs resolved, as in `a%20b`; none where nothing in it is spelled so.
 pub fn decoded(word: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word.as_bytes();
-    while let [first, others @ ..] = rest {
-        let digit = |at: usize| others.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).ok()?);
-                rest = others.get(2..)?;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok().filter(|text| text != word && !text.contains('\0'))
+    let text = percent_decode_str(word).decode_utf8().ok()?;
+    (text != word && !text.contains('\0')).then(|| text.into_owned())
 }
 
 #[cfg(test)]

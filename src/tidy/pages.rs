@@ -129,7 +129,8 @@ fn units(text: &str) -> Vec<String> {
     units
 }
 
-/// A path in backticks exists, and a function (`name()`) is in a source file that the same paragraph names.
+/// A path in backticks exists, and a function (`name()`) is in a source file that the same paragraph names; so are
+/// the constants that whoever adds something is sent to.
 /// `x` stands for a name that is to be chosen.
 #[test]
 fn every_file_and_function_that_is_named_exists() {
@@ -158,6 +159,12 @@ fn every_file_and_function_that_is_named_exists() {
                 if !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name}<")) {
                     wrong.push(format!("{}: {name}() in {unit}", page.display()));
                 }
+            }
+            // On other pages what is written in capitals is a variable of the environment.
+            let constant = |span: &&&str| span.len() > 2 && span.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
+            let steps = page.ends_with("CONTRIBUTING.md") && !sources.is_empty();
+            for name in spans.iter().filter(constant).filter(|name| steps && !sources.contains(**name)) {
+                wrong.push(format!("{}: {name} in {unit}", page.display()));
             }
         }
     }

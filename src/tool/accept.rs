@@ -7,36 +7,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::aliases::Aliases;
 use super::registry::{PROPERTIES, ToolProperties};
 use super::{AnyTool, Tool};
 use crate::event::Kind;
 use crate::text;
-
-/// What models have been seen to call a tool and its fields. All names as `folded` leaves them.
-#[derive(Debug)]
-pub struct Aliases {
-    pub also: &'static [&'static str],
-    /// Fields of other tools with a word that they may hold: they say which of several tools in one is meant, or
-    /// what holds here anyway; or they stand for a field of ours that is then true.
-    pub says: &'static [(&'static str, &'static str, Option<&'static str>)],
-    /// The fields, each with what it is called elsewhere.
-    pub fields: &'static [(&'static str, &'static [&'static str])],
-}
-
-impl Aliases {
-    pub const NONE: Self = Self { also: &[], says: &[], fields: &[] };
-}
-
-pub(super) const PATH: &[&str] =
-    &["path", "file", "filename", "filepath", "targetfile", "absolutepath", "relativepath", "uri"];
-pub(super) const FOLDER: &[&str] =
-    &["directory", "dir", "folder", "root", "searchpath", "dirpath", "directorypath", "cwd"];
-pub(super) const OLD: &[&str] =
-    &["oldstr", "old", "oldtext", "oldcontent", "search", "find", "searchstring", "originaltext"];
-pub(super) const NEW: &[&str] =
-    &["newstr", "new", "newtext", "newcontent", "replace", "replacement", "replacewith", "replacestring"];
-pub(super) const ALL: &[&str] = &["all", "global", "replaceallmatches", "allowmultiple"];
-pub(super) const JOB: &[&str] = &["id", "shellid", "jobid", "taskid", "commandid", "processid"];
 
 /// What stands before names in the formats that some models were trained on.
 const BEFORE: &[&str] = &["functions.", "default_api.", "default_api:", "tools."];
@@ -357,7 +332,7 @@ pub fn arguments(tool: &str, raw: &str) -> Result<Value, String> {
 }
 
 fn not(value: &Value) -> String {
-    format!("{} is no object", text::cut_chars(&value.to_string(), 80))
+    format!("{} is not an object", text::cut_chars(&value.to_string(), 80))
 }
 
 fn parse(raw: &str) -> Result<Value, String> {
@@ -385,7 +360,7 @@ fn controlled(text: &str) -> String {
     out
 }
 
-/// Why a text is no JSON, with the 80 characters around the place.
+/// Why a text is not JSON, with the 80 characters around the place.
 fn fault(text: &str, e: &serde_json::Error) -> String {
     let before: usize = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum();
     let at = text.floor_char_boundary((before + e.column()).min(text.len()));
@@ -592,7 +567,7 @@ mod tests {
             "{why}"
         );
         assert!(why.chars().count() < 180, "{why}");
-        assert_eq!(arguments("edit", "[1]").unwrap_err(), "[1] is no object");
+        assert_eq!(arguments("edit", "[1]").unwrap_err(), "[1] is not an object");
         assert_eq!(
             arguments("edit", "\"x\"").unwrap_err(),
             "expected value at line 1 column 1, at the end of: x⟨here⟩"

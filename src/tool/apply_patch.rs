@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::document::{Document, facts, target};
 use super::language::Check;
 use super::nearest::numbered;
@@ -21,7 +21,6 @@ use crate::text;
 #[derive(Default)]
 pub struct ApplyPatchTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -35,7 +34,6 @@ pub struct Ready {
     steps: Vec<PatchStep>,
 }
 
-/// What happens to one file.
 #[derive(Debug)]
 struct PatchStep {
     document: Document,

@@ -20,12 +20,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use shell_line::{LONGEST, notebook, starts_others, staying};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::confinement::{CommandSandbox, Confinement, scratch};
 use super::exit_status::ending;
 use super::jobs::{DetachedCommand, changed_note};
 use super::live::LiveOutput;
-use super::path::{Access, Found, ResolvedPath, resolve};
+use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::printed::{CapturedOutput, ShownOutput};
 use super::truncate::KeepEnd;
 use super::watch::ControlFiles;
@@ -44,7 +44,6 @@ const LIMIT: u64 = 120_000;
 #[derive(Default)]
 pub struct BashTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The command line
@@ -144,7 +143,7 @@ impl Tool for BashTool {
             context.session.jobs.room().map_err(Failure::Tell)?;
         }
         let place = resolve(context, input.workdir.as_deref().unwrap_or("."), Access::List)?;
-        if place.real.found != Found::Directory {
+        if place.real.found != PathKind::Directory {
             return Err(Failure::Tell(format!("workdir is not a directory: {}", place.shown)));
         }
         let judged = Place {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::{Aliases, JOB};
+use super::aliases::{Aliases, JOB};
 use super::jobs::{JobOutput, WaitFor};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::truncate::{self, KeepEnd, OutputLimits};
@@ -25,7 +25,6 @@ const PATIENCE: u64 = 30_000;
 #[derive(Default)]
 pub struct BashOutputTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     pub bash_id: String,

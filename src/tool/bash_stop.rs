@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::{Aliases, JOB};
+use super::aliases::{Aliases, JOB};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::Need;
@@ -13,7 +13,6 @@ use crate::text;
 #[derive(Default)]
 pub struct BashStopTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     pub bash_id: String,

@@ -17,7 +17,7 @@ use crate::event::{CallUpdate, Note, Severity};
 use crate::permission::evaluate::only_reads;
 use crate::permission::{Rules, protected};
 use crate::process::Program;
-use crate::sandbox::{Held, Level, Policy, Sandbox, existing, outskirts};
+use crate::sandbox::{Level, Policy, ProvenSandbox, Sandbox, existing, outskirts};
 
 /// What confines the commands of an agent.
 #[derive(Debug, Clone)]
@@ -25,7 +25,6 @@ pub struct Confinement {
     sandbox: Arc<Sandbox>,
     level: Level,
     wish: settings::SandboxSettings,
-    /// The user trusts the project.
     pub trusted: bool,
     /// It is for a single command, and nothing to tell the user of.
     aside: bool,
@@ -35,11 +34,10 @@ pub struct Confinement {
     reach: Arc<[OnceLock<String>; 2]>,
 }
 
-/// What confines one command.
 #[derive(Debug, Clone)]
 pub struct CommandSandbox {
     sandbox: Arc<Sandbox>,
-    held: Arc<Held>,
+    held: Arc<ProvenSandbox>,
     network: bool,
     /// The session's directory for short-lived files. May not exist yet.
     pub scratch: PathBuf,
@@ -122,7 +120,7 @@ impl Confinement {
 
     /// The same, as far as it was tried.
     pub fn is_known_to_hold(&self) -> bool {
-        self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(Held::is_whole)
+        self.wish.mode != SandboxMode::Off && self.sandbox.known(self.level).is_some_and(ProvenSandbox::is_whole)
     }
 
     fn describe(&self) -> String {
@@ -150,7 +148,7 @@ impl Confinement {
         let level = self.level;
         let network = self.wish.network.unwrap_or(level == Level::WorkspaceWrite);
         let held = match self.wish.mode {
-            SandboxMode::Off => Arc::new(Held::none(level, vec![])),
+            SandboxMode::Off => Arc::new(ProvenSandbox::none(level, vec![])),
             SandboxMode::Auto | SandboxMode::Required => self.sandbox.held(level).await,
         };
         let words = match self.wish.mode {
@@ -332,7 +330,7 @@ mod tests {
 
     fn lock(level: Level, network: bool, mechanism: Option<Mechanism>) -> CommandSandbox {
         let sandbox = Sandbox::new(&Environment::from_vars(BTreeMap::new()));
-        let held = Arc::new(Held { mechanism, ..Held::none(level, vec![]) });
+        let held = Arc::new(ProvenSandbox { mechanism, ..ProvenSandbox::none(level, vec![]) });
         CommandSandbox {
             sandbox,
             held,

@@ -21,7 +21,6 @@ pub const LARGEST: u64 = 64 << 20;
 /// Why bytes could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nothing.
     #[error("it does not exist")]
     Missing,
     #[error("it is a directory")]
@@ -38,7 +37,6 @@ pub enum Error {
     /// It is not where it was when it was looked at.
     #[error("a directory on the way to it was moved or replaced meanwhile")]
     Moved,
-    /// The system's word.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -14,7 +14,7 @@ use super::disk;
 use super::format;
 use super::language::{self, Planned};
 use super::nearest::{near, numbered};
-use super::path::{Access, Found, ResolvedPath};
+use super::path::{Access, PathKind, ResolvedPath};
 use super::replace::FuzzyMatch;
 use super::search::elsewhere;
 use super::seen::{Fingerprint, KnownFile};
@@ -24,17 +24,14 @@ use crate::message::Change;
 use crate::permission::{Action, Need, Policy, evaluate};
 use crate::text;
 
-/// A text file.
 #[derive(Debug, Clone)]
 pub struct Document {
     pub place: ResolvedPath,
     /// Its text, as the user sees it, line ends as they are. Empty for a file that does not exist.
     pub text: String,
-    /// Whether it exists.
     pub exists: bool,
     /// Whether it begins with a byte order mark (not part of `text`).
     mark: bool,
-    /// What lies on disk.
     disk: Option<Fingerprint>,
     /// The model knows all of it, or hears of what it does not.
     told: bool,
@@ -437,7 +434,7 @@ impl Document {
 /// As [`super::path::resolve`] and [`Document::open`].
 pub async fn target(context: &ToolContext, path: &str) -> Result<Document, Failure> {
     let place = super::path::resolve(context, path, Access::Edit)?;
-    if place.real.found == Found::Directory && place.real.inside {
+    if place.real.found == PathKind::Directory && place.real.inside {
         return Err(Failure::Tell(format!("{} is a directory, not a file.", place.shown)));
     }
     if place.real.is_absent() && path.ends_with('/') {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::accept::{ALL, Aliases, NEW, OLD, PATH};
+use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::{Document, target};
 use super::language::Check;
 use super::nearest::numbered;
@@ -17,7 +17,6 @@ use crate::text;
 #[derive(Default)]
 pub struct EditTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {

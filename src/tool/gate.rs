@@ -100,7 +100,7 @@ async fn doors(policy: &Policy, path: &str, wrong: &mut Vec<String>) -> [String;
         let mut input = input(name, path);
         let file = crate::permission::paths::locate(path, &policy.place)
             .ok()
-            .filter(|at| at.found == crate::permission::paths::Found::File)
+            .filter(|at| at.found == crate::permission::paths::PathKind::File)
             .and_then(|at| std::fs::read(at.path).ok());
         if let Some(bytes) = file {
             let old = String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().to_owned();

@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::{Aliases, FOLDER};
+use super::aliases::{Aliases, FOLDER};
 use super::beneath::SearchRoot;
-use super::path::{Access, Found, ResolvedPath, resolve};
+use super::path::{Access, PathKind, ResolvedPath, resolve};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
@@ -28,7 +28,6 @@ const ALTERNATIVES: usize = 64;
 #[derive(Default)]
 pub struct GlobTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// For example **/*.rs or src/**/*.{ts,tsx}
@@ -37,12 +36,10 @@ pub struct Input {
     pub path: Option<String>,
 }
 
-/// Where to look for what.
 #[derive(Debug)]
 pub struct Ready {
     base: ResolvedPath,
     roots: Vec<(ResolvedPath, String)>,
-    /// As it was written.
     pattern: String,
 }
 
@@ -92,7 +89,7 @@ impl Tool for GlobTool {
                 let (dir, rest) = split(&pattern);
                 let dir = if dir.starts_with(['/', '~']) { dir } else { format!("{}/{dir}", base.path.display()) };
                 let place = resolve(context, &dir, Access::List)?;
-                let fixed = place.real.found == Found::File && rest.is_empty();
+                let fixed = place.real.found == PathKind::File && rest.is_empty();
                 match (place.real.path.parent(), place.real.path.file_name().and_then(|name| name.to_str())) {
                     (Some(parent), Some(name)) if fixed => {
                         let place = resolve(context, &parent.display().to_string(), Access::List)?;
@@ -140,7 +137,7 @@ impl Tool for GlobTool {
             let mut left_out = LeftOut::default();
             for (place, pattern) in &roots {
                 let Ok(set) = globs(&[pattern]) else { continue };
-                if place.real.found != Found::Directory {
+                if place.real.found != PathKind::Directory {
                     continue;
                 }
                 let root = SearchRoot::open(&place.real.path)?;
@@ -210,7 +207,7 @@ impl NewestPaths {
 
 /// That it is no file. What lies outside is not told before it may be looked at.
 fn directory(base: &ResolvedPath) -> Result<(), Failure> {
-    if matches!(base.real.found, Found::File | Found::Special) {
+    if matches!(base.real.found, PathKind::File | PathKind::Special) {
         return Err(Failure::Tell(format!(
             "{} is a file; path must be a directory. Look at it with read, or search it with grep.",
             base.shown

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 
 use results::{BestFiles, FileMatches, GrepLine, GrepOptions};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::beneath::{SearchReader, SearchRoot};
 use super::glob::spelled;
-use super::path::{Access, Found, ResolvedPath};
+use super::path::{Access, PathKind, ResolvedPath};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::search::{LIMIT, Rank, blocking, elsewhere, files, globs, look_up};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
@@ -39,7 +39,6 @@ const AROUND: usize = 50;
 #[derive(Default)]
 pub struct GrepTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -58,7 +57,6 @@ pub struct Input {
     pub multiline: Option<bool>,
 }
 
-/// Where to look for what.
 #[derive(Debug)]
 pub struct Ready {
     place: ResolvedPath,
@@ -142,7 +140,7 @@ impl Tool for GrepTool {
         // To search one file is to read it.
         let mut access = Access::List;
         let mut place = look_up(context, named, access).await?;
-        if place.real.found != Found::Directory {
+        if place.real.found != PathKind::Directory {
             access = Access::Read;
             place = look_up(context, named, access).await?;
         }
@@ -182,7 +180,7 @@ impl Tool for GrepTool {
         let (best, left_out, wanted) = blocking(&context, move || {
             let searched = AtomicUsize::new(0);
             let best: Mutex<BestFiles> = Mutex::default();
-            let by_name = place.real.found == Found::File;
+            let by_name = place.real.found == PathKind::File;
             let folder = if by_name { place.real.path.parent().unwrap_or(&place.real.path) } else { &place.real.path };
             let root = SearchRoot::open(folder)?;
             let looker = || {

@@ -62,7 +62,6 @@ pub(super) struct DetachedCommand {
     pub(super) limit: Option<Duration>,
 }
 
-/// How a command has ended.
 #[derive(Debug, Clone)]
 pub struct EndedJob {
     pub id: String,
@@ -81,7 +80,6 @@ pub struct EndedJob {
     pub heard: bool,
 }
 
-/// What somebody waits for.
 #[derive(Debug)]
 pub(super) enum WaitFor {
     End,
@@ -175,7 +173,6 @@ impl Jobs {
         locked(&self.jobs)
     }
 
-    /// The number of an id.
     pub fn number(id: &str) -> Option<u32> {
         id.strip_prefix("bash_")?.parse().ok()
     }

@@ -152,7 +152,6 @@ struct Asked {
     known: BTreeMap<PathBuf, Vec<Diagnostic>>,
 }
 
-/// What they said afterwards.
 #[derive(Default)]
 pub(super) struct Found {
     /// For the model; empty where there is nothing to say.
@@ -161,7 +160,6 @@ pub(super) struct Found {
     pub(super) errors: Map<String, Value>,
 }
 
-/// The errors of a file.
 struct Errors {
     changed: bool,
     /// What was there before is not known.

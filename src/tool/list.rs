@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::{Aliases, FOLDER};
+use super::aliases::{Aliases, FOLDER};
 use super::beneath::SearchRoot;
-use super::path::{Access, Found, ResolvedPath};
+use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{LIMIT, blocking, elsewhere, globs, look_up, walker};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location};
@@ -24,7 +24,6 @@ const COUNTED: usize = 200_000;
 #[derive(Default)]
 pub struct ListTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// Directory
@@ -33,7 +32,6 @@ pub struct Input {
     pub ignore: Option<Vec<String>>,
 }
 
-/// Where, without what.
 #[derive(Debug)]
 pub struct Ready {
     place: ResolvedPath,
@@ -142,18 +140,17 @@ impl Tool for ListTool {
 /// That there is a directory. What lies outside is not told before it may be looked at.
 async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Failure> {
     match place.real.found {
-        Found::Directory => Ok(()),
-        Found::File | Found::Special => {
+        PathKind::Directory => Ok(()),
+        PathKind::File | PathKind::Special => {
             Err(Failure::Tell(format!("{} is a file, not a directory. Look at it with read.", place.shown)))
         }
-        Found::Missing | Found::Nowhere => {
+        PathKind::Missing | PathKind::Nowhere => {
             let instead = elsewhere(context, &place.real.path).await;
             Err(Failure::Tell(format!("Directory not found: {}{instead}", place.shown)))
         }
     }
 }
 
-/// Directories and files, by name.
 #[derive(Debug, Default)]
 struct DirectoryTree {
     dirs: BTreeMap<String, DirectoryTree>,

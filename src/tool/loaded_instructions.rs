@@ -12,7 +12,6 @@ use crate::lock::locked;
 pub struct LoadedInstructions(Mutex<HashSet<PathBuf>>);
 
 impl LoadedInstructions {
-    /// These are there already.
     pub fn new(known: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(Mutex::new(known.into_iter().collect()))
     }

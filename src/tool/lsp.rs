@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::accept::{Aliases, PATH};
+use super::aliases::{Aliases, PATH};
 use super::document::{choose, target};
 use super::path::{Access, ResolvedPath};
 use super::search::look_up;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::accept::{ALL, Aliases, NEW, OLD, PATH};
+use super::aliases::{ALL, Aliases, NEW, OLD, PATH};
 use super::document::target;
 use super::edit::{Ready, describe, ready};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
@@ -13,7 +13,6 @@ use crate::permission::Need;
 #[derive(Default)]
 pub struct MultieditTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {

@@ -22,7 +22,6 @@ pub(super) struct NearMiss {
     /// The first line, from 1.
     pub(super) first: usize,
     pub(super) last: usize,
-    /// What differs, line by line.
     pub(super) differences: Vec<String>,
 }
 

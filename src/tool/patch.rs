@@ -20,13 +20,11 @@ pub use apply::apply;
 /// What to do with one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Section {
-    /// Make it.
     Add {
         /// As the model wrote it.
         path: String,
         text: String,
     },
-    /// Remove it.
     Delete {
         /// As the model wrote it.
         path: String,
@@ -35,14 +33,12 @@ pub enum Section {
     Update {
         /// As the model wrote it.
         path: String,
-        /// Its new name.
         to: Option<String>,
         /// The changes, from top to bottom.
         hunks: Vec<Hunk>,
     },
 }
 
-/// One change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hunk {
     /// Lines to look for first, one after the other: a function's head, for instance.
@@ -56,18 +52,14 @@ pub struct Hunk {
 /// Why a patch cannot be read or applied. The words are for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No envelope.
     #[error(
         "Invalid patch format: missing Begin/End markers. A patch begins with the line \"*** Begin Patch\", has a line such as \"*** Update File: path\" for each file, and ends with \"*** End Patch\"."
     )]
     NoEnvelope,
-    /// Nothing in it.
     #[error("patch rejected: empty patch")]
     Empty,
-    /// An update without changes.
     #[error("patch rejected: no hunks found for {0}")]
     NoHunks(String),
-    /// A line that fits nowhere.
     #[error("Invalid patch format, line {0}: {1}")]
     Line(usize, String),
     /// The context is not in the file.

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 
 use super::{Failure, ToolContext, refusal};
+pub use crate::permission::Access;
+pub use crate::permission::paths::PathKind;
 use crate::permission::paths::{self, Barred, Located};
-pub use crate::permission::paths::{Access, Found};
 use crate::permission::{Denial, Need};
 use crate::text;
 
-/// A place on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedPath {
     /// For people and the model: relative to the worktree, control characters written out.
@@ -91,32 +91,32 @@ mod tests {
         let encoded = format!("file://{}/%2e%2e/x", stage.cwd().display());
         let twice = format!("file://{}/%252e%252e", stage.cwd().display());
         // Written, real place (relative ones are inside), what is there.
-        let table: &[(&str, &str, Found)] = &[
-            ("src/../a.txt", "a.txt", Found::File),
-            ("src//deep/./f", "src/deep/f", Found::File),
-            ("..hidden/f", "..hidden/f", Found::Missing),
-            ("inlink/deep/f", "src/deep/f", Found::File),
-            ("inlink/../a.txt", "a.txt", Found::File),
-            ("new/dir/f", "new/dir/f", Found::Missing),
-            ("dang_in", "missing", Found::Missing),
-            ("./src/../.env", ".env", Found::File),
-            (".env.example", ".env", Found::File),
-            ("a*.txt", "a*.txt", Found::Missing),
-            ("a.txt\n", "a.txt\n", Found::Missing),
-            ("C:\\x", "C:\\x", Found::Missing),
-            ("$postId.tsx", "$postId.tsx", Found::Missing),
-            (&twice, "%2e%2e", Found::Missing),
-            ("link/secret", &out("secret"), Found::File),
-            ("linkf", &out("secret"), Found::File),
-            ("link/new", &out("new"), Found::Missing),
-            ("link/d/..", &out(""), Found::Directory),
-            (&encoded, &stage.cwd().parent().unwrap().join("x").display().to_string(), Found::Missing),
-            ("/", "/", Found::Directory),
+        let table: &[(&str, &str, PathKind)] = &[
+            ("src/../a.txt", "a.txt", PathKind::File),
+            ("src//deep/./f", "src/deep/f", PathKind::File),
+            ("..hidden/f", "..hidden/f", PathKind::Missing),
+            ("inlink/deep/f", "src/deep/f", PathKind::File),
+            ("inlink/../a.txt", "a.txt", PathKind::File),
+            ("new/dir/f", "new/dir/f", PathKind::Missing),
+            ("dang_in", "missing", PathKind::Missing),
+            ("./src/../.env", ".env", PathKind::File),
+            (".env.example", ".env", PathKind::File),
+            ("a*.txt", "a*.txt", PathKind::Missing),
+            ("a.txt\n", "a.txt\n", PathKind::Missing),
+            ("C:\\x", "C:\\x", PathKind::Missing),
+            ("$postId.tsx", "$postId.tsx", PathKind::Missing),
+            (&twice, "%2e%2e", PathKind::Missing),
+            ("link/secret", &out("secret"), PathKind::File),
+            ("linkf", &out("secret"), PathKind::File),
+            ("link/new", &out("new"), PathKind::Missing),
+            ("link/d/..", &out(""), PathKind::Directory),
+            (&encoded, &stage.cwd().parent().unwrap().join("x").display().to_string(), PathKind::Missing),
+            ("/", "/", PathKind::Directory),
         ];
         for (written, real, found) in table {
             let resolved = resolve(&context, written, Access::Edit).unwrap();
             assert_eq!(resolved.real.path, stage.cwd().join(real), "{written}");
-            let absent = *found == Found::Missing && resolved.real.is_absent();
+            let absent = *found == PathKind::Missing && resolved.real.is_absent();
             assert!(resolved.real.found == *found || absent, "{written}");
             let inside = !real.starts_with('/');
             assert_eq!(resolved.real.inside, inside, "{written}");

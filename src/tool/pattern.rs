@@ -8,7 +8,6 @@ use crate::text;
 /// The most memory a pattern may take, in bytes.
 const MOST: usize = 10 << 20;
 
-/// How it is meant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MatchOptions {
     pub(super) ignore_case: bool,
@@ -16,7 +15,6 @@ pub(super) struct MatchOptions {
     pub(super) multiline: bool,
 }
 
-/// What it is compiled to.
 #[derive(Debug)]
 pub(super) struct SearchPattern {
     pub(super) matcher: RegexMatcher,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::plan_exit::switch;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
@@ -16,7 +16,6 @@ const REASON: usize = 500;
 #[derive(Default)]
 pub struct PlanEnterTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// Why a plan is worth it, for the user, in a sentence

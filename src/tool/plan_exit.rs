@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::accept::Aliases;
-use super::path::{Access, Found, resolve};
+use super::aliases::Aliases;
+use super::path::{Access, PathKind, resolve};
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{Kind, Location, SessionRequest, SwitchAgent};
 use crate::permission::{Action, Need};
@@ -20,7 +20,6 @@ const SHOWN: usize = 16 << 10;
 #[derive(Default)]
 pub struct PlanExitTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The file the plan is in, or the plan itself
@@ -54,7 +53,7 @@ impl Tool for PlanExitTool {
             question.push_str(&format!("\n\n{}", text::head(words.trim(), SHOWN).trim_end()));
         } else if let Some(named) = given {
             let place = resolve(context, named, Access::Read)?;
-            if place.real.found != Found::File {
+            if place.real.found != PathKind::File {
                 return Err(Failure::Tell(format!(
                     "{} is not a file. Name the file the plan is in, or none.",
                     place.shown

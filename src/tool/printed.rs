@@ -36,7 +36,6 @@ pub(super) struct CapturedOutput {
     trouble: Option<String>,
 }
 
-/// Output as it is shown.
 pub(super) struct ShownOutput {
     pub(super) text: String,
     pub(super) hint: Option<String>,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::{self, Kind, QuestionReply, QuestionRequest, TurnMessage};
 use crate::permission::Need;
@@ -30,7 +30,6 @@ const LABEL: usize = 100;
 #[derive(Default)]
 pub struct QuestionTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     pub questions: Vec<QuestionInput>,
@@ -112,7 +111,7 @@ impl Tool for QuestionTool {
 fn checked(item: QuestionInput) -> Result<event::Question, String> {
     let words = text::escaped(item.question.trim()).replace("\\n", "\n");
     if words.is_empty() {
-        return Err("A question has no words.".into());
+        return Err("A question is empty.".into());
     }
     let header = match item.header.trim() {
         "" => text::cut_chars(&text::title(&words), HEADER),
@@ -219,7 +218,7 @@ mod tests {
                 json!({ "questions": vec![json!({ "question": "a", "header": "b" }); 6] }),
                 "Ask one to 5 questions, not 6.",
             ),
-            (one(json!({ "question": " ", "header": "b" })), "A question has no words."),
+            (one(json!({ "question": " ", "header": "b" })), "A question is empty."),
             (
                 one(json!({ "question": "a", "header": "b", "options": [label("x"), label("x")] })),
                 "\"b\" has the option \"x\" twice.",

@@ -8,9 +8,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::accept::{Aliases, PATH};
+use super::aliases::{Aliases, PATH};
 use super::document::encoding;
-use super::path::{Access, Found, ResolvedPath};
+use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{elsewhere, look_up};
 use super::seen::{Fingerprint, KnownFile};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
@@ -33,7 +33,6 @@ const PDF: usize = 20 << 20;
 #[derive(Default)]
 pub struct ReadTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -54,7 +53,6 @@ pub struct Ready {
     part: Excerpt,
 }
 
-/// Which part of it.
 #[derive(Debug, Clone, Copy)]
 struct Excerpt {
     offset: usize,
@@ -120,7 +118,7 @@ impl Tool for ReadTool {
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
         let Ready { place, part } = ready;
         place.still()?;
-        if place.real.found == Found::Directory {
+        if place.real.found == PathKind::Directory {
             return directory(&place, part.offset, part.limit);
         }
         let bytes = match disk::read(&place.real.path) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{AnyTool, Offer, Tool, erase};
 use crate::model::Model;
 use crate::permission::{Action, Need, Rules, evaluate};
@@ -33,7 +33,6 @@ const fn properties<T: Tool + Default>() -> ToolProperties {
     }
 }
 
-/// The tools there are.
 pub static PROPERTIES: &[ToolProperties] = &[
     properties::<super::invalid::InvalidTool>(),
     properties::<super::bash::BashTool>(),
@@ -91,7 +90,6 @@ impl ToolRegistry {
         self.tools.iter().find(|tool| tool.name() == name)
     }
 
-    /// All tools.
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn AnyTool>> {
         self.tools.iter()
     }

@@ -14,7 +14,6 @@ use strategies::{Match, STRATEGIES, lines, starts, too_large};
 use super::spelling::differences;
 use crate::text;
 
-/// A replacement made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// The whole new text.
@@ -34,7 +33,6 @@ pub struct Replacement {
 pub struct FuzzyMatch {
     /// The way, for the model.
     pub way: &'static str,
-    /// What differs.
     pub differences: Vec<String>,
     /// What was there, place by place, each with the line it began in.
     pub was: Vec<(usize, String)>,
@@ -43,7 +41,6 @@ pub struct FuzzyMatch {
 /// Why nothing was replaced. The words are for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nothing would change.
     #[error("oldString and newString are the same; there is nothing to change.")]
     Same,
     /// There is nothing to look for.
@@ -52,7 +49,6 @@ pub enum Error {
     /// No way of looking found it.
     #[error("Could not find oldString in the file.")]
     Missing,
-    /// Several places fit.
     #[error("Found multiple matches for oldString, at lines {}. Provide more surrounding context to make the match unique, or set replaceAll.", list(.0))]
     Ambiguous(Vec<usize>),
     /// Only a much larger piece of text was found.

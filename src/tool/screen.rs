@@ -68,7 +68,7 @@ impl TerminalScreen {
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Vec<u8> {
         while let Some(first) = bytes.first() {
             if !self.page.ground {
-                // A sequence that is never ended, as in what is no text, must not swallow all that follows.
+                // A sequence that is never ended, as in what is not text, must not swallow all that follows.
                 let byte = if *first == b'\n' { CANCEL } else { *first };
                 self.parser.advance(&mut self.page, &[byte]);
                 if byte == *first {
@@ -91,7 +91,7 @@ impl TerminalScreen {
                     self.page.ground = false;
                     self.parser.advance(&mut self.page, &rest[..1]);
                 }
-                // What is no text has many of them, and they show nothing.
+                // What is not text has many of them, and they show nothing.
                 Some(0) => {
                     bytes = &rest[rest.iter().take_while(|byte| **byte == 0).count()..];
                     continue;
@@ -131,7 +131,7 @@ fn is_control(byte: u8) -> bool {
 }
 
 /// How many bytes at the beginning are text and ends of lines. Looks at many at once, for most output is nothing
-/// else, unless the first few tell already: what is no text has runs of a few bytes.
+/// else, unless the first few tell already: what is not text has runs of a few bytes.
 fn plain_run(bytes: &[u8]) -> usize {
     const FEW: usize = 16;
     const CHUNK: usize = 64;

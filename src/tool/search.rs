@@ -77,7 +77,6 @@ pub fn files<V: FnMut(&Path) + Send>(
 
 /// How many files are looked at for a name that is missing elsewhere.
 const FAR: usize = 200_000;
-/// How many names are proposed.
 const PROPOSED: usize = 3;
 
 /// The place a model means, for looking at: as [`resolve`], but for what may be meant where there is nothing.
@@ -182,7 +181,6 @@ fn begins_alike(name: &str, wanted: &str) -> bool {
     !name.is_empty() && !wanted.is_empty() && (name.starts_with(&wanted) || wanted.starts_with(&name))
 }
 
-/// How directories are walked.
 pub fn walker(root: &Path) -> WalkBuilder {
     let mut walker = WalkBuilder::new(root);
     walker.hidden(false).require_git(false).filter_entry(|entry| entry.depth() == 0 || entry.file_name() != ".git");

@@ -20,7 +20,6 @@ use crate::lock::locked;
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The print of a text.
     pub fn of(text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes();
         let mut hasher = DefaultHasher::new();
@@ -34,7 +33,6 @@ impl Fingerprint {
     }
 }
 
-/// What is known of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownFile {
     /// What the model has seen.
@@ -115,7 +113,6 @@ impl SeenFiles {
         self.files().known.get(real).cloned()
     }
 
-    /// The file is gone.
     pub fn forget(&self, real: &Path) {
         let mut files = self.files();
         if let Some(before) = files.known.remove(real) {

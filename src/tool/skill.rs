@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::event::Kind;
 use crate::permission::{Need, Rules};
@@ -29,7 +29,6 @@ impl SkillTool {
     }
 }
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The skill's name

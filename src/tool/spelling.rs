@@ -24,7 +24,6 @@ pub(super) enum FoldLevel {
 
 /// A text in plain characters, and the way back.
 pub(super) struct FoldedText {
-    /// The plain text.
     pub text: String,
     units: Vec<FoldedUnit>,
 }
@@ -65,7 +64,6 @@ fn continues(c: char) -> bool {
 }
 
 impl FoldedText {
-    /// Folds a text.
     pub(super) fn of(text: &str, level: FoldLevel) -> Self {
         const COMPOSED: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
         let mut out = String::with_capacity(text.len());

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::agent::Agent;
 use crate::event::{Kind, SessionRequest, SpawnSubagent, SubagentEnd, SubagentReport};
@@ -27,7 +27,6 @@ pub struct TaskTool {
     /// Whom the user has named in this turn: they need no permission.
     named: Vec<String>,
     caller: Option<Arc<Agent>>,
-    /// With which model.
     model: Option<ModelRef>,
     /// The model the user wants it done with.
     wanted: Option<ModelRef>,
@@ -70,7 +69,6 @@ impl TaskTool {
     }
 }
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The task in three to five words

@@ -17,12 +17,10 @@ impl Todos {
         Self { list: Mutex::new(list) }
     }
 
-    /// The plan as it stands.
     pub fn get(&self) -> Vec<Todo> {
         locked(&self.list).clone()
     }
 
-    /// Replaces the plan.
     pub fn set(&self, list: Vec<Todo>) {
         *locked(&self.list) = list;
     }

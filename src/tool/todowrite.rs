@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
 use crate::event::{Event, Kind};
 use crate::message::{Todo, TodoStatus};
@@ -14,7 +14,6 @@ use crate::text;
 #[derive(Default)]
 pub struct TodowriteTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     /// The whole plan; replaces the one before

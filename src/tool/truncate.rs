@@ -23,9 +23,7 @@ const IN_USE: Duration = Duration::from_secs(10 * 60);
 /// How much of a result goes to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
-    /// Lines at most.
     pub lines: usize,
-    /// Bytes at most.
     pub bytes: usize,
 }
 
@@ -44,10 +42,8 @@ pub enum KeepEnd {
     Tail,
 }
 
-/// A result, cut to size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Truncation {
-    /// What is shown.
     pub shown: String,
     /// How much is missing; none when nothing is.
     pub missing: Option<Remainder>,

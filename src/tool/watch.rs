@@ -89,7 +89,6 @@ fn entries(dir: &Path) -> Vec<(std::ffi::OsString, PathBuf)> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ControlFiles(BTreeMap<PathBuf, FileState>);
 
-/// What was seen of one.
 #[derive(Debug, PartialEq, Eq)]
 enum FileState {
     Directory,

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::{BoxFuture, CallDescription, Failure, PreparedCall, Tool, ToolContext, ToolOutput};
 use crate::config::mcp::is_secret;
 use crate::config::settings::{McpEntry, Settings, Transport};
@@ -37,7 +37,7 @@ const LARGEST: usize = 5 << 20;
 /// How long fetching takes at most, unless the model says otherwise.
 const PATIENCE: u32 = 30;
 
-/// How long it may say.
+/// The longest timeout a call may ask for, in seconds.
 const LONGEST: u32 = 120;
 
 /// How many redirects are followed.
@@ -48,7 +48,6 @@ pub struct WebfetchTool {
     web: Arc<Web>,
 }
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub struct Input {
     pub url: String,
@@ -80,7 +79,6 @@ pub struct Visit {
     private: Vec<String>,
     secrets: Arc<[String]>,
     format: PageFormat,
-    /// How much time is left.
     left: Duration,
     limit: Duration,
     hops: usize,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::accept::Aliases;
+use super::aliases::Aliases;
 use super::webfetch::secrets;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::environment::Environment;
@@ -230,7 +230,7 @@ impl Ready {
             let said = text::title(&String::from_utf8_lossy(&body));
             return Err(format!("{} answered {status}: {said}", engine.name));
         }
-        serde_json::from_slice(&body).map_err(|_| format!("{} answered with something that is no JSON", engine.name))
+        serde_json::from_slice(&body).map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
 
     fn body(&self) -> Result<Vec<u8>, String> {

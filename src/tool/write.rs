@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::accept::{Aliases, PATH};
+use super::aliases::{Aliases, PATH};
 use super::document::{Document, target};
 use super::edit::describe;
 use super::language::Check;
@@ -16,7 +16,6 @@ use crate::permission::Need;
 #[derive(Default)]
 pub struct WriteTool;
 
-/// What the model sends.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Input {
@@ -25,7 +24,6 @@ pub struct Input {
     pub content: String,
 }
 
-/// What was shown.
 #[derive(Debug)]
 pub struct Ready {
     document: Document,

@@ -38,7 +38,7 @@ impl TurnBudget {
 
 /// For people and models: what has ended.
 pub fn spent(most: f64) -> String {
-    format!("The turn has cost the {most} US dollars it may, with its subagents (`budget.cost`).")
+    format!("The turn and its subagents have reached the limit of {most} US dollars (`budget.cost`).")
 }
 
 #[cfg(test)]

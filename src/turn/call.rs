@@ -13,14 +13,13 @@ use serde_json::Value;
 use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
-use super::{History, TurnContext, carry, doom, hooks, next, permit, tool_context, view};
-use crate::config::settings::{HookPoint, ImageSettings};
+use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
+use crate::config::settings::HookPoint;
 use crate::event::{CallUpdate, Event, Kind, LiveFacts, Progress};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
 use crate::message::{Call, CallFacts, CallState, Completed, Content, FailureCause, Finish, Message, Part};
 use crate::permission::{Action, Denial, Need};
-use crate::picture;
 use crate::tool::loaded_instructions::LoadedInstructions;
 use crate::tool::{
     AnyTool, CallContext, CallPosition, Failure, PreparedCall, RunCall, ToolContext, ToolOutput, accept, truncate,
@@ -197,18 +196,6 @@ pub async fn set_aside(scope: &TurnContext, message: &mut Message, finish: Finis
     }
 }
 
-/// What becomes of a call that was found unfinished on disk.
-pub fn interrupted(call: &Call) -> Option<CallState> {
-    let error = match call.state {
-        CallState::Pending => "The call was interrupted before it began.",
-        CallState::Running { .. } => super::request::INTERRUPTED,
-        CallState::Completed(_) | CallState::Failed { .. } => return None,
-    };
-    let cause = if call.state == CallState::Pending { FailureCause::Error } else { FailureCause::ProcessEnded };
-    let facts = call.state.facts().cloned().unwrap_or_default();
-    Some(CallState::Failed { error: error.into(), cause, facts })
-}
-
 /// A call as it is meant.
 struct ResolvedCall {
     call: Call,
@@ -266,7 +253,6 @@ fn instructions(history: &History, scope: &TurnContext) -> LoadedInstructions {
     LoadedInstructions::new(prompted.chain(carry::beside(summary)).chain(loaded.flatten().cloned()))
 }
 
-/// A call on its way.
 struct RunningCall<'a> {
     scope: &'a TurnContext,
     frame: &'a Frame,
@@ -290,7 +276,7 @@ impl RunningCall<'_> {
         let (mut title, mut locations) = (None, None);
         self.call.state = match made {
             Ok(mut output) => {
-                fit(&mut output, self.scope.project.settings.images).await;
+                pictures::fit(&mut output, self.scope.project.settings.images).await;
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
@@ -339,7 +325,7 @@ impl RunningCall<'_> {
                         cause = FailureCause::Cancelled;
                         "The user cancelled the turn before the call ended.".into()
                     }
-                    Failure::Further(_) => "The call did not come to its end.".into(),
+                    Failure::Further(_) => "The call did not finish.".into(),
                     Failure::Broken(cause) => {
                         tracing::error!("{} failed: {cause}", self.call.tool);
                         format!("The tool failed: {cause}")
@@ -349,7 +335,7 @@ impl RunningCall<'_> {
                 CallState::Failed { error, cause, facts: self.facts.all() }
             }
         };
-        let update = CallUpdate { title, locations, ..ending(&self.call) };
+        let update = CallUpdate { title, locations, ..CallUpdate::from(&self.call) };
         self.save().await;
         self.scope.outlet.event(Event::Call(Box::new(update))).await;
         self.scope.resources.jobs.announced(&self.call.call);
@@ -571,18 +557,6 @@ impl RunningCall<'_> {
     }
 }
 
-/// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
-async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
-    let mut kept = Vec::with_capacity(output.attachments.len());
-    for file in std::mem::take(&mut output.attachments) {
-        match picture::fitting(file, limits).await {
-            Ok(file) => kept.push(file),
-            Err(why) => output.text = format!("{}\n{why}", output.text),
-        }
-    }
-    output.attachments = kept;
-}
-
 /// The files that are as the model knows them.
 async fn known(context: &ToolContext) -> Vec<PathBuf> {
     let seen = context.session.seen.clone();
@@ -604,30 +578,4 @@ async fn adopt(files: Vec<PathBuf>, context: &ToolContext) {
 pub(super) async fn caught<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let panicked = |_| Failure::Broken("it ended unexpectedly; the log says more".into());
     AssertUnwindSafe(work).catch_unwind().await.map_err(panicked)?
-}
-
-/// How far a call is, and what came of it, for people: while it happens and when it is shown again. A
-/// command that did not succeed has failed, whatever the model makes of it.
-pub fn ending(call: &Call) -> CallUpdate {
-    let mut update = CallUpdate::of(&call.call);
-    update.progress = Some(match &call.state {
-        CallState::Pending => Progress::Pending,
-        CallState::Running { .. } => Progress::Running,
-        CallState::Completed(done) => {
-            update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
-            // What looks at a command that runs elsewhere has not failed with it.
-            update.exit = done.facts.exit.clone().filter(|_| call.kind == Kind::Execute);
-            update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
-            update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
-            update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());
-            let succeeded = update.exit.as_ref().is_none_or(|exit| exit.code == Some(0));
-            if succeeded { Progress::Completed } else { Progress::Failed }
-        }
-        CallState::Failed { error, cause, .. } => {
-            update.output = Some(error.clone());
-            let stopped = cause.is_interruption() || *cause == FailureCause::NotBegun;
-            if stopped { Progress::Cancelled } else { Progress::Failed }
-        }
-    });
-    update
 }

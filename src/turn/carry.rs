@@ -14,7 +14,6 @@ use crate::tool::skill::SkillTool;
 /// What skills and instruction files may take together, in bytes. What does not fit is named.
 const LARGEST: usize = 64 << 10;
 
-/// What is carried on.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     skills: Vec<String>,

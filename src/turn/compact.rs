@@ -35,7 +35,6 @@ const LEAST: u64 = 2_000;
 /// alone take some.
 const OWN: u64 = 2_000;
 
-/// Who summarises.
 struct Summarizer {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
@@ -51,7 +50,6 @@ struct Summary {
     usage: Usage,
 }
 
-/// Why there is none.
 enum SummaryError {
     Cancelled,
     Overflow(String),
@@ -108,6 +106,8 @@ pub async fn compact(
     let mut carried = carry::carried(&prompt.history, scope, usable).await;
     let compaction = carried.in_compaction(compaction);
     let written = Summary { notes: carried.notes(scope, &frame.agent.name), ..written };
+    // Whether a summary makes room only the request that has it can tell; it is taken out again where it does not,
+    // and nothing of it is kept before that is known.
     let at = put(history, scope, frame, &writer, compaction, id.clone(), written);
     // As the provider would count it: an estimate errs before and after in the same way.
     let left = size::request(&request::request(history, frame, scope.session.as_str()));
@@ -133,14 +133,12 @@ pub async fn compact(
     Ok(())
 }
 
-/// What is to be done.
 struct CompactionPlan {
     /// The first message that stays.
     tail: Option<crate::id::MessageId>,
     prompt: SummarySource,
     /// What the next request would have taken, about.
     estimated: u64,
-    /// What a request may take.
     usable: u64,
 }
 
@@ -192,6 +190,7 @@ fn plan(
     let guess = (refused_with / 4 * 3).max(fixed + waiting + LEAST);
     let usable = if why == CompactionTrigger::Refused { usable.min(guess) } else { usable };
     let room = usable.saturating_sub(fixed + waiting);
+    // The other half is the summary's, and what the step that follows needs.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
     let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
     // Where all would stay, nothing would be gained.
@@ -278,6 +277,7 @@ async fn write(
         failed = match ask(scope, writer, &request, prompt.limit).await {
             Ok(summary) => return Ok(summary),
             Err(SummaryError::Overflow(why)) => {
+                // The count of bytes to a token was too generous for this text; by how much, nobody says.
                 room /= 2;
                 SummaryError::Overflow(why)
             }

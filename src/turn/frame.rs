@@ -42,14 +42,14 @@ impl Frame {
     /// well.
     ///
     /// # Errors
-    /// A fault for the user when the shape that is asked for is no JSON Schema.
+    /// A fault for the user when the shape that is asked for is not a JSON Schema.
     pub fn with_format(mut self, history: &History) -> Result<Self, Fault> {
         let Some(schema) = next::turn(history).first().and_then(Message::format) else {
             return Ok(self);
         };
         let tool = StructuredOutputTool::new(schema).map_err(|why| Fault {
             kind: FaultKind::Internal,
-            message: format!("What the result should look like is no JSON Schema: {why}"),
+            message: format!("What the result should look like is not a JSON Schema: {why}"),
             advice: None,
         })?;
         let at = self.tools.partition_point(|other| other.name() < tool.name());

@@ -1,4 +1,4 @@
-//! Where hooks hang into a turn: what each is told, and what its advice does. Where nothing hangs, each of
+//! Where hooks hook into a turn: what each is told, and what its advice does. Where nothing hangs, each of
 //! these is a look at an empty list.
 
 use serde_json::{Value, json};

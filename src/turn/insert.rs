@@ -170,11 +170,10 @@ pub async fn call(
             Err(why)
         }
     };
-    one.tell(call::ending(&one.call)).await;
+    one.tell(CallUpdate::from(&one.call)).await;
     made
 }
 
-/// A call on its way.
 struct InsertCall<'a> {
     draft: &'a mut PromptDraft,
     scope: &'a TurnContext,

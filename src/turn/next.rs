@@ -8,10 +8,8 @@ use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, F
 use crate::text::thousands;
 use crate::tool::structured_output;
 
-/// What a turn does next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// Ask the model.
     Step {
         /// How many steps the turn has made already.
         made: u32,
@@ -28,24 +26,18 @@ pub enum Next {
     GoOn,
     /// Leave out pictures that the provider would not take.
     LeaveOut,
-    /// Make room first.
     Compact(CompactionTrigger),
-    /// Stop.
     Finish(Outcome),
 }
 
-/// Why a history is summarised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionTrigger {
-    /// The user asked for it.
     Asked,
-    /// The window is full.
     Full,
     /// The provider refused the request as too long.
     Refused,
 }
 
-/// Limits of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Limits {
     /// Steps at most; none: as many as it takes.
@@ -121,7 +113,7 @@ pub fn next(history: &History, limits: &Limits) -> Next {
 /// How many steps the turn has made, for the user it has ended for.
 pub fn steps(history: &History) -> String {
     let made = turn(history).iter().filter(|m| m.assistant().is_some_and(|a| !a.summary)).count();
-    format!("The turn has made the {} it may.", crate::text::count(made, "step"))
+    format!("The turn has reached its limit of {}.", crate::text::count(made, "step"))
 }
 
 /// How many answers in a row may be cut off before the turn ends.

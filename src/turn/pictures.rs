@@ -2,10 +2,24 @@
 //! never blocks a session.
 
 use super::{History, TurnContext, view};
+use crate::config::settings::ImageSettings;
 use crate::event::{Event, Severity};
 use crate::message::{CallState, Content, File, Message, Part};
-use crate::picture::is_picture;
+use crate::picture::{self, is_picture};
 use crate::text;
+use crate::tool::ToolOutput;
+
+/// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
+pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
+    let mut kept = Vec::with_capacity(output.attachments.len());
+    for file in std::mem::take(&mut output.attachments) {
+        match picture::fitting(file, limits).await {
+            Ok(file) => kept.push(file),
+            Err(why) => output.text = format!("{}\n{why}", output.text),
+        }
+    }
+    output.attachments = kept;
+}
 
 /// Whether the model is sent a picture that was not refused yet.
 pub(super) fn any(history: &History) -> bool {

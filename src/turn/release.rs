@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::mend::mend;
 use super::view::visible;
-use super::{History, TurnContext, jobs, run};
+use super::{History, TurnContext, jobs};
 use crate::message::{Call, CallState, Content, Message, Usage};
 use crate::store;
 use crate::tool::registry::find_properties;
@@ -24,7 +25,7 @@ pub async fn let_go(history: &mut History, scope: &TurnContext) {
         Ok(()) => release(history),
         Err(e) => {
             tracing::error!("the turn is not saved: {e}");
-            run::unsaved(scope, &e).await;
+            scope.unsaved(&e).await;
         }
     }
 }
@@ -111,7 +112,7 @@ pub async fn again(history: &mut History, keep: &super::record::Recorder) {
         Ok(stored) if known(&stored.messages) => {
             history.messages = stored.messages;
             history.cold = 0;
-            run::mend(history);
+            mend(history);
         }
         Ok(stored) => tracing::error!("{} messages are kept, not {}", stored.messages.len(), history.messages.len()),
         // It has never been kept: nothing was let go.

@@ -22,7 +22,6 @@ pub const INTERRUPTED: &str = "The call was interrupted before it ended. What it
 /// What stands in the place of an output that was taken out of view.
 const CLEARED: &str = "[Old tool result content cleared]";
 
-/// The request of one step.
 pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
     let tools = frame.tools.iter().filter(|tool| tool.listed()).map(|tool| Tool {
         name: tool.name().into(),

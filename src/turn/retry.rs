@@ -6,7 +6,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 
 use crate::model::Error;
 
-/// Repetitions at most.
+/// How often a request is repeated at most.
 pub const LIMIT: u32 = 5;
 
 /// The longest wait a provider may ask for. Longer ones end the turn with the time it named.

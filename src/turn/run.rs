@@ -4,15 +4,16 @@ use super::budget::{self, Remaining};
 use super::change_recorder::StepChanges;
 use super::frame::{self, Frame};
 use super::next::{self, CompactionTrigger, Limits, Next};
+use super::note::{add, note, put};
 use super::{
     History, Outcome, TurnContext, compact, hooks, jobs, pictures, prune, release, remind, request, size, step, subtask,
 };
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
-use crate::message::{Content, Fault, FaultKind, Message, Role, Text, User};
+use crate::message::{Content, Fault, Message, Text};
 use crate::prompts::{self, CONTENTS_OF};
-use crate::{store, text};
+use crate::text;
 
 /// Runs the turn whose prompt is the history's last message. Everything that happens is told and
 /// kept as it happens; the history comes back with it.
@@ -53,19 +54,6 @@ pub fn limit(history: &History, scope: &TurnContext) -> Event {
     Event::Notice { severity: Severity::Warning, title, details }
 }
 
-/// Tells the user that nothing of this is kept.
-pub(super) async fn unsaved(scope: &TurnContext, error: &store::Error) {
-    if !scope.record.tell() {
-        return;
-    }
-    let notice = Event::Notice {
-        severity: Severity::Warning,
-        title: "This conversation is not being saved.".into(),
-        details: Some(error.to_string()),
-    };
-    scope.outlet.event(notice).await;
-}
-
 /// Makes steps until there are no more to make. What they changed is entered by then.
 async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
     let mut changed = None;
@@ -74,7 +62,6 @@ async fn make_steps(history: &mut History, scope: &TurnContext) -> Outcome {
     outcome
 }
 
-/// `changed` is what the last step changed, as long as that is not entered.
 /// Says with the prompt what was interrupted before it.
 async fn interrupted(history: &mut History, scope: &TurnContext) {
     if let Some(note) = remind::interrupted(history)
@@ -86,6 +73,7 @@ async fn interrupted(history: &mut History, scope: &TurnContext) {
     }
 }
 
+/// `changed` is what the last step changed, as long as that is not entered.
 async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<StepChanges>) -> Outcome {
     let mut asked = None;
     // A step was made for the last words, because all the money is spent.
@@ -201,7 +189,7 @@ async fn make_room(
     // As before a turn's first step: what was said is on the disk before anything comes of it.
     if let Err(e) = scope.record.flush().await {
         tracing::error!("the conversation is not saved: {e}");
-        unsaved(scope, &e).await;
+        scope.unsaved(&e).await;
     }
     compact::compact(history, scope, &frame, why, None).await?;
     release::let_go(history, scope).await;
@@ -271,64 +259,4 @@ async fn resources(history: &mut History, scope: &TurnContext, frame: &Frame) {
             put(history, scope, frame, Content::Text(text)).await;
         }
     }
-}
-
-/// Adds a note: to the prompt where it is the last message, else as a message of its own.
-async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
-    put(history, scope, frame, remind::note(words)).await;
-}
-
-async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
-    match history.messages.last_mut().filter(|m| m.user().is_some()) {
-        Some(prompt) => {
-            let part = scope.part(content);
-            scope.record.part(&prompt.id, &part).await;
-            prompt.parts.push(part);
-        }
-        None => add(history, scope, frame, content).await,
-    }
-}
-
-/// Adds a synthetic user message.
-pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Frame, note: Content) {
-    let message = Message {
-        id: scope.message_id(),
-        created: scope.now(),
-        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
-        parts: vec![scope.part(note)],
-    };
-    scope.record.whole(&message).await;
-    history.messages.push(message);
-}
-
-/// A history as it was found on disk, made fit to go on: calls that were running when the process
-/// ended are marked, with the outcome unknown. Returns the messages that changed.
-pub fn mend(history: &mut History) -> Vec<Message> {
-    let mut changed = Vec::new();
-    for message in &mut history.messages {
-        let mut touched = false;
-        for part in &mut message.parts {
-            if let Content::Tool(call) = &mut part.content
-                && let Some(state) = crate::turn::call::interrupted(call)
-            {
-                call.state = state;
-                touched = true;
-            }
-            if let Content::Tool(call) = &mut part.content {
-                touched |= jobs::lost(&mut call.state);
-            }
-        }
-        if let Role::Assistant(assistant) = &mut message.role
-            && assistant.finish.is_none()
-            && assistant.fault.is_none()
-        {
-            let message = "The turn was interrupted before it ended.".into();
-            assistant.fault = Some(Fault { kind: FaultKind::Interrupted, message, advice: None });
-            touched = true;
-        }
-        if touched {
-            changed.push(message.clone());
-        }
-    }
-    changed
 }

@@ -10,7 +10,6 @@ use crate::model::request::{Input, Message as Asked, Output};
 /// What an image or a document takes, roughly; its bytes say nothing about it.
 const ATTACHMENT: u64 = 1_500;
 
-/// Bytes as tokens.
 pub fn tokens(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }

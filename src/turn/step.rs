@@ -121,7 +121,6 @@ pub async fn enter(history: &mut History, scope: &TurnContext, changed: Option<S
     }
 }
 
-/// How an answer ended.
 struct AnswerEnd {
     finish: Finish,
     usage: Usage,
@@ -207,7 +206,6 @@ fn cancelled() -> Fault {
     Fault { kind: FaultKind::Interrupted, message: "The user cancelled the turn.".into(), advice: None }
 }
 
-/// An answer as it grows.
 struct AnswerBuilder<'a> {
     scope: &'a TurnContext,
     frame: &'a Frame,
@@ -236,7 +234,7 @@ struct AnswerBuilder<'a> {
 async fn kept(scope: &TurnContext, flushed: Result<(), store::Error>) {
     if let Err(e) = flushed {
         tracing::error!("the prompt is not saved: {e}");
-        super::run::unsaved(scope, &e).await;
+        scope.unsaved(&e).await;
     }
 }
 
@@ -466,7 +464,7 @@ impl AnswerBuilder<'_> {
         self.saved = Instant::now();
     }
 
-    /// Gives the calls their arguments. Text that is no JSON object stays text, and the call fails
+    /// Gives the calls their arguments. Text that is not a JSON object stays text, and the call fails
     /// with a reason when it is made.
     async fn close(&mut self, whole: bool) {
         if whole {

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use serde_json::{Map, json};
 
 use super::change_recorder::ChangeRecorder;
-use super::{History, TurnContext, call, frame, next, remind, run, step};
+use super::{History, TurnContext, call, frame, next, note, remind, step};
 use crate::event::{CallUpdate, Event, Progress};
 use crate::message::{Assistant, Call, CallState, Content, Fault, File, Finish, Kind, Message, ModelRef, Role, Usage};
 use crate::prompts;
 use crate::tool::task::TaskTool;
 use crate::tool::{Tool, erase};
 
-/// One piece of work.
 struct SubtaskInput {
     agent: String,
     description: String,
@@ -43,7 +42,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
     }
     if let Err(e) = scope.record.flush().await {
         tracing::error!("the prompt is not saved: {e}");
-        run::unsaved(scope, &e).await;
+        scope.unsaved(&e).await;
     }
     for SubtaskInput { agent, description, prompt, model } in work {
         let mut frame = frame::freeze(scope, false, history)?;
@@ -99,7 +98,7 @@ pub async fn subtasks(history: &mut History, scope: &TurnContext) -> Result<(), 
         if stopped && !scope.project.settings.experimental.continue_loop_on_deny || scope.cancelled.is_cancelled() {
             return Ok(());
         }
-        run::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;
+        note::add(history, scope, &frame, remind::note(prompts::reminder("subtask"))).await;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::models::Models;
 use super::record::Recorder;
-use super::{Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, run};
+use super::{Background, Choice, History, Outcome, Permissions, SessionResources, TurnContext, Workspace, mend, run};
 use crate::agent::registry::Agents;
 use crate::config::settings::Settings;
 use crate::environment::Environment;
@@ -83,7 +83,7 @@ impl Played {
         }
         for (n, stored) in self.kept.iter().enumerate() {
             let mut kept = History::from(stored.messages.clone());
-            assert_eq!(run::mend(&mut kept), vec![], "{name}: session {n}");
+            assert_eq!(mend::mend(&mut kept), vec![], "{name}: session {n}");
             assert_eq!(stored.damage, Vec::<String>::new(), "{name}: session {n}");
             for summary in kept.messages.iter().filter(|m| m.compaction().is_some()) {
                 let made = |m: &Message| m.is_summary() && m.assistant().is_some_and(|a| a.parent == summary.id);

@@ -36,12 +36,11 @@ pub(super) struct Client {
     pub(super) screen: Arc<Screen>,
     keyboard: Keyboard,
     // A std mutex: a leaf, never held across an await.
-    told: Mutex<Told>,
+    told: Mutex<RunProgress>,
 }
 
-/// What was told so far.
 #[derive(Default)]
-struct Told {
+struct RunProgress {
     /// The message whose words came last.
     message: Option<v1::MessageId>,
     /// Where nobody watches: the words since the last call, and those before it. One of them is the answer.
@@ -178,7 +177,6 @@ impl Client {
         self.screen.doing(&call.title);
     }
 
-    /// News about a call.
     fn news(&self, update: v1::ToolCallUpdate) {
         let fields = update.fields;
         let mut told = self.told();
@@ -380,7 +378,7 @@ impl Client {
         words
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, RunProgress> {
         locked(&self.told)
     }
 }

@@ -38,7 +38,7 @@ pub(in crate::cli) async fn revert(
             let point = to.map_or(RevertPoint::LastTurn, RevertPoint::Before);
             let done = revert::undo(messages, &mut record, &keep, &hands, &point, force).await;
             let phrases = revert::RevertHints {
-                force: "Say it again with `--force` to set back what was left as well.".into(),
+                force: "Run it again with `--force` to restore those as well.".into(),
                 redo: format!("`adjutant sessions revert {id} --redo` brings everything back, until the next prompt."),
             };
             (done, Some(phrases))
@@ -85,7 +85,7 @@ pub(in crate::cli) async fn diff(
 
 fn hands(record: &Record, environment: &Environment) -> anyhow::Result<RestoreContext> {
     if !record.cwd.is_dir() {
-        bail!("{}, where session {} worked, is not there any more", record.cwd.display(), record.id);
+        bail!("{}, where session {} worked, no longer exists", record.cwd.display(), record.id);
     }
     let home = environment.home.as_deref();
     let worktree = Worktree::find(&record.cwd, &record.extra, home);

@@ -70,7 +70,6 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// By its word.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Primary, Self::Subagent, Self::All].into_iter().find(|mode| mode.as_str() == word)
     }

@@ -1,4 +1,4 @@
-//! Commands that hang into a session, as a settings file writes them.
+//! Commands that hook into a session, as a settings file writes them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -159,8 +159,8 @@ fn scripts_wait_for_trust_and_are_told_where_they_are_not_loaded() {
         [
             "custom tool or plugin .opencode/tool/a.ts: is loaded, and gives the model tools (.opencode/tool/a.ts)",
             "custom tool or plugin .opencode/tools/b.js: is loaded, and gives the model tools (.opencode/tools/b.js)",
-            "custom tool or plugin .opencode/plugin/p.js: is loaded, and hangs into event, tool.execute.before (.opencode/plugin/p.js)",
-            "custom tool or plugin pkg@1: is loaded, and may hang into everything (opencode.json:1)",
+            "custom tool or plugin .opencode/plugin/p.js: is loaded, and hooks into event, tool.execute.before (.opencode/plugin/p.js)",
+            "custom tool or plugin pkg@1: is loaded, and may hook into everything (opencode.json:1)",
         ]
     );
     place.write("work/repo/.opencode/tool/a.ts", "other");

@@ -28,7 +28,6 @@ pub struct Entry {
 }
 
 impl Store {
-    /// Where it is kept.
     pub fn path(environment: &Environment) -> PathBuf {
         environment.dirs.data.join("trust.json")
     }

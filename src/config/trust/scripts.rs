@@ -22,7 +22,7 @@ pub(crate) fn items(scripts: &[ScriptEntry], worktree: &Worktree) -> Vec<Item> {
     scripts.iter().filter(|script| script.project).map(one).collect()
 }
 
-/// Which hooks a plugin's text names: what it may hang into.
+/// Which hooks a plugin's text names: what it may hook into.
 fn hangs_into(script: &ScriptEntry) -> String {
     const LARGEST: u64 = 1 << 20;
     let small = std::fs::metadata(&script.path).is_ok_and(|meta| meta.is_file() && meta.len() <= LARGEST);
@@ -35,5 +35,5 @@ fn hangs_into(script: &ScriptEntry) -> String {
         }),
     };
     let hooks: Vec<&str> = HOOKS.iter().filter(named).copied().collect();
-    if hooks.is_empty() { "may hang into everything".to_owned() } else { format!("hangs into {}", hooks.join(", ")) }
+    if hooks.is_empty() { "may hook into everything".to_owned() } else { format!("hooks into {}", hooks.join(", ")) }
 }

@@ -45,7 +45,7 @@ pub(in crate::editor) fn filter(archived: Option<&acp::SessionArchiveFilter>) ->
         None | Some(acp::SessionArchiveFilter::Exclude) => Ok(Some(false)),
         Some(acp::SessionArchiveFilter::Include) => Ok(None),
         Some(acp::SessionArchiveFilter::Only) => Ok(Some(true)),
-        Some(_) => Err(Refusal::Invalid("archived is exclude, include or only".into())),
+        Some(_) => Err(Refusal::Invalid("archived must be exclude, include or only".into())),
     }
 }
 

@@ -11,7 +11,6 @@ use crate::editor::meta::{ALONE, of_ours};
 use crate::editor::server::{Capabilities, Server};
 use crate::tool::FileCapabilities;
 
-/// initialize.
 pub(super) fn initialize(
     server: &Arc<Server>,
     _: Cx,
@@ -99,7 +98,6 @@ pub(super) fn authenticate(
     Reply::now(known.map(|()| v1::AuthenticateResponse::default()).map_err(Into::into))
 }
 
-/// logout.
 pub(super) fn logout(server: &Arc<Server>, _: Cx, _: v1::LogoutRequest) -> Reply<v1::LogoutResponse> {
     let forgotten = login::log_out(server);
     Reply::later(async move { Ok(forgotten.await.map(|()| v1::LogoutResponse::default())?) })

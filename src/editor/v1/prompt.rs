@@ -9,7 +9,7 @@ use protocol::table::{Cx, Reply};
 use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA, STRUCTURED};
-use crate::editor::prompt::{self, Said, Turn};
+use crate::editor::prompt::{self, IncomingPrompt, Turn};
 use crate::editor::server::Server;
 use crate::message::FaultKind;
 use crate::session::Handle;
@@ -36,10 +36,15 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v1::PromptRequest) -
     })
 }
 
-fn said(request: v1::PromptRequest) -> Result<Said, Refusal> {
+fn said(request: v1::PromptRequest) -> Result<IncomingPrompt, Refusal> {
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref())?;
-    Ok(Said { session: request.session_id.0.to_string(), parts: content::parts(request.prompt)?, options, schema })
+    Ok(IncomingPrompt {
+        session: request.session_id.0.to_string(),
+        parts: content::parts(request.prompt)?,
+        options,
+        schema,
+    })
 }
 
 async fn answer(

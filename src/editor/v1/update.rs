@@ -21,7 +21,6 @@ use crate::id::SessionId;
 use crate::message::{Priority, Todo, TodoStatus, attached};
 use crate::text;
 
-/// What has been shown.
 struct ShownState {
     peer: Peer,
     shows: DisplayCapabilities,

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{content, line};
 use crate::editor::error::Refusal;
 use crate::editor::meta::{self, SCHEMA};
-use crate::editor::prompt::{self, Said, Turn};
+use crate::editor::prompt::{self, IncomingPrompt, Turn};
 use crate::editor::server::Server;
 use crate::session::Handle;
 
@@ -19,7 +19,7 @@ pub(super) fn prompt(server: &Arc<Server>, cx: Cx, request: v2::PromptRequest) -
     let schema = meta::of_ours(request.meta.as_ref(), SCHEMA).cloned();
     let options = prompt::options(request.meta.as_ref());
     let (echo, session) = (request.prompt.clone(), request.session_id.0.to_string());
-    let said = || Ok(Said { session, parts: content::parts(request.prompt)?, options: options?, schema });
+    let said = || Ok(IncomingPrompt { session, parts: content::parts(request.prompt)?, options: options?, schema });
     let Some(wait) = server.wait(&request.session_id.0) else {
         return match said().and_then(|said| prompt::queue(server, said)) {
             Err(refusal) => Reply::now(Err(refusal.into())),

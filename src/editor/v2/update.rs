@@ -22,7 +22,6 @@ use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::text;
 use crate::turn::Outcome;
 
-/// What has been shown.
 struct ShownState {
     peer: Peer,
     /// The calls that are not over yet.
@@ -148,7 +147,6 @@ fn updates(event: &Event, cards: &mut ShownCalls) -> Vec<v2::SessionUpdate> {
     }
 }
 
-/// The commands there are.
 pub(super) fn commands(list: &[CommandInfo]) -> Vec<v2::AvailableCommand> {
     let one = |command: &CommandInfo| {
         let input = command.hint.as_ref().map(|hint| v2::AvailableCommandInput::Text(v2::TextCommandInput::new(hint)));

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use super::claude;
 use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
-use crate::model::wire::{Call, CallNames, Knobs, Target, has_calls, readable, renamed};
+use crate::model::target::{Knobs, Target};
+use crate::model::wire::{Call, CallNames, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::{prompts, text};
 

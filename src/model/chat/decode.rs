@@ -6,7 +6,7 @@ use super::chunk::{Arguments, Chunk, ChunkChoice, ToolCallDelta};
 use super::think::{ThinkPiece, ThinkTags};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, entry, tokens};
+use crate::model::wire::{Decoder, entry, finished, tokens};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -345,13 +345,7 @@ impl Decoder for Chunks {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        if self.over {
-            return Ok(());
-        }
-        let Some(finish) = self.finish else {
-            return Err(Error::Garbled(format!("The answer of {} was cut off before its end.", self.who)));
-        };
-        self.over = true;
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
         let mut pieces = std::mem::take(&mut self.pieces);
         self.think.end(&mut pieces);
         self.pieces = pieces;

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, DataUrl, Input, Message, Output, Tool};
-use crate::model::wire::{Call, CallNames, Knobs, Target, has_calls, readable, renamed};
+use crate::model::target::{Knobs, Target};
+use crate::model::wire::{Call, CallNames, has_calls, readable, renamed};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 
@@ -323,7 +324,6 @@ impl Serialize for ContentPart<'_> {
     }
 }
 
-/// An assistant message.
 struct AssistantMessage<'a> {
     outputs: &'a [Output],
     names: &'a CallNames<'a>,

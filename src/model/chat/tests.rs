@@ -3,10 +3,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::config::settings::Secret;
 use crate::message::{Finish, ModelRef, Usage};
 use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use crate::model::sse::Flow;
-use crate::model::wire::{Secret, entry};
+use crate::model::wire::entry;
 use crate::model::{Delta, Model};
 
 /// An answer in one line per block, to be compared with a table.

@@ -13,7 +13,6 @@ enum State {
     /// Nothing but blanks, or the beginning of a tag, was seen.
     #[default]
     Start,
-    /// Inside.
     Inside,
     /// Just behind: blank lines are not part of the text.
     Behind,

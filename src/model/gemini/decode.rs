@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
-use crate::model::wire::{Decoder, counted, entry};
+use crate::model::wire::{Decoder, counted, entry, finished};
 use crate::model::{Delta, Error, classify};
 
 /// One answer, as far as it came.
@@ -145,13 +145,7 @@ impl Decoder for Parts {
     }
 
     fn end(&mut self, out: &mut Vec<Delta>) -> Result<(), Error> {
-        if self.over {
-            return Ok(());
-        }
-        let Some(finish) = self.finish else {
-            return Err(Error::Garbled(format!("The answer of {} was cut off before its end.", self.who)));
-        };
-        self.over = true;
+        let Some(finish) = finished(&mut self.over, self.finish, &self.who)? else { return Ok(()) };
         out.extend(self.usage.map(Delta::Usage));
         out.push(Delta::Finish(finish));
         Ok(())

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{generation, schema};
 use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output};
-use crate::model::wire::{Call, Knobs, Target, has_calls, merge, readable};
+use crate::model::target::{Knobs, Target};
+use crate::model::wire::{Call, has_calls, merge, readable};
 use crate::model::{Error, Model, Request};
 use crate::prompts;
 

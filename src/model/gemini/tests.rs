@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
 use crate::model::request::{Attachment, BodyCache, CallResult, Input, Message, Output, Params, Tool};
 use crate::model::sse::Flow;
-use crate::model::wire::Secret;
 
 fn read(events: &[Value]) -> Result<String, Error> {
     let mut decoder = Gemini.decoder(&Target { name: "Acme".into(), ..Target::default() });

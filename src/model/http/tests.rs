@@ -9,7 +9,8 @@ use super::*;
 use crate::message::Finish;
 use crate::model::Delta;
 use crate::model::chat::Chat;
-use crate::model::wire::{Target, Wire};
+use crate::model::target::Target;
+use crate::model::wire::Wire;
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 const END: &str = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use grep_matcher::{Captures as _, Matcher as _};
 use grep_regex::RegexMatcher;
 
-/// A line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Line {
     pub(super) path: String,

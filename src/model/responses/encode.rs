@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::gpt;
 use crate::model::body::{Body, Element};
 use crate::model::request::{Attachment, CallResult, Input, Message, Output, Tool};
-use crate::model::wire::{Call, CallNames, Knobs, Target, merge, readable, renamed};
+use crate::model::target::{Knobs, Target};
+use crate::model::wire::{Call, CallNames, merge, readable, renamed};
 use crate::model::{Error, Request};
 
 /// Fields the user's options cannot replace, and options that are not fields.
@@ -116,7 +117,6 @@ struct ResponsesInput<'a> {
     names: CallNames<'a>,
 }
 
-/// One value of the input.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum InputItem<'a> {

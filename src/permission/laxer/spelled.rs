@@ -16,7 +16,7 @@ const PATH: char = '\u{1}';
 /// One for every two rules, of which the first may let through what the second stops, though no words
 /// match both; and for every rule that is gone, under the names it went by.
 pub(super) fn commands(rules: &[&Rule], changed: Option<&Changed<'_>>, posture: bool) -> Vec<Need> {
-    let mut found = Found { posture, fresh: fresh(rules), needs: Vec::new() };
+    let mut found = SharedNeeds { posture, fresh: fresh(rules), needs: Vec::new() };
     let opens = |rule: &&&Rule| rule.action != Action::Deny && rule.pattern != "*";
     let stops = |rule: &&&Rule| rule.action != Action::Allow && rule.pattern != "*";
     let stops: BTreeMap<_, &Rule> = rules.iter().filter(stops).map(|rule| (said(rule), *rule)).collect();
@@ -80,14 +80,14 @@ impl Names {
     }
 }
 
-struct Found {
+struct SharedNeeds {
     posture: bool,
     /// A letter that is in no rule.
     fresh: char,
     needs: Vec<Need>,
 }
 
-impl Found {
+impl SharedNeeds {
     /// Commands of which both rules speak, not both by their words.
     fn pair(&mut self, opens: &Names, action: Action, stops: &Names) {
         let path = format!("{PATH}/{}", opens.pattern);

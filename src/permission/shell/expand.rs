@@ -1,6 +1,6 @@
 //! What the words of a command become: their values where they are certain, and where they are not,
-//! how much of their beginning is. What runs while they are expanded is not run here but [`Found`],
-//! in its order, for who expands to follow.
+//! how much of their beginning is. What runs while they are expanded is not run here: it comes
+//! back as [`Finding`]s in their order, for whoever expands to follow.
 
 mod arg;
 mod arithmetic;
@@ -41,7 +41,7 @@ pub(super) struct Expander<'p> {
 
 /// What came to light while words were expanded, in its order.
 #[derive(Debug)]
-pub(super) enum Found<'s> {
+pub(super) enum Finding<'s> {
     /// Commands that run in a shell of their own.
     Runs {
         script: &'s Script,
@@ -60,7 +60,7 @@ pub(super) struct Expansion<'e, 's, 'p> {
     line: &'e mut Expander<'p>,
     script: &'s Script,
     state: &'e mut State,
-    found: Vec<Found<'s>>,
+    found: Vec<Finding<'s>>,
 }
 
 impl<'p> Expander<'p> {
@@ -74,7 +74,7 @@ impl<'p> Expander<'p> {
         script: &'s Script,
         state: &mut State,
         read: impl FnOnce(&mut Expansion<'_, 's, 'p>) -> T,
-    ) -> (T, Vec<Found<'s>>) {
+    ) -> (T, Vec<Finding<'s>>) {
         let mut expansion = Expansion { line: self, script, state, found: vec![] };
         let read = read(&mut expansion);
         (read, expansion.found)
@@ -96,12 +96,12 @@ enum Part {
 
 impl<'s> Expansion<'_, 's, '_> {
     fn opaque(&mut self, reason: &str) {
-        self.found.push(Found::Opaque(reason.to_owned()));
+        self.found.push(Finding::Opaque(reason.to_owned()));
     }
 
     fn runs(&mut self, script: &'s Script, list: &'s List, piped: bool) {
         let state = self.state.clone();
-        self.found.push(Found::Runs { script, list, state, piped });
+        self.found.push(Finding::Runs { script, list, state, piped });
     }
 
     /// A word of a command, which may become several.

@@ -22,9 +22,8 @@ pub(super) use lookup::{family, is_language, is_shell, knows, meets, runs_of_its
 
 use super::expand::{Arg, Input};
 use super::unit::Effect;
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::protected::Protected;
+use crate::permission::{Access, Action};
 pub(super) use code::protected_in;
 use read::{Given, Reading};
 pub(super) use special::names_no_secret;

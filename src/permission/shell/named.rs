@@ -6,7 +6,6 @@ use syntax::{Body, Command, Kind, List, Operator, Piece, Script, Word};
 /// How many words one word with braces becomes at most.
 const ALTERNATIVES: usize = 64;
 
-/// A word of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     /// Without its quotes.

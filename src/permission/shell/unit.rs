@@ -2,10 +2,8 @@
 
 use crate::permission::{Action, Need};
 
-/// A command line, taken apart.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
-    /// As it was written.
     pub text: String,
     /// Everything in it that acts, in the order it was found.
     pub units: Vec<Unit>,
@@ -30,7 +28,6 @@ pub enum Effect {
 /// One thing a command line does.
 #[derive(Debug, Clone, Default)]
 pub struct Unit {
-    /// As it was written.
     pub text: String,
     /// The program as it is named; none for assignments, redirections, conditions.
     pub program: Option<String>,
@@ -68,7 +65,6 @@ pub struct Unit {
     pub plans_only: bool,
     /// It removes or overwrites without return.
     pub destroys: bool,
-    /// Its program uses the network.
     pub network: bool,
     /// Its program runs other programs or program text.
     pub carrier: bool,

@@ -15,7 +15,7 @@ mod text;
 use budget::Budget;
 
 use super::disk::Disk;
-use super::expand::{Arg, Expander, Expansion, Found, Input, State, either};
+use super::expand::{Arg, Expander, Expansion, Finding, Input, State, either};
 use super::judge::{self, Picked};
 use super::parse::{self, syntax};
 use super::unit::{Line, Unit};
@@ -50,7 +50,6 @@ struct Frame {
     picked: Option<Picked>,
 }
 
-/// Takes a command line apart.
 pub(super) fn walk(command: &str, place: &Place) -> Line {
     let mut walk = Walk {
         place,
@@ -109,8 +108,8 @@ impl<'p> Walk<'p> {
         let (read, found) = self.expander.expand(script, state, read);
         for found in found {
             match found {
-                Found::Opaque(reason) => self.opaque(&reason),
-                Found::Runs { script, list, mut state, piped } => {
+                Finding::Opaque(reason) => self.opaque(&reason),
+                Finding::Runs { script, list, mut state, piped } => {
                     let input = if piped { Input::Pipe } else { self.frame.input.clone() };
                     let outer = std::mem::replace(&mut self.frame.input, input);
                     self.deeper(|walk| walk.list(script, list, &mut state));

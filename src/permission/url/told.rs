@@ -1,6 +1,7 @@
 //! Whether an address tells a key or a password, however it is written there.
 
 use base64::Engine as _;
+use percent_encoding::percent_decode_str;
 
 /// How many characters of a key, in a row, are enough to know it by.
 const PIECE: usize = 16;
@@ -80,20 +81,7 @@ pub(super) fn holds(text: &str, secret: &str) -> bool {
 }
 
 pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = vec![];
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        let mut ahead = rest.clone();
-        let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        match (byte, hex(ahead.next()), hex(ahead.next())) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low).to_le_bytes()[0]);
-                rest = ahead;
-            }
-            _ => bytes.push(byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Whether a query holds what looks like a key.

@@ -15,7 +15,7 @@ use crate::event::{CallUpdate, Event, Progress, Subagent, SubagentInfo, Subagent
 use crate::id::SessionId;
 use crate::message::{Call, Content, FailureCause, FaultKind, Finish, Message};
 use crate::store::Store;
-use crate::turn::{History, run};
+use crate::turn::{History, mend};
 
 pub(super) struct Children {
     agents: Arc<Agents>,
@@ -96,7 +96,7 @@ impl Children {
         }
         let mut history = History::from(stored.messages);
         // Only here: what was cut off is marked as such in its file when it goes on.
-        run::mend(&mut history);
+        mend::mend(&mut history);
         let from = self.told.get(child).copied().unwrap_or_default();
         let Some((start, end)) = find(&history.messages, from, call.input.get("prompt").and_then(Value::as_str)) else {
             return (Vec::new(), None);

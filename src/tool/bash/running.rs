@@ -37,7 +37,6 @@ pub(super) struct CommandOptions {
     pub(super) note: Option<PathBuf>,
 }
 
-/// A command that runs.
 pub(super) struct RunningCommand {
     pub(super) child: Child,
     pub(super) pipe: pipe::Receiver,
@@ -149,7 +148,6 @@ impl RunningCommand {
     }
 }
 
-/// How a call ends.
 pub(super) enum CommandEnd {
     /// With its shell.
     Status(ExitStatus),

@@ -35,7 +35,6 @@ pub(super) struct BestFiles {
     pub(super) matches: usize,
 }
 
-/// The matches of one file.
 #[derive(Debug, Default)]
 pub(super) struct FileMatches {
     pub(super) lines: Vec<GrepLine>,
@@ -44,7 +43,6 @@ pub(super) struct FileMatches {
     pub(super) count: usize,
 }
 
-/// A line to be shown.
 #[derive(Debug)]
 pub(super) enum GrepLine {
     /// The first line of a match, or all of one: number from 1, text.

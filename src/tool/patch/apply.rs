@@ -9,7 +9,6 @@ use super::super::replace::FuzzyMatch;
 use super::super::spelling::{FoldLevel, FoldedText, LONGEST, differences};
 use super::{Error, Hunk};
 
-/// A text with changes made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppliedPatch {
     /// The whole new text.
@@ -20,7 +19,6 @@ pub struct AppliedPatch {
     pub now: Vec<(usize, usize)>,
 }
 
-/// A hunk in its place.
 struct PlacedHunk<'a> {
     at: usize,
     length: usize,

@@ -226,7 +226,6 @@ impl<'a> LineSpans<'a> {
     }
 }
 
-/// Some lines in a row.
 struct LineWindow<'a, 'l> {
     lines: &'l [(usize, &'a str)],
 }

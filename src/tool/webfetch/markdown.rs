@@ -26,12 +26,9 @@ const LINK: usize = 600;
 /// The longest address that is worth repeating.
 const ADDRESS: usize = 1_000;
 
-/// What a page says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedPage {
-    /// Its words.
     pub text: String,
-    /// What it is called.
     pub title: String,
 }
 

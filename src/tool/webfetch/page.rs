@@ -8,7 +8,6 @@ use super::markdown;
 use crate::text;
 use crate::tool::read::picture;
 
-/// What a page comes to.
 #[derive(Debug, PartialEq)]
 pub(super) enum FetchedPage {
     /// Words, and how many hidden characters were taken out of them.
@@ -71,7 +70,7 @@ fn is_media(kind: &str) -> bool {
     !text && ["image/", "audio/", "video/", "font/"].iter().any(|group| kind.starts_with(group))
 }
 
-/// Whether nobody could read it: a NUL, or more than a tenth of what is no text, at the beginning.
+/// Whether nobody could read it: a NUL, or more than a tenth of what is not text, at the beginning.
 fn is_binary(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(8 << 10)];
     let odd = |byte: &&u8| **byte < 0x20 && !matches!(**byte, b'\n' | b'\r' | b'\t' | 0x0c | 0x1b | 0x08);

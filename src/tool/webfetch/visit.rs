@@ -139,7 +139,6 @@ fn judged(host: &str, found: &[SocketAddr], forbidden: fn(IpAddr) -> Option<&'st
     bad.map_or(Ok(()), |(address, why)| Err(Forbidden { host: host.to_owned(), address, why }))
 }
 
-/// What happened, for a person.
 pub(super) fn broken(e: &reqwest::Error) -> String {
     let mut next = e.source();
     while let Some(cause) = next {

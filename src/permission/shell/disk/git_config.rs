@@ -60,7 +60,6 @@ impl Cause {
     }
 }
 
-/// Settings of one repository.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Repository {
     /// Which settings start a program, each as it is written, by what has to happen for it.
@@ -71,7 +70,6 @@ pub(crate) struct Repository {
     pub(crate) top: Option<PathBuf>,
     /// The names of remotes that keep objects for it.
     promisors: Vec<String>,
-    /// The addresses of remotes.
     addresses: HashMap<String, Vec<String>>,
     /// An address is written in another way than the remotes say.
     rewritten: bool,
@@ -133,7 +131,7 @@ impl Repository {
             Ok(None) => dir.to_owned(),
             Ok(Some(text)) => match String::from_utf8(text) {
                 Ok(text) => dir.join(text.trim_end_matches(['\n', '\r'])),
-                Err(_) => return self.unread(&dir.join("commondir"), "it is no text"),
+                Err(_) => return self.unread(&dir.join("commondir"), "it is not text"),
             },
             Err(e) => return self.unread(&dir.join("commondir"), &e),
         };
@@ -334,7 +332,7 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, String> {
         Err(e) => return Err(e.to_string()),
     };
     if !meta.is_file() {
-        return Err("it is no file".into());
+        return Err("it is not a file".into());
     }
     let mut text = Vec::new();
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;

@@ -11,7 +11,6 @@ use crate::permission::shell::unit::Unit;
 use crate::permission::{Action, Place};
 use crate::worktree::normal;
 
-/// How much would be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
     Little,

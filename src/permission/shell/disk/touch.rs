@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::{Disk, LOOKUPS};
-use crate::permission::paths::{self, Access, Folders, Found, Located};
+use crate::permission::paths::{self, Folders, Located, PathKind};
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, State};
 use crate::permission::shell::unit::{Effect, Unit};
-use crate::permission::{Action, Need, protected};
+use crate::permission::{Access, Action, Need, protected};
 
 /// Paths of one unit; more are asked about unseen.
 const PATHS: usize = 512;
@@ -171,13 +171,13 @@ impl Disk<'_> {
                 let reason = format!("{text} decides what runs here, and what the program does with it is not known");
                 unit.floor(Action::Ask, &reason);
             }
-            if located.found == Found::Directory && access == Access::Read {
+            if located.found == PathKind::Directory && access == Access::Read {
                 self.add(unit, located.needs(Access::List));
                 continue;
             }
             if guess && located.is_absent() && located.protected.is_none() {
                 let beside = located.path.parent().is_some_and(|folder| folder.parent().is_some());
-                if located.inside || located.found == Found::Nowhere || !beside {
+                if located.inside || located.found == PathKind::Nowhere || !beside {
                     continue;
                 }
             }
@@ -243,7 +243,6 @@ impl Disk<'_> {
         }
     }
 
-    /// Changes the directory.
     pub(crate) fn chdir(&mut self, target: Option<&Arg>, unit: &mut Unit, state: &mut State) {
         let before = state.cwd.clone();
         let Some(target) = target else {

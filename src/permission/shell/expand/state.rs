@@ -19,7 +19,6 @@ pub(crate) enum Input {
     Text(Option<String>),
 }
 
-/// What a variable holds.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     /// One of these.

@@ -4,13 +4,11 @@ use std::collections::HashSet;
 
 use super::options::Options;
 use super::{Deed, View};
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::shell::expand::{Arg, Value, holds_code, variable_danger};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
+use crate::permission::{Access, Action};
 
-/// The builtins of bash.
 const BUILTINS: &str = ": true false echo printf test [ pwd cd pushd popd dirs read type hash enable alias unalias \
     set shopt export declare typeset local readonly unset shift let eval exec source . trap wait jobs fg bg kill \
     exit return break continue getopts ulimit umask times command builtin help history fc bind compgen complete \
@@ -64,7 +62,6 @@ impl Builtin<'_> {
         self.add(Deed::Changed(reason.to_owned()));
     }
 
-    /// Builtins that give variables values.
     fn sets_variables(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "getopts" | "wait" => {

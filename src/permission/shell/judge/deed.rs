@@ -1,9 +1,8 @@
 //! What a program may do, and what it sees when it does it.
 
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::shell::expand::{Arg, Input, State, Value};
 use crate::permission::shell::unit::Effect;
+use crate::permission::{Access, Action};
 
 /// One thing a program does or may do.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use super::code;
 use super::read::{Given, Reading};
 use super::table::{Does, Program};
 use super::{Deed, Judge};
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::unit::Effect;
+use crate::permission::{Access, Action};
 
 /// Single-letter options cluster, and `-c` takes the first word after all of them.
 pub(super) fn shell(judge: &mut Judge<'_>, args: &[Arg], foreign: bool) {
@@ -268,66 +267,22 @@ fn keeps_old(judge: &mut Judge<'_>, reading: &Reading, files: &[Arg]) {
 fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
     let mut rest = text;
     let mut deeds = vec![];
-    // Up to a delimiter. One in brackets ends it for some versions only.
-    let until = |rest: &mut &str, end: char| -> Option<()> {
-        let (mut escaped, mut set) = (false, false);
-        for (at, c) in rest.char_indices() {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '\n' => return None,
-                c if c == end => {
-                    *rest = &rest[at + c.len_utf8()..];
-                    return (!set).then_some(());
-                }
-                '[' => set = true,
-                ']' => set = false,
-                _ => {}
-            }
-        }
-        None
-    };
-    let line = |rest: &mut &str| {
-        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
-        *rest = after;
-        line.trim().to_owned()
-    };
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
         match c {
             ' ' | '\t' | '\n' | ';' | '{' | '}' | '!' | ',' | '0'..='9' | '$' | '~' | '+' => {}
             '/' => {
-                until(&mut rest, '/')?;
+                sed_text(&mut rest, '/')?;
                 rest = rest.trim_start_matches(['I', 'M']);
             }
-            '#' => drop(line(&mut rest)),
-            's' | 'y' => {
-                let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
-                rest = &rest[1..];
-                until(&mut rest, end)?;
-                until(&mut rest, end)?;
-                rest = rest.trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit());
-                match rest.chars().next() {
-                    Some('w') => {
-                        rest = &rest[1..];
-                        deeds.push(('w', line(&mut rest)));
-                    }
-                    Some('e') => {
-                        rest = rest[1..].trim_start_matches(|c: char| "gpiImM".contains(c) || c.is_ascii_digit());
-                        deeds.push(('e', String::new()));
-                    }
-                    _ => {}
-                }
-                if !(rest.is_empty() || rest.starts_with([' ', ';', '}', '\n', '#'])) {
-                    return None;
-                }
-            }
-            'w' | 'W' => deeds.push(('w', line(&mut rest))),
-            'r' | 'R' => deeds.push(('r', line(&mut rest))),
-            'e' => deeds.push(('e', line(&mut rest))),
+            '#' => drop(sed_line(&mut rest)),
+            's' | 'y' => deeds.extend(sed_substitution(&mut rest)?),
+            'w' | 'W' => deeds.push(('w', sed_line(&mut rest))),
+            'r' | 'R' => deeds.push(('r', sed_line(&mut rest))),
+            'e' => deeds.push(('e', sed_line(&mut rest))),
             // One line of text, without signs that continue it.
             'a' | 'i' | 'c' => {
-                if line(&mut rest).contains('\\') {
+                if sed_line(&mut rest).contains('\\') {
                     return None;
                 }
             }
@@ -345,6 +300,55 @@ fn sed_deeds(text: &str) -> Option<Vec<(char, String)>> {
         }
     }
     Some(deeds)
+}
+
+/// Skips a text and its delimiter. One in brackets ends it for some versions only.
+fn sed_text(rest: &mut &str, end: char) -> Option<()> {
+    let (mut escaped, mut set) = (false, false);
+    for (at, c) in rest.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '\n' => return None,
+            c if c == end => {
+                *rest = &rest[at + c.len_utf8()..];
+                return (!set).then_some(());
+            }
+            '[' => set = true,
+            ']' => set = false,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What stands up to the end of the line.
+fn sed_line(rest: &mut &str) -> String {
+    let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+    *rest = after;
+    line.trim().to_owned()
+}
+
+/// What stands behind `s` or `y`: the outer none where it is not plain, the inner where it only edits.
+fn sed_substitution(rest: &mut &str) -> Option<Option<(char, String)>> {
+    let flags = |c: char| "gpiImM".contains(c) || c.is_ascii_digit();
+    let end = rest.chars().next().filter(|c| c.is_ascii_punctuation() && *c != '\\')?;
+    *rest = &rest[1..];
+    sed_text(rest, end)?;
+    sed_text(rest, end)?;
+    *rest = rest.trim_start_matches(flags);
+    let deed = match rest.chars().next() {
+        Some('w') => {
+            *rest = &rest[1..];
+            Some(('w', sed_line(rest)))
+        }
+        Some('e') => {
+            *rest = rest[1..].trim_start_matches(flags);
+            Some(('e', String::new()))
+        }
+        _ => None,
+    };
+    (rest.is_empty() || rest.starts_with([' ', ';', '}', '\n', '#'])).then_some(deed)
 }
 
 pub(super) fn awk(judge: &mut Judge<'_>, reading: &Reading) {
@@ -394,11 +398,9 @@ pub(super) fn awk(judge: &mut Judge<'_>, reading: &Reading) {
 #[derive(Debug, PartialEq, Eq)]
 enum AwkDeeds {
     None,
-    /// It starts programs.
     Starts,
     /// It writes this file and starts nothing.
     Writes(String),
-    /// It cannot be told.
     Unread,
 }
 

@@ -18,7 +18,6 @@ pub(super) struct Given {
     pub(super) next: usize,
 }
 
-/// What the words are.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) given: Vec<Given>,

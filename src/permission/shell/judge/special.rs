@@ -6,12 +6,11 @@ use std::path::Path;
 use super::read::{Given, Reading, end_of_command};
 use super::table::{self, Does, Program, Role};
 use super::{Deed, Judge, Picked, Picks, languages, wrapper};
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::protected::{control, secret_name};
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::names::among;
 use crate::permission::shell::unit::Effect;
+use crate::permission::{Access, Action};
 
 /// What is to be judged before an option leads elsewhere.
 pub(super) fn first(judge: &mut Judge<'_>, program: &Program, reading: &Reading, args: &[Arg]) {

@@ -206,7 +206,6 @@ pub(super) fn program(name: &str) -> Option<&'static Program> {
     TABLE.names.get(name).and_then(|at| TABLE.programs.get(*at))
 }
 
-/// Every name and its entry.
 #[cfg(test)]
 pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Program)> {
     TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))

@@ -3,7 +3,7 @@
 use super::read::Reading;
 use super::table::{self, Does, Program};
 use super::{Deed, Judge};
-use crate::permission::paths::Access;
+use crate::permission::Access;
 use crate::permission::shell::expand::{Arg, Input};
 use crate::permission::shell::unit::Effect;
 

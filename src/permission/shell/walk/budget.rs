@@ -7,7 +7,6 @@ const NESTED: usize = 32 << 10;
 const WORDS: usize = 4_000;
 pub(super) const BEGINNING: usize = 32;
 
-/// What was spent so far.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     /// Bytes of text within texts that were taken apart.

@@ -3,7 +3,7 @@
 
 use super::Walk;
 use super::budget::BEGINNING;
-use crate::permission::paths::Access;
+use crate::permission::Access;
 use crate::permission::protected::Protected;
 use crate::permission::shell::expand::{Arg, Input, State, variable_danger};
 use crate::permission::shell::judge::{self, Deed, Picked, View};

@@ -2,7 +2,7 @@
 //! what its short names stand for, and the paths among its words.
 
 use super::Walk;
-use crate::permission::paths::Access;
+use crate::permission::Access;
 use crate::permission::protected;
 use crate::permission::shell::disk::Cause;
 use crate::permission::shell::expand::{Arg, State};

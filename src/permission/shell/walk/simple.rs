@@ -1,12 +1,11 @@
 //! Simple commands: what they assign, their words, what they are redirected to.
 
 use super::Walk;
-use crate::permission::Action;
-use crate::permission::paths::Access;
 use crate::permission::shell::device;
 use crate::permission::shell::expand::{Input, State, Value, harmless, variable_danger};
 use crate::permission::shell::parse::{self, syntax};
 use crate::permission::shell::unit::{Effect, Unit};
+use crate::permission::{Access, Action};
 use syntax::{Assign, Command, Operator, Piece, Redirect, Script, Word};
 
 impl Walk<'_> {

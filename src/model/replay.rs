@@ -1,0 +1,155 @@
+//! The model `replay:dir` answers from a directory that `ADJUTANT_RECORD=dir` has filled ([`super::tape`]),
+//! without key or network: with the exchange of the same request, else with the next one that was not played yet.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::http::{self, RequestTimeouts};
+use super::tape::{RecordLine, RecordedRequest};
+use super::target::{Knobs, Target};
+use super::{Answer, Error, Model, Provider, Request, classify, platform};
+use crate::environment::Timestamp;
+use crate::lock::locked;
+use crate::message::ModelRef;
+
+/// A directory of recordings, as someone who can be asked.
+pub struct Replay {
+    dir: PathBuf,
+    // A leaf lock around what was not played yet; none before the first request.
+    left: Mutex<Option<VecDeque<Exchange>>>,
+}
+
+/// A file, read.
+struct Exchange {
+    asked: Box<RecordedRequest>,
+    lines: Vec<RecordLine>,
+}
+
+impl Replay {
+    /// Plays what is in a directory.
+    pub fn new(dir: &Path) -> Arc<Self> {
+        Arc::new(Self { dir: dir.into(), left: Mutex::new(None) })
+    }
+
+    pub fn model(&self, id: &ModelRef) -> Model {
+        let first = self.with(|left| left.front().map(|exchange| exchange.asked.model.clone()));
+        first.flatten().map_or_else(|| Model::unknown(id.clone()), |facts| facts.model(id.clone()))
+    }
+
+    /// Does something with what is left; none where nothing can be read.
+    fn with<T>(&self, work: impl FnOnce(&mut VecDeque<Exchange>) -> T) -> Option<T> {
+        let mut left = locked(&self.left);
+        if left.is_none() {
+            *left = read(&self.dir).ok();
+        }
+        left.as_mut().map(work)
+    }
+
+    fn next(&self, request: &Request) -> Result<Exchange, Error> {
+        let missing = |what: &str| {
+            let dir = self.dir.display();
+            Error::BadRequest(format!("{what} in {dir}. ADJUTANT_RECORD=dir writes what `replay:dir` plays."))
+        };
+        let found = self.with(|left| {
+            let same = |exchange: &Exchange| {
+                let wire = platform::wire(&exchange.asked.wire)?;
+                let model = Arc::new(exchange.asked.model.clone().model(request.model.id.clone()));
+                let request = Request { model, ..request.clone() };
+                let call = wire.encode(&request, &Target::default(), &Knobs::default()).ok()?;
+                (conversation(&call.body)? == conversation(exchange.asked.body.get().as_bytes())?).then_some(())
+            };
+            let at = left.iter().position(|exchange| same(exchange).is_some()).unwrap_or(0);
+            left.remove(at)
+        });
+        match found {
+            None => Err(missing("There are no recordings")),
+            Some(None) => Err(missing("Everything has been played")),
+            Some(Some(exchange)) => Ok(exchange),
+        }
+    }
+}
+
+/// The part of a body that makes one request differ from another.
+fn conversation(body: &[u8]) -> Option<serde_json::Value> {
+    let mut body: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(body).ok()?;
+    ["messages", "input", "contents"].iter().find_map(|name| body.remove(*name))
+}
+
+fn read(dir: &Path) -> io::Result<VecDeque<Exchange>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)?.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    paths.sort();
+    let exchange = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let mut lines = text.lines().map_while(|line| serde_json::from_str(line).ok());
+        match lines.next()? {
+            RecordLine::Asked(asked) => Some(Exchange { asked, lines: lines.collect() }),
+            _ => None,
+        }
+    };
+    Ok(paths.iter().filter_map(exchange).collect())
+}
+
+impl Provider for Arc<Replay> {
+    fn ask(&self, request: Arc<Request>) -> Answer {
+        match self.next(&request) {
+            Ok(exchange) => exchange.play(),
+            Err(e) => Box::pin(futures_util::stream::iter([Err(e)])),
+        }
+    }
+}
+
+impl Exchange {
+    fn play(self) -> Answer {
+        let fail = |e: Error| -> Answer { Box::pin(futures_util::stream::iter([Err(e)])) };
+        let name = self.asked.provider;
+        let Some(wire) = platform::wire(&self.asked.wire) else {
+            return fail(Error::BadRequest(format!("The wire \"{}\" is not supported.", self.asked.wire)));
+        };
+        let (mut status, mut headers) = (None, HeaderMap::new());
+        let mut pieces: Vec<Result<Bytes, Error>> = Vec::new();
+        for line in self.lines {
+            match line {
+                RecordLine::Asked(_) | RecordLine::End => {}
+                RecordLine::Came { status: code, headers: named } => {
+                    status = Some(code);
+                    let named = named.iter().filter_map(|(name, value)| {
+                        Some((name.parse::<HeaderName>().ok()?, value.parse::<HeaderValue>().ok()?))
+                    });
+                    headers = named.collect();
+                }
+                RecordLine::Text(text) => pieces.push(Ok(text.into())),
+                RecordLine::Bytes(text) => pieces.push(
+                    STANDARD
+                        .decode(text)
+                        .map(Bytes::from)
+                        .map_err(|e| Error::Garbled(format!("The recording is damaged: {e}."))),
+                ),
+                RecordLine::Broken(why) => pieces.push(Err(Error::Network(why))),
+            }
+        }
+        match status {
+            None => fail(match pieces.pop() {
+                Some(Err(e)) => e,
+                _ => Error::Network(format!("{name} was not reached when this was recorded.")),
+            }),
+            Some(200..=299) => {
+                let target = Target { name: name.clone(), ..Target::default() };
+                let bytes = futures_util::stream::iter(pieces).boxed();
+                http::read(name.into(), bytes, wire.decoder(&target), RequestTimeouts::default())
+            }
+            Some(code) => {
+                let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();
+                fail(classify::reply(&name, code, &headers, &String::from_utf8_lossy(&body), Timestamp::default()))
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a process of ours tries when it is locked up, and what it could do: everything that is forbidden.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+/// What the process that is locked up is to try.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Trial {
+    pub(super) directory: PathBuf,
+    pub(super) port: u16,
+    /// The process that tries it.
+    pub(super) prober: Process,
+}
+
+/// A process, told from others that had or have its number elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Process {
+    id: u32,
+    /// In the system's ticks since it was started; none where that cannot be seen.
+    begun: Option<u64>,
+}
+
+impl Process {
+    pub(super) fn look(id: u32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // The name, in brackets, may hold anything; the time is the 20th field after it.
+        let begun = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok());
+        Self { id, begun }
+    }
+
+    /// Whether this number means the same process here, as far as can be seen.
+    fn is_here(self) -> bool {
+        let here = Self::look(self.id);
+        here.begun.is_none() || here == self
+    }
+
+    fn can_be_signalled(self) -> bool {
+        let id = i32::try_from(self.id).ok().and_then(rustix::process::Pid::from_raw);
+        self.is_here() && id.is_some_and(|id| rustix::process::test_kill_process(id).is_ok())
+    }
+
+    /// Its variables, its memory, where it is. Root may list the numbers of what it has open.
+    fn can_be_read(self) -> bool {
+        let path = |name: &str| format!("/proc/{}/{name}", self.id);
+        let opened = |name| fs::File::open(path(name)).and_then(|mut file| io::Read::read(&mut file, &mut [0])).is_ok();
+        let memory = || OpenOptions::new().read(true).open(path("mem")).is_ok();
+        self.is_here() && (opened("environ") || opened("maps") || memory() || fs::read_link(path("cwd")).is_ok())
+    }
+}
+
+/// What it says it could do.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) inside: bool,
+    pub(super) outside: bool,
+    pub(super) modes: bool,
+    pub(super) control: bool,
+    pub(super) network: bool,
+    pub(super) local: bool,
+    pub(super) signals: bool,
+    pub(super) secrets: bool,
+    pub(super) capabilities: bool,
+}
+
+impl Trial {
+    /// Tries everything, and prints what could be done.
+    pub(super) fn run(&self) -> ExitCode {
+        let said = serde_json::to_writer(io::stdout(), &self.attempt());
+        if said.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    pub(super) fn attempt(&self) -> Done {
+        let path = |name: &str| self.directory.join(name);
+        let append = |path: PathBuf| OpenOptions::new().append(true).open(path).and_then(|mut f| f.write_all(b"x"));
+        let outside = [
+            fs::write(path("outside/made"), "x"),
+            append(path("outside/file")),
+            OpenOptions::new().write(true).truncate(true).open(path("outside/file")).map(drop),
+            fs::create_dir(path("outside/folder")),
+            fs::rename(path("outside/moved"), path("inside/moved")),
+            fs::hard_link(path("outside/file"), path("inside/linked")).and_then(|()| append(path("inside/linked"))),
+            symlink("../outside/file", path("inside/way-out")).and_then(|()| append(path("inside/way-out"))),
+            fs::remove_file(path("outside/doomed")),
+            // Opened, not written.
+            OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop),
+        ];
+        let modes = [fs::set_permissions(path("outside/file"), Permissions::from_mode(0o777))];
+        let control = [fs::write(path("inside/.git/hooks/made"), "x"), append(path("inside/.git/config"))];
+        let network = [
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).map(drop),
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+                .and_then(|socket| socket.send_to(b"x", (Ipv4Addr::LOCALHOST, self.port)).map(drop)),
+        ];
+        let any = |results: &[io::Result<()>]| results.iter().any(Result::is_ok);
+        Done {
+            inside: fs::write(path("inside/made"), "x").is_ok(),
+            outside: any(&outside),
+            modes: any(&modes),
+            control: any(&control),
+            network: any(&network),
+            local: UnixStream::connect(path("inside/socket")).is_ok(),
+            signals: self.prober.can_be_signalled(),
+            secrets: self.prober.can_be_read(),
+            capabilities: capabilities(),
+        }
+    }
+}
+
+/// Whether this process may do more than an ordinary one.
+fn capabilities() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let sets = status.lines().filter(|line| ["CapPrm:", "CapEff:", "CapAmb:"].iter().any(|set| line.starts_with(set)));
+    sets.filter_map(|line| line.split_whitespace().nth(1)).any(|bits| bits.bytes().any(|digit| digit != b'0'))
+}

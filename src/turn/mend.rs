@@ -1,0 +1,49 @@
+//! What was running when the process ended, as the next one finds it.
+
+use super::request::INTERRUPTED;
+use super::{History, jobs};
+use crate::message::{Call, CallState, Content, FailureCause, Fault, FaultKind, Message, Role};
+
+/// A history as it was found on disk, made fit to go on: calls that were running when the process
+/// ended are marked, with the outcome unknown. Returns the messages that changed.
+pub fn mend(history: &mut History) -> Vec<Message> {
+    let mut changed = Vec::new();
+    for message in &mut history.messages {
+        let mut touched = false;
+        for part in &mut message.parts {
+            if let Content::Tool(call) = &mut part.content
+                && let Some(state) = interrupted(call)
+            {
+                call.state = state;
+                touched = true;
+            }
+            if let Content::Tool(call) = &mut part.content {
+                touched |= jobs::lost(&mut call.state);
+            }
+        }
+        if let Role::Assistant(assistant) = &mut message.role
+            && assistant.finish.is_none()
+            && assistant.fault.is_none()
+        {
+            let message = "The turn was interrupted before it ended.".into();
+            assistant.fault = Some(Fault { kind: FaultKind::Interrupted, message, advice: None });
+            touched = true;
+        }
+        if touched {
+            changed.push(message.clone());
+        }
+    }
+    changed
+}
+
+/// What becomes of a call that was found unfinished on disk.
+fn interrupted(call: &Call) -> Option<CallState> {
+    let error = match call.state {
+        CallState::Pending => "The call was interrupted before it began.",
+        CallState::Running { .. } => INTERRUPTED,
+        CallState::Completed(_) | CallState::Failed { .. } => return None,
+    };
+    let cause = if call.state == CallState::Pending { FailureCause::Error } else { FailureCause::ProcessEnded };
+    let facts = call.state.facts().cloned().unwrap_or_default();
+    Some(CallState::Failed { error: error.into(), cause, facts })
+}

@@ -1,0 +1,34 @@
+//! Notes to the model, put into the history and kept there.
+
+use super::frame::Frame;
+use super::{History, TurnContext, remind};
+use crate::message::{Content, Message, Role, User};
+
+/// Adds a note: to the prompt where it is the last message, else as a message of its own.
+pub(super) async fn note(history: &mut History, scope: &TurnContext, frame: &Frame, words: &str) {
+    put(history, scope, frame, remind::note(words)).await;
+}
+
+/// The same for any content.
+pub(super) async fn put(history: &mut History, scope: &TurnContext, frame: &Frame, content: Content) {
+    match history.messages.last_mut().filter(|m| m.user().is_some()) {
+        Some(prompt) => {
+            let part = scope.part(content);
+            scope.record.part(&prompt.id, &part).await;
+            prompt.parts.push(part);
+        }
+        None => add(history, scope, frame, content).await,
+    }
+}
+
+/// Adds a synthetic user message.
+pub(super) async fn add(history: &mut History, scope: &TurnContext, frame: &Frame, note: Content) {
+    let message = Message {
+        id: scope.message_id(),
+        created: scope.now(),
+        role: Role::User(User { agent: frame.agent.name.clone(), model: frame.model.id.clone() }),
+        parts: vec![scope.part(note)],
+    };
+    scope.record.whole(&message).await;
+    history.messages.push(message);
+}
