@@ -18,6 +18,7 @@ mod link;
 mod ours;
 mod place;
 mod read;
+mod rows;
 mod schema;
 mod tls;
 mod write;

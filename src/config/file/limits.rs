@@ -21,13 +21,12 @@ pub(crate) struct StoreConfig {
     /// The schema in the database that holds the tables. Default: `adjutant`.
     pub namespace: Option<String>,
     /// For how many seconds a process that is not heard of has its sessions. Default: 15.
-    #[schemars(range(min = 1, max = 3_600))]
+    #[schemars(range(min = 1))]
     pub lease_seconds: Option<u64>,
     /// How many MiB may wait in memory while the database is away. Default: 64.
     #[schemars(range(min = 1))]
     pub away_mib: Option<u64>,
     /// For how many minutes a turn goes on while the database is away. Default: 10.
-    #[schemars(range(min = 0))]
     pub away_minutes: Option<u64>,
 }
 

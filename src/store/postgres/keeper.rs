@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::lines::{Batch, Lines};
@@ -19,7 +19,7 @@ use crate::id::SessionId;
 use crate::store::job::{JobScope, Reply, StoreJob};
 use crate::store::takeover::RequestSource;
 use crate::store::write::SessionWrite;
-use crate::store::{Error, Record, RecordChange, StoredSession};
+use crate::store::{Error, LockHolder, Record, RecordChange, StoredSession};
 
 /// How many jobs are sorted and not begun.
 const SORTED: usize = 4096;
@@ -56,6 +56,22 @@ enum Done {
     Other,
 }
 
+/// What waits, and what is being done.
+struct Rounds<'a> {
+    keeper: &'a Keeper,
+    lines: Lines,
+    /// The sessions that something is done for.
+    busy: HashSet<SessionId>,
+    doing: FuturesUnordered<LocalBoxFuture<'a, Done>>,
+    writing: bool,
+    /// A job that comes after all that was said about all sessions, and before all that is said later.
+    waits: Option<StoreJob>,
+    /// It is being done.
+    alone: bool,
+    /// There may be more.
+    open: bool,
+}
+
 /// Does jobs until all senders are gone, or somebody stops it.
 pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>) {
     let (events, mut happened) = mpsc::unbounded_channel();
@@ -66,92 +82,125 @@ pub(super) async fn run(place: DatabasePlace, mut jobs: Receiver<StoreJob>) {
     for ticks in [&mut renewals, &mut retries] {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     }
-    let (mut lines, mut busy) = (Lines::default(), HashSet::new());
-    let mut doing: FuturesUnordered<LocalBoxFuture<'_, Done>> = FuturesUnordered::new();
-    // A job that comes after all that was said about all sessions, and before all that is said later.
-    let (mut alone, mut waits): (bool, Option<StoreJob>) = (false, None);
-    let (mut writing, mut open) = (false, true);
+    let mut rounds = Rounds {
+        keeper: &keeper,
+        lines: Lines::default(),
+        busy: HashSet::new(),
+        doing: FuturesUnordered::new(),
+        writing: false,
+        waits: None,
+        alone: false,
+        open: true,
+    };
     loop {
-        while open && waits.is_none() && !alone && lines.len() < SORTED {
+        // What came together is written together.
+        while rounds.has_room() {
             let Ok(job) = jobs.try_recv() else { break };
-            sort(&keeper, job, &mut lines, &mut waits, &mut doing);
+            rounds.sort(job);
         }
-        if !writing {
-            let batches = lines.writes(&busy);
-            if !batches.is_empty() {
-                writing = true;
-                busy.extend(batches.iter().map(|batch| batch.session.clone()));
-                doing.push(keeper.write(batches).map(Done::Written).boxed_local());
+        rounds.begin();
+        if let Some(stopped) = rounds.over() {
+            keeper.end().await;
+            if let Some(stopped) = stopped {
+                // Nobody needs to wait for it.
+                stopped.send(()).ok();
             }
-        }
-        while let Some((session, job)) = lines.next(&busy) {
-            busy.insert(session.clone());
-            doing.push(keeper.job(job).map(|()| Done::Job(session)).boxed_local());
-        }
-        if lines.is_empty() && busy.is_empty() && !alone {
-            match waits.take() {
-                Some(StoreJob::Stop { reply }) => {
-                    keeper.end().await;
-                    // Nobody needs to wait for it.
-                    reply.send(()).ok();
-                    return;
-                }
-                Some(job) => {
-                    alone = true;
-                    doing.push(keeper.job(job).map(|()| Done::Alone).boxed_local());
-                }
-                None if !open && doing.is_empty() => return keeper.end().await,
-                None => {}
-            }
+            return;
         }
         tokio::select! {
-            job = jobs.recv(), if open && waits.is_none() && !alone && lines.len() < SORTED => match job {
-                Some(job) => sort(&keeper, job, &mut lines, &mut waits, &mut doing),
-                None => open = false,
+            job = jobs.recv(), if rounds.has_room() => match job {
+                Some(job) => rounds.sort(job),
+                None => rounds.open = false,
             },
-            Some(done) = doing.next(), if !doing.is_empty() => match done {
-                Done::Written(sessions) => {
-                    writing = false;
-                    busy.retain(|session| !sessions.contains(session));
-                }
-                Done::Job(session) => busy.retain(|other| *other != session),
-                Done::Alone => alone = false,
-                Done::Other => {}
-            },
+            Some(done) = rounds.doing.next(), if !rounds.doing.is_empty() => rounds.settle(done),
             Some(event) = happened.recv() => match event {
                 LinkEvent::Wanted(session) => keeper.wanted(&session),
                 LinkEvent::Closed => keeper.link.lost(),
             },
             _ = renewals.tick(), if keeper.holds_any() => {
-                doing.push(keeper.renew().map(|()| Done::Other).boxed_local());
+                rounds.doing.push(keeper.renew().map(|()| Done::Other).boxed_local());
             }
-            _ = retries.tick(), if keeper.has_unwritten() => {
-                if keeper.link.is_away() {
-                    doing.push(keeper.link.wire().map(|_| Done::Other).boxed_local());
-                } else if !writing {
-                    let left = keeper.unwritten(&busy);
-                    writing = true;
-                    busy.extend(left.iter().cloned());
-                    let again = keeper.write(left.into_iter().map(Batch::of).collect());
-                    doing.push(again.map(Done::Written).boxed_local());
-                }
-            }
+            _ = retries.tick(), if keeper.has_unwritten() => rounds.retry(),
         }
     }
 }
 
-/// Puts a job where it waits for its turn.
-fn sort<'a>(
-    keeper: &'a Keeper,
-    job: StoreJob,
-    lines: &mut Lines,
-    waits: &mut Option<StoreJob>,
-    doing: &mut FuturesUnordered<LocalBoxFuture<'a, Done>>,
-) {
-    match job.scope() {
-        JobScope::Session(session) => lines.push(session, job),
-        JobScope::None => doing.push(keeper.job(job).map(|()| Done::Other).boxed_local()),
-        JobScope::All => *waits = Some(job),
+impl Rounds<'_> {
+    fn has_room(&self) -> bool {
+        self.open && self.waits.is_none() && !self.alone && self.lines.len() < SORTED
+    }
+
+    /// Puts a job where it waits for its turn.
+    fn sort(&mut self, job: StoreJob) {
+        match job.scope() {
+            JobScope::Session(session) => self.lines.push(session, job),
+            JobScope::None => self.doing.push(self.keeper.job(job).map(|()| Done::Other).boxed_local()),
+            JobScope::All => self.waits = Some(job),
+        }
+    }
+
+    /// Begins all that can be begun.
+    fn begin(&mut self) {
+        if !self.writing {
+            let batches = self.lines.writes(&self.busy);
+            self.write(batches);
+        }
+        while let Some((session, job)) = self.lines.next(&self.busy) {
+            self.busy.insert(session.clone());
+            self.doing.push(self.keeper.job(job).map(|()| Done::Job(session)).boxed_local());
+        }
+        if self.is_idle()
+            && let Some(job) = self.waits.take_if(|job| !matches!(job, StoreJob::Stop { .. }))
+        {
+            self.alone = true;
+            self.doing.push(self.keeper.job(job).map(|()| Done::Alone).boxed_local());
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.lines.is_empty() && self.busy.is_empty() && !self.alone
+    }
+
+    /// Whether it is the end, and who waits for that.
+    fn over(&mut self) -> Option<Option<oneshot::Sender<()>>> {
+        match self.waits.take_if(|job| matches!(job, StoreJob::Stop { .. })) {
+            Some(StoreJob::Stop { reply }) if self.is_idle() => Some(Some(reply)),
+            None if !self.open && self.waits.is_none() && self.is_idle() && self.doing.is_empty() => Some(None),
+            job => {
+                self.waits = job.or(self.waits.take());
+                None
+            }
+        }
+    }
+
+    fn write(&mut self, batches: Vec<Batch>) {
+        if !batches.is_empty() {
+            self.writing = true;
+            self.busy.extend(batches.iter().map(|batch| batch.session.clone()));
+            self.doing.push(self.keeper.write(batches).map(Done::Written).boxed_local());
+        }
+    }
+
+    /// Tries again what could not be written; first of all to reach the database, while others go on.
+    fn retry(&mut self) {
+        if self.keeper.link.is_away() {
+            self.doing.push(self.keeper.link.wire().map(|_| Done::Other).boxed_local());
+        } else if !self.writing {
+            let left = self.keeper.unwritten(&self.busy);
+            self.write(left.into_iter().map(Batch::of).collect());
+        }
+    }
+
+    fn settle(&mut self, done: Done) {
+        match done {
+            Done::Written(sessions) => {
+                self.writing = false;
+                self.busy.retain(|session| !sessions.contains(session));
+            }
+            Done::Job(session) => self.busy.retain(|other| *other != session),
+            Done::Alone => self.alone = false,
+            Done::Other => {}
+        }
     }
 }
 

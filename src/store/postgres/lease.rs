@@ -3,7 +3,7 @@
 use tokio_postgres::types::Type;
 
 use super::keeper::Keeper;
-use super::link::{Fault, channel};
+use super::link::{Fault, TRIES, channel};
 use crate::id::SessionId;
 use crate::store::{Error, LockHolder};
 
@@ -36,7 +36,7 @@ impl Keeper {
     /// Takes a session's lease, and gives back its epoch.
     pub(super) async fn take(&self, session: &SessionId) -> Result<i64, Fault> {
         let id = session.as_str();
-        for _ in 0..super::write::TRIES {
+        for _ in 0..TRIES {
             // In one go with what it is worth nothing without.
             let taken = async {
                 let wire = self.link.wire().await?;

@@ -14,12 +14,15 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
 
 use super::place::{Address, DatabasePlace, PATIENCE, Privacy};
-use super::{schema, tls, write};
+use super::{rows, schema, tls};
 use crate::id::SessionId;
 use crate::store::Error;
 
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// How often a statement is tried again that somebody else's was in the way of.
+pub(super) const TRIES: usize = 5;
 
 /// How something failed.
 #[derive(Debug, Clone)]
@@ -201,7 +204,7 @@ async fn open(address: Rc<Address>, instance: String, events: UnboundedSender<Li
             // Then whoever wants a session is seen when the lease is renewed.
             tracing::info!("the database calls nobody: {e}");
         }
-        let write = client.prepare_typed(write::ROWS, &write::TYPES).await?;
+        let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
         tracing::info!("connected to the database");
         Ok(Rc::new(Wire { client, write }))
     };
