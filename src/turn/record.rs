@@ -99,8 +99,9 @@ impl Recorder {
         flushed
     }
 
-    /// Whether so much of the session is unsaved, as far as the last flush told, that a turn may not go on.
-    pub fn is_exhausted(&self) -> bool {
-        self.unsaved.load(Ordering::Relaxed)
+    /// Whether so much of the session is unsaved that a turn may not go on.
+    pub async fn is_exhausted(&self) -> bool {
+        // Where it was so, it may have become better since.
+        self.unsaved.load(Ordering::Relaxed) && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
     }
 }

@@ -84,7 +84,7 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         if scope.cancelled.is_cancelled() {
             return Outcome::Cancelled;
         }
-        if scope.record.is_exhausted() {
+        if scope.record.is_exhausted().await {
             return Outcome::Failed(exhausted());
         }
         let agent = match frame::agent(scope) {
