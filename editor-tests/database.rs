@@ -3,6 +3,8 @@
 //!
 //! With `ADJUTANT_TEST_STORE=own` all pages keep their sessions in it; with an address they do in that database.
 
+#![expect(clippy::disallowed_methods, reason = "a server has to be started, and where it is said from outside")]
+
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,9 +22,11 @@ pub(crate) struct Database {
     _watch: Option<Child>,
 }
 
+const VARIABLE: &str = "ADJUTANT_TEST_STORE";
+
 /// Whether everything is to be tried with a database.
 pub(crate) fn wanted() -> bool {
-    std::env::var_os("ADJUTANT_TEST_STORE").is_some_and(|url| !url.is_empty())
+    std::env::var_os(VARIABLE).is_some_and(|url| !url.is_empty())
 }
 
 /// Starts the server, waits for the end of its own input, and ends it. As root it becomes an ordinary user, for the
@@ -69,7 +73,7 @@ impl Database {
     }
 
     fn elsewhere() -> Option<Self> {
-        let url = std::env::var("ADJUTANT_TEST_STORE").ok().filter(|url| url.starts_with("postgres"))?;
+        let url = std::env::var(VARIABLE).ok().filter(|url| wanted() && url.starts_with("postgres"))?;
         Some(Self { url, dir: None, bin: PathBuf::new(), _watch: None })
     }
 

@@ -88,7 +88,9 @@ impl Project {
         ];
         let mut vars: BTreeMap<String, String> =
             vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        if let Some(database) = Database::get().filter(|_| IN_DATABASE.get() || database::wanted()) {
+        if (IN_DATABASE.get() || database::wanted())
+            && let Some(database) = Database::get()
+        {
             vars.insert("ADJUTANT_STORE".into(), database.fresh(15));
         }
         Self { root, vars, _directory: directory }
