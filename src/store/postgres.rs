@@ -11,6 +11,7 @@
 //!
 //! While the database is away, sessions go on in memory up to a bound ([`DatabasePlace`]).
 
+mod fault;
 mod keeper;
 mod lease;
 mod lines;

@@ -10,8 +10,9 @@ use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::fault::Fault;
 use super::lines::{Batch, Lines};
-use super::link::{Fault, Link, LinkEvent};
+use super::link::{Link, LinkEvent};
 use super::ours::{Ours, Row};
 use super::place::{AwayLimits, DatabasePlace};
 use crate::channel::Receiver;

@@ -2,8 +2,9 @@
 
 use tokio_postgres::types::Type;
 
+use super::fault::{Fault, TRIES};
 use super::keeper::Keeper;
-use super::link::{Fault, TRIES, channel};
+use super::link::channel;
 use crate::id::SessionId;
 use crate::store::{Error, LockHolder};
 

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
 
+use super::fault::Fault;
 use super::place::{Address, DatabasePlace, PATIENCE, Privacy};
 use super::{rows, schema, tls};
 use crate::id::SessionId;
@@ -20,56 +21,6 @@ use crate::store::Error;
 
 /// How long nobody tries again after the database could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
-
-/// How often a statement is tried again that somebody else's was in the way of.
-pub(super) const TRIES: usize = 5;
-
-/// How something failed.
-#[derive(Debug, Clone)]
-pub(super) enum Fault {
-    /// The database cannot be reached, or takes nothing at the moment.
-    Away(String),
-    /// It was in the way of somebody else, and is to be tried again.
-    Again,
-    /// The database's word.
-    Refused(String),
-    Store(Error),
-}
-
-impl From<Error> for Fault {
-    fn from(e: Error) -> Self {
-        Self::Store(e)
-    }
-}
-
-impl From<tokio_postgres::Error> for Fault {
-    fn from(e: tokio_postgres::Error) -> Self {
-        let Some(said) = e.as_db_error() else {
-            let source = std::error::Error::source(&e);
-            let broken = e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
-            let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
-            return if broken { Self::Away(reason) } else { Self::Refused(reason) };
-        };
-        match said.code().code() {
-            "40001" | "40P01" => Self::Again,
-            // A standby takes nothing; the rest: it ends, starts, or has no room for another connection.
-            "25006" | "57P01" | "57P02" | "57P03" | "53300" => Self::Away(said.message().to_owned()),
-            code if code.starts_with("08") => Self::Away(said.message().to_owned()),
-            _ => Self::Refused(said.message().to_owned()),
-        }
-    }
-}
-
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Away(reason) => Self::Away(reason),
-            Fault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
-            Fault::Refused(reason) => Self::Unwritable(reason),
-            Fault::Store(e) => e,
-        }
-    }
-}
 
 /// What comes from the database unasked.
 pub(super) enum LinkEvent {

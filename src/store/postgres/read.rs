@@ -6,8 +6,8 @@ use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use super::fault::Fault;
 use super::keeper::Keeper;
-use super::link::Fault;
 use super::ours::unpacked;
 use crate::environment::Timestamp;
 use crate::id::{PartId, SessionId};

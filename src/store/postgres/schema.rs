@@ -7,7 +7,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::link::Fault;
+use super::fault::Fault;
 use crate::store::Error;
 
 /// The newest format known here.

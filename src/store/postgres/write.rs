@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use tokio_postgres::types::Type;
 
+use super::fault::{Fault, TRIES};
 use super::keeper::Keeper;
 use super::lines::Batch;
-use super::link::{Fault, TRIES};
 use super::ours::{Row, SessionRow};
 use crate::id::SessionId;
 use crate::store::Error;
