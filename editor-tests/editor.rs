@@ -84,7 +84,8 @@ impl Editor {
         ended.is_some() && start.elapsed() <= within
     }
 
-    fn run(mut command: Command) -> Self {
+    /// Starts whatever a command starts.
+    pub fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child: Child = command.spawn().unwrap();
         let pid = Pid::from_child(&child);

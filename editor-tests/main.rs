@@ -33,6 +33,7 @@ mod oauth;
 mod probes;
 mod project;
 mod providers;
+mod remote;
 mod replay;
 mod repositories;
 mod result;
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 15] = [
+    let written: [(&str, Tests); 16] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -119,6 +120,7 @@ fn main() -> ExitCode {
         ("servers/", &oauth::ALL),
         ("screen/", &screen::ALL),
         ("shown/", &shown::ALL),
+        ("remote/", &remote::ALL),
         ("waits/", &waits::ALL),
     ];
     trials.extend(hands::all().into_iter().map(|(name, run)| test(format!("hands/{name}"), run)));

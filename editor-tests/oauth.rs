@@ -177,7 +177,7 @@ fn no_login() {
     let said = complains(&project, &["mcp", "login", "guard"]);
     assert!(said.contains(&format!("the port {port}, where the browser is to come back to, is in use")), "{said}");
     let project = behind(&server, &json!(false));
-    assert!(complains(&project, &["mcp", "login", "guard"]).contains("the \"oauth\" of guard is false"));
+    assert!(complains(&project, &["mcp", "login", "guard"]).contains("the \"oauth\" setting of guard is false"));
     let output = adjutant(&project, &["mcp"], "");
     assert!(String::from_utf8_lossy(&output.stdout).contains("it wants a login, and its \"oauth\" is false"));
     let said = complains(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);

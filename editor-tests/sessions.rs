@@ -169,7 +169,8 @@ fn command_line() {
     assert!(said(&project, &["import", &path]).contains(&first));
     let again = said(&project, &["export", &first]);
     assert_eq!(again.trim(), std::fs::read_to_string(&file).unwrap().trim());
-    for (text, words) in [("{}", "no exported session"), ("{\"adjutant\":99}", "newer"), ("[1", "no exported session")]
+    for (text, words) in
+        [("{}", "not an exported session"), ("{\"adjutant\":99}", "newer"), ("[1", "not an exported session")]
     {
         std::fs::write(&file, text).unwrap();
         let refused = sessions(&project, &["import", &path]);

@@ -7,6 +7,7 @@ mod acp;
 mod agents;
 mod auth;
 mod config;
+mod connect;
 mod doctor;
 mod extensions;
 mod form;
@@ -18,6 +19,7 @@ mod pages;
 mod permissions;
 mod place;
 mod run;
+mod serve;
 mod sessions;
 mod terminal;
 mod trust;
@@ -50,6 +52,15 @@ enum Command {
     ///
     /// Speaks on standard input and output. The default when standard input is not a terminal.
     Acp(acp::Args),
+    /// Serve editors on this machine and others, over WebSocket and HTTP
+    ///
+    /// The protocol is spoken at /acp; /healthz, /readyz and /metrics are for whoever watches over it. Listens on this
+    /// machine only, unless the settings say who else may connect.
+    Serve(Box<serve::Args>),
+    /// Connect an editor that only starts programs to a server
+    ///
+    /// Speaks on standard input and output, and connects again by itself.
+    Connect(connect::Args),
     /// Answer one prompt, then exit
     ///
     /// The answer goes to standard output, everything else to standard error.
@@ -125,7 +136,9 @@ impl Command {
             Self::Agents { verb } => matches!(verb, Some(agents::Verb::Create(_))),
             Self::Auth { verb } => !matches!(verb, None | Some(auth::Verb::List)),
             Self::Mcp(args) => args.acts(),
+            Self::Serve(args) => args.lets_in(),
             Self::Acp(_)
+            | Self::Connect(_)
             | Self::Run(_)
             | Self::Config { .. }
             | Self::Models(_)
@@ -208,6 +221,8 @@ pub fn main() -> ExitCode {
 async fn waiting(command: Command, environment: Environment) -> ExitCode {
     let done = match command {
         Command::Acp(args) => return acp::acp(&args, environment).await,
+        Command::Serve(args) => return serve::serve(*args, environment).await,
+        Command::Connect(args) => return connect::connect(args, &environment).await,
         Command::Run(args) => return run::run(*args, environment).await,
         Command::Permissions(args) => permissions::permissions(args, &environment).await,
         Command::Sessions(args) => sessions::sessions(args, &environment).await,

@@ -29,6 +29,7 @@ mod resolve;
 pub(crate) mod roster;
 mod rules;
 pub mod script;
+pub mod serve;
 pub mod settings;
 pub mod show;
 mod substitute;

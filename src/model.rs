@@ -136,7 +136,7 @@ impl Model {
 }
 
 /// Whether an address is this machine's own.
-fn is_loopback(url: &reqwest::Url) -> bool {
+pub fn is_loopback(url: &reqwest::Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

@@ -1,8 +1,22 @@
 //! The read loop, the replies in flight, the end of input. Knows messages and no method: the agent
-//! serves an editor with it, and `adjutant run` serves its own agent's questions.
+//! serves an editor with it, and `adjutant run` serves its own agent's questions. Standard input and output are one
+//! front of it; `serve/` has the others, for editors on other machines.
 //!
 //! The loop never waits for a reply, for the other side, or for the writer (except in a flood that
 //! nobody reads). Every request gets exactly one reply, even when its handler panics.
+
+pub mod admission;
+pub mod bridge;
+pub mod house;
+pub mod listen;
+pub mod mailbox;
+pub mod reply;
+pub mod resume;
+pub mod route;
+pub mod streams;
+pub mod tally;
+pub mod tokens;
+pub mod websocket;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,9 +36,30 @@ const IN_FLIGHT: usize = 1024;
 /// How long replies in flight may take after the end of input, and how long the writer may.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// What becomes of the requests in flight when a connection ends.
+#[derive(Debug, Clone, Copy)]
+pub enum InFlightEnd<'a> {
+    /// They have a grace period to end in.
+    Land,
+    /// They go on: what they show is shown on another connection, and whoever asked is not told. Unless this has
+    /// ended: then they land.
+    GoOn(&'a CancellationToken),
+}
+
 /// Serves one connection until its input ends, its output breaks, or `ended` says so; then cancels
 /// `ended`, gives what is in flight a grace period, and writes what is left.
-pub async fn serve(table: &impl Routes, mut lines: mpsc::Receiver<Line>, peer: &Peer, ended: &CancellationToken) {
+pub async fn serve(table: &impl Routes, lines: mpsc::Receiver<Line>, peer: &Peer, ended: &CancellationToken) {
+    serve_until(table, lines, peer, ended, InFlightEnd::Land).await;
+}
+
+/// The same, with a word on what is in flight at the end.
+pub async fn serve_until(
+    table: &impl Routes,
+    mut lines: mpsc::Receiver<Line>,
+    peer: &Peer,
+    ended: &CancellationToken,
+    then: InFlightEnd<'_>,
+) {
     let outbox = peer.outbox();
     let mut flight = InFlight::default();
     loop {
@@ -46,6 +81,15 @@ pub async fn serve(table: &impl Routes, mut lines: mpsc::Receiver<Line>, peer: &
     tracing::debug!("the connection ends with {} requests in flight", flight.tasks.len());
     ended.cancel();
     peer.close();
+    if matches!(then, InFlightEnd::GoOn(process) if !process.is_cancelled()) {
+        let outbox = outbox.clone();
+        tokio::spawn(async move {
+            while let Some(done) = flight.tasks.join_next_with_id().await {
+                flight.landed(done, &outbox);
+            }
+        });
+        return close(peer.outbox()).await;
+    }
     let landing = async {
         while let Some(done) = flight.tasks.join_next_with_id().await {
             flight.landed(done, outbox);
@@ -54,6 +98,10 @@ pub async fn serve(table: &impl Routes, mut lines: mpsc::Receiver<Line>, peer: &
     if tokio::time::timeout(GRACE, landing).await.is_err() {
         tracing::warn!("requests did not end in time; leaving them");
     }
+    close(outbox).await;
+}
+
+async fn close(outbox: &Outbox) {
     if tokio::time::timeout(GRACE, outbox.close()).await.is_err() {
         tracing::warn!("the other side does not read; leaving");
     }

@@ -26,6 +26,7 @@ pub mod prune;
 pub mod recent;
 pub mod replay;
 pub mod revert;
+mod review;
 mod sample;
 mod sessions;
 pub mod title;

@@ -430,7 +430,7 @@ mod tests {
             ("just words", "SKILL.md: this skill has no front matter, so it has no name; it is not used"),
             ("---\ndescription: x\n---\nwords", "this skill has no name; it is not used; name: it"),
             ("---\nname: [a]\n---\nwords", "the name of a skill must be words"),
-            ("---\nname: \"a<b\"\n---\nwords", "\"a<b\" is no name for a skill"),
+            ("---\nname: \"a<b\"\n---\nwords", "\"a<b\" cannot be the name of a skill"),
             ("---\nname: x\ndescription: y\n---\n", "this skill says nothing"),
             ("---\nname: x\n---\nwords", "no model is told of it"),
             ("---\nname: x\n: :\n---\nwords", "the front matter is not valid YAML"),

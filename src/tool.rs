@@ -252,7 +252,7 @@ pub struct CallPosition {
 }
 
 /// What the editor offers for files.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileCapabilities {
     /// It gives the text of a file, unsaved changes included.
     pub read: bool,

@@ -14,7 +14,8 @@
 //! future: one that is not polled for a while, because its task waits for something else, keeps nobody
 //! behind it waiting.
 //!
-//! Threads rather than async stdio: half the latency, and nothing to cancel at exit.
+//! Threads rather than async stdio: half the latency, and nothing to cancel at exit. Where lines go into
+//! something else than a file, a task takes them from [`Outgoing`] instead.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -191,6 +192,8 @@ struct Shared {
     // A std mutex: it is held for an append or a swap, never across an await.
     state: Mutex<State>,
     filled: Condvar,
+    /// Where a task writes instead of a thread: what wakes it.
+    pulled: Option<Notify>,
     changed: Notify,
 }
 
@@ -276,9 +279,7 @@ impl Drop for Place {
 impl Outbox {
     /// Starts the one thread that writes to `output`.
     pub fn start(output: impl Write + Send + 'static) -> Self {
-        let outbox = Self {
-            shared: Arc::new(Shared { state: Mutex::default(), filled: Condvar::new(), changed: Notify::new() }),
-        };
+        let outbox = Self::with(None);
         let shared = outbox.shared.clone();
         let writer = thread::Builder::new().name("write".into()).spawn(move || write(&shared, output));
         if let Err(e) = writer {
@@ -286,6 +287,18 @@ impl Outbox {
             outbox.lock().broken = true;
         }
         outbox
+    }
+
+    /// An outbox without a thread, and the end where its lines are taken out.
+    pub fn pulled() -> (Self, Outgoing) {
+        let outbox = Self::with(Some(Notify::new()));
+        let outgoing = Outgoing { shared: outbox.shared.clone() };
+        (outbox, outgoing)
+    }
+
+    fn with(pulled: Option<Notify>) -> Self {
+        let shared = Shared { state: Mutex::default(), filled: Condvar::new(), pulled, changed: Notify::new() };
+        Self { shared: Arc::new(shared) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -303,7 +316,7 @@ impl Outbox {
         state.append(line);
         drop(state);
         if was_empty {
-            self.shared.filled.notify_one();
+            self.shared.wake();
         }
     }
 
@@ -347,7 +360,7 @@ impl Outbox {
             std::mem::take(&mut state.waiting)
         };
         drop(waiting);
-        self.shared.filled.notify_one();
+        self.shared.wake();
         self.until(|state| state.finished || state.broken).await;
     }
 
@@ -365,6 +378,78 @@ impl Outbox {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whoever writes that there is something to be written.
+    fn wake(&self) {
+        match &self.pulled {
+            None => self.filled.notify_one(),
+            Some(pulled) => pulled.notify_one(),
+        }
+    }
+
+    /// What was taken out is on its way.
+    fn written(&self) {
+        let mut state = self.lock();
+        state.writing = 0;
+        state.admit();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The other side does not read any more.
+    fn break_off(&self) {
+        let mut state = self.lock();
+        state.broken = true;
+        state.queued = Vec::new();
+        state.waiting.clear();
+        state.writing = 0;
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}
+
+/// The end of an outbox where a task takes the lines out. The outbox is broken once this is dropped.
+#[derive(Debug)]
+pub struct Outgoing {
+    shared: Arc<Shared>,
+}
+
+impl Outgoing {
+    /// The lines that are queued, each with a newline at its end; waits for some. What was taken before counts as
+    /// written from here on. None: the outbox is closed, and everything was taken out. Nothing is lost where this is
+    /// dropped before it has ended.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        if self.shared.lock().writing > 0 {
+            self.shared.written();
+        }
+        loop {
+            {
+                let mut state = self.shared.lock();
+                if !state.queued.is_empty() {
+                    let taken = std::mem::take(&mut state.queued);
+                    state.writing = taken.len();
+                    return Some(taken);
+                }
+                if state.closed {
+                    state.finished = true;
+                    drop(state);
+                    self.shared.changed.notify_waiters();
+                    return None;
+                }
+            }
+            match &self.shared.pulled {
+                Some(pulled) => pulled.notified().await,
+                // Made by `Outbox::pulled`, it always has one.
+                None => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.shared.break_off();
     }
 }
 
@@ -392,21 +477,10 @@ fn write(shared: &Shared, mut output: impl Write) {
         let written = output.write_all(&taken).and_then(|()| output.flush());
         if let Err(e) = written {
             tracing::info!("the other side stopped reading: {e}");
-            let mut state = shared.lock();
-            state.broken = true;
-            state.queued = Vec::new();
-            state.waiting.clear();
-            state.writing = 0;
-            drop(state);
-            shared.changed.notify_waiters();
+            shared.break_off();
             return;
         }
-        {
-            let mut state = shared.lock();
-            state.writing = 0;
-            state.admit();
-        }
-        shared.changed.notify_waiters();
+        shared.written();
     }
 }
 
@@ -526,6 +600,36 @@ mod tests {
         outbox.close().await;
         drop(outbox);
         assert_eq!(reader.join().unwrap().trim_start_matches('a'), format!("{}d", "b".repeat(99)));
+    }
+
+    #[tokio::test]
+    async fn a_task_takes_lines_as_a_thread_would_write_them() {
+        let (outbox, mut outgoing) = Outbox::pulled();
+        outbox.push(b"a");
+        outbox.push(b"b");
+        assert_eq!(outgoing.next().await.as_deref(), Some(&b"a\nb\n"[..]));
+        let waits = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.send(vec![b'c'; ROOM]).await }
+        });
+        assert_eq!(outgoing.next().await.map(|taken| taken.len()), Some(ROOM + 1));
+        // It counts as unwritten until the next is asked for.
+        let mut full = outbox.place(b"d".to_vec());
+        assert!(full.queued.is_some());
+        assert_eq!(outgoing.next().await.as_deref(), Some(&b"d\n"[..]));
+        full.queued().await;
+        waits.await.unwrap();
+        outbox.push(b"e");
+        let closed = tokio::spawn({
+            let outbox = outbox.clone();
+            async move { outbox.close().await }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(outgoing.next().await.as_deref(), Some(&b"e\n"[..]));
+        assert_eq!(outgoing.next().await, None);
+        closed.await.unwrap();
+        drop(outgoing);
+        outbox.broken().await;
     }
 
     #[tokio::test]

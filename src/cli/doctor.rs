@@ -232,7 +232,7 @@ async fn sandbox(report: &mut DoctorReport, here: &Here, environment: &Environme
                 (held, told)
             }
         };
-        let kept = held.mechanism.is_some() && (network || held.offline);
+        let kept = held.keeps(network);
         report.say(
             "sandbox",
             &format!("for agents that {}: {told}", if key == "readOnly" { "only read" } else { "edit" }),

@@ -14,6 +14,7 @@ mod limits;
 mod mcp;
 mod provider;
 mod sandbox;
+mod serve;
 
 use std::borrow::Cow;
 
@@ -35,6 +36,7 @@ pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
 pub use self::sandbox::SandboxMode;
 pub(crate) use self::sandbox::{SandboxConfig, VariablesConfig};
+pub(crate) use self::serve::ServeConfig;
 use crate::approvals::Approvals;
 
 /// A settings file: `opencode.json`, `opencode.jsonc`, `adjutant.json` or `adjutant.jsonc`.
@@ -86,6 +88,8 @@ pub(crate) struct ConfigFile {
     pub compaction: Option<CompactionConfig>,
     /// What a turn may take before it ends by itself. Read from your own files only.
     pub budget: Option<BudgetConfig>,
+    /// How `adjutant serve` serves editors on other machines. Read from your own files only.
+    pub serve: Option<ServeConfig>,
     /// Keep states of the project's files so that a turn can be undone. Default: true.
     pub snapshot: Option<bool>,
     /// How deep subagents may start subagents. Default: 1.
@@ -138,7 +142,7 @@ pub(crate) struct ConfigFile {
     /// Plugins: packages of npm that are installed, or files; with options as a list of name and object.
     pub plugin: Option<Vec<Plugin>>,
     /// The HTTP server of OpenCode.
-    #[schemars(extend("x-status" = "no effect: adjutant has no server, it speaks to its editor"))]
+    #[schemars(extend("x-status" = "no effect: `serve` says how adjutant serves editors on other machines"))]
     pub server: Option<ServerConfig>,
     /// Whether sessions are shared on the web.
     #[schemars(extend("x-status" = "no effect: adjutant never shares a session"))]

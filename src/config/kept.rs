@@ -14,6 +14,15 @@ pub fn store(environment: &Environment) -> Store {
     Store::open(move || place(&environment))
 }
 
+/// The sessions of one of the users of a process that serves many: nobody else's are seen in it.
+pub fn store_of(environment: &Environment, user: &str) -> Store {
+    let (environment, user) = (environment.clone(), user.to_owned());
+    Store::open(move || match place(&environment) {
+        StorePlace::Files(dir) => StorePlace::Files(dir.join("users").join(user)),
+        StorePlace::Database(place) => StorePlace::Database(DatabasePlace { user: Some(user), ..place }),
+    })
+}
+
 /// Where they are. Reads files, and blocks while it does.
 fn place(environment: &Environment) -> StorePlace {
     let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));

@@ -252,6 +252,10 @@ impl LayerReader<'_, '_> {
             let text = "where your sessions are kept is for you to say; it is ignored";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "store", text));
         }
+        if origin.project && node.take("serve").is_some() {
+            let text = "who may connect is for you to say, not for a project; it is ignored";
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "serve", text));
+        }
         if origin.project {
             super::trust::drop_variables(&mut node, &mut self.disk.problems);
         }

@@ -85,6 +85,9 @@ pub(crate) fn settings(tree: &Node, environment: &Environment, problems: &mut Ve
         settings.skills.paths = skills.paths.unwrap_or_default();
         settings.skills.urls = skills.urls.unwrap_or_default();
     }
+    if let Some(serve) = file.serve {
+        settings.serve = super::serve::entry(serve, environment.home.as_deref());
+    }
     let references = file.references.into_iter().flat_map(|references| references.0);
     settings.references = references.map(|(name, written)| reference(name, written)).collect();
     settings

@@ -14,6 +14,7 @@ pub use super::mcp::{McpEntry, Transport};
 use super::node::SourceLocation;
 pub use super::provider::{Login, ModelEntry, Price, ProviderEntry, Rates, RequestTimeouts, Secret};
 pub use super::script::{ScriptEntry, ScriptKind};
+pub use super::serve::{ServeLimits, ServeSettings, TlsFiles, TokenEntry, TrustedProxy};
 use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::permission::Rules;
@@ -67,6 +68,8 @@ pub struct Settings {
     /// What happens when a session outgrows the context window.
     pub compaction: CompactionSettings,
     pub budget: BudgetSettings,
+    /// How editors on other machines are served. A project has no say in it.
+    pub serve: ServeSettings,
     /// Whether states of the project's files are kept.
     pub snapshot: bool,
     /// How deep subagents may start subagents.
@@ -125,6 +128,7 @@ impl Default for Settings {
                 reserved: None,
             },
             budget: BudgetSettings::default(),
+            serve: ServeSettings::default(),
             snapshot: true,
             subagent_depth: 1,
             steer: true,

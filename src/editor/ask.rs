@@ -51,10 +51,9 @@ pub fn question(ask: &PermissionRequest) -> Asked {
 }
 
 /// Waits for the answer, and gives it to whoever waits for it. When nobody waits any more — a grant, a
-/// cancel — the question is withdrawn.
-pub async fn ask(asking: Asking<Option<Picked>>, ask: PermissionRequest) {
-    let mut reply = ask.reply;
-    let Some(answer) = answered(asking, &mut reply).await else { return };
+/// cancel — the question is withdrawn. It comes back when the connection has ended before its answer.
+pub async fn ask(asking: Asking<Option<Picked>>, mut ask: PermissionRequest) -> Option<PermissionRequest> {
+    let answer = answered(asking, &mut ask.reply).await?;
     let answer = match answer {
         Ok(Some(Picked { id, words })) => match &*id {
             ONCE => PermissionReply::Once,
@@ -63,14 +62,15 @@ pub async fn ask(asking: Asking<Option<Picked>>, ask: PermissionRequest) {
             _ => PermissionReply::No(Denial::Rejected),
         },
         Ok(None) => PermissionReply::No(Denial::Rejected),
-        Err(CallError::Closed) => return,
+        Err(CallError::Closed) => return Some(ask),
         Err(e) => {
             tracing::warn!("a question was not answered: {e}");
             PermissionReply::No(Denial::Rejected)
         }
     };
     // Whoever asked may have been cancelled since.
-    reply.send(answer).ok();
+    ask.reply.send(answer).ok();
+    None
 }
 
 /// Waits for an answer as long as somebody waits for it here.
@@ -96,21 +96,22 @@ pub fn choice(choose: &Confirmation) -> Asked {
     Asked { show, text: shown(&choose.text).into_owned(), answers }
 }
 
-/// Waits for its answer. Only one that was offered is one.
-pub async fn choose(asking: Asking<Option<Picked>>, choose: Confirmation) {
-    let mut reply = choose.reply;
-    let answer = match answered(asking, &mut reply).await {
-        Some(Ok(Some(picked))) => match &*picked.id {
+/// Waits for its answer. Only one that was offered is one. It comes back when the connection has ended before.
+pub async fn choose(asking: Asking<Option<Picked>>, mut choose: Confirmation) -> Option<Confirmation> {
+    let answer = match answered(asking, &mut choose.reply).await? {
+        Ok(Some(picked)) => match &*picked.id {
             YES => true,
             NO => false,
-            _ => return,
+            _ => return None,
         },
-        None | Some(Ok(None) | Err(CallError::Closed)) => return,
-        Some(Err(e)) => {
+        Ok(None) => return None,
+        Err(CallError::Closed) => return Some(choose),
+        Err(e) => {
             tracing::warn!("a question was not answered: {e}");
-            return;
+            return None;
         }
     };
     // Whoever asked may have been cancelled since.
-    reply.send(answer).ok();
+    choose.reply.send(answer).ok();
+    None
 }

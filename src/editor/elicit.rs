@@ -93,39 +93,46 @@ fn simply(asked: &FormRequest) -> Option<(Asked, [Filled; 2])> {
     Some((Asked { show, text, answers: answers.chain([no]).collect() }, puts))
 }
 
-/// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn.
-pub async fn elicit(way: FormPrompt, asked: FormRequest) {
-    let FormRequest { asks, mut reply, .. } = asked;
+/// Waits for the answer, and gives it to whoever waits for it. When nobody does any more, it is withdrawn. It comes
+/// back when the connection has ended before its answer.
+pub async fn elicit(way: FormPrompt, mut asked: FormRequest) -> Option<FormRequest> {
+    let asks = &asked.asks;
     let said = async {
         match way {
-            FormPrompt::None => FormReply::Unshown,
+            FormPrompt::None => Some(FormReply::Unshown),
             FormPrompt::Form(asking) => match asking.await {
-                Ok(FormAnswer::Filled(filled)) => accepted(&asks, &filled),
-                Ok(FormAnswer::Declined) => FormReply::Declined,
-                Ok(FormAnswer::Cancelled) => FormReply::Cancelled,
+                Ok(FormAnswer::Filled(filled)) => Some(accepted(asks, &filled)),
+                Ok(FormAnswer::Declined) => Some(FormReply::Declined),
+                Ok(FormAnswer::Cancelled) => Some(FormReply::Cancelled),
                 Err(e) => refused(&e),
             },
             FormPrompt::Permission(asking, puts) => match asking.await {
-                Ok(Some(Picked { id, .. })) => match ANSWERS.iter().position(|answer| *answer == id) {
-                    Some(at) => accepted(&asks, &puts[at]),
+                Ok(Some(Picked { id, .. })) => Some(match ANSWERS.iter().position(|answer| *answer == id) {
+                    Some(at) => accepted(asks, &puts[at]),
                     None => FormReply::Declined,
-                },
-                Ok(None) => FormReply::Cancelled,
+                }),
+                Ok(None) => Some(FormReply::Cancelled),
                 Err(e) => refused(&e),
             },
         }
     };
     let said = tokio::select! {
         said = said => said,
-        () = reply.closed() => return,
+        () = asked.reply.closed() => return None,
     };
+    let Some(said) = said else { return Some(asked) };
     // Whoever asked may have been cancelled since.
-    reply.send(said).ok();
+    asked.reply.send(said).ok();
+    None
 }
 
-fn refused(e: &CallError) -> FormReply {
+/// None: the connection has ended.
+fn refused(e: &CallError) -> Option<FormReply> {
+    if matches!(e, CallError::Closed) {
+        return None;
+    }
     tracing::warn!("a form was not answered: {e}");
-    if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled }
+    Some(if matches!(e, CallError::Refused(_)) { FormReply::Unshown } else { FormReply::Cancelled })
 }
 
 /// What was put in, as the fields take it.

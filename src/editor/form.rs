@@ -97,43 +97,49 @@ fn permission(inquiry: &QuestionRequest, question: &Question) -> Asked {
 
 /// Waits for the answers, and gives them to whoever waits for them. When nobody does any more, the questions
 /// are withdrawn.
-pub async fn inquire(way: QuestionPrompt, inquiry: QuestionRequest) {
-    let QuestionRequest { questions, mut reply, .. } = inquiry;
+pub async fn inquire(way: QuestionPrompt, mut inquiry: QuestionRequest) -> Option<QuestionRequest> {
+    let questions = &inquiry.questions;
     let said = async {
         match way {
-            QuestionPrompt::None => QuestionReply::Unshown,
+            QuestionPrompt::None => Some(QuestionReply::Unshown),
             QuestionPrompt::Form(asking) => match asking.await {
-                Ok(FormAnswer::Filled(filled)) => filled_in(&questions, &filled),
-                Ok(FormAnswer::Declined | FormAnswer::Cancelled) => QuestionReply::Dismissed,
+                Ok(FormAnswer::Filled(filled)) => Some(filled_in(questions, &filled)),
+                Ok(FormAnswer::Declined | FormAnswer::Cancelled) => Some(QuestionReply::Dismissed),
                 Err(e) => refused(&e),
             },
             QuestionPrompt::Permissions(all) => {
                 let mut answers = Vec::new();
-                for (asking, question) in all.into_iter().zip(&questions) {
+                for (asking, question) in all.into_iter().zip(questions) {
                     match asking.await {
                         Ok(picked) => match chosen(question, picked) {
                             Some(answer) => answers.push(vec![answer]),
-                            None => return QuestionReply::Dismissed,
+                            None => return Some(QuestionReply::Dismissed),
                         },
                         Err(e) => return refused(&e),
                     }
                 }
-                QuestionReply::Answers(answers)
+                Some(QuestionReply::Answers(answers))
             }
         }
     };
     let said = tokio::select! {
         said = said => said,
-        () = reply.closed() => return,
+        () = inquiry.reply.closed() => return None,
     };
+    let Some(said) = said else { return Some(inquiry) };
     // Whoever asked may have been cancelled since.
-    reply.send(said).ok();
+    inquiry.reply.send(said).ok();
+    None
 }
 
-fn refused(e: &CallError) -> QuestionReply {
+/// None: the connection has ended.
+fn refused(e: &CallError) -> Option<QuestionReply> {
+    if matches!(e, CallError::Closed) {
+        return None;
+    }
     tracing::warn!("a question was not answered: {e}");
     // A form that the editor does not take can still be asked in words.
-    if matches!(e, CallError::Refused(_)) { QuestionReply::Unshown } else { QuestionReply::Dismissed }
+    Some(if matches!(e, CallError::Refused(_)) { QuestionReply::Unshown } else { QuestionReply::Dismissed })
 }
 
 /// The option that was chosen in the way of a permission, or the words beside none of them.

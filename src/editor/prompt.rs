@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -13,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
 use super::face::State;
+use super::hosted::{Entrance, Newcomer, TurnCount};
 use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
+use super::meters::Meters;
 use super::server::Server;
 use super::updates::UpdateSender;
 use crate::event::{Event, TurnMessage};
@@ -50,6 +53,101 @@ pub struct Turn {
     withdrawn: bool,
     /// It ended before anybody asked.
     over: Option<Result<TurnEnd, RecvError>>,
+    /// What there is beyond one connection.
+    hosted: Option<HostedTurn>,
+}
+
+/// What a turn has that may be shown on another connection than the one it was asked for on.
+struct HostedTurn {
+    entrance: Entrance<Server>,
+    /// What was shown of it.
+    log: EventLog,
+    asked: Instant,
+    meters: Arc<Meters>,
+    _count: TurnCount,
+}
+
+/// What was shown of a turn, for an editor that comes later.
+#[derive(Default)]
+struct EventLog {
+    /// The message it is about: what is before it is in the history.
+    prompt: Option<MessageId>,
+    events: Vec<Event>,
+    /// There was more than is kept: what the store has stands for it.
+    overflowed: bool,
+}
+
+impl EventLog {
+    /// How many events are kept, words of one part counted as one.
+    const MOST: usize = 20_000;
+
+    fn add(&mut self, up: &TurnMessage) {
+        let TurnMessage::Event(event) = up else { return };
+        if let Event::Prompted { message } = event {
+            self.prompt = Some(message.clone());
+        }
+        if self.overflowed || self.events.last_mut().is_some_and(|last| last.absorb(event)) {
+            return;
+        }
+        if self.events.len() >= Self::MOST {
+            (self.overflowed, self.events) = (true, Vec::new());
+            return;
+        }
+        self.events.push(event.clone());
+    }
+}
+
+impl HostedTurn {
+    /// Puts a turn on its session's stage; nothing where there is none.
+    ///
+    /// # Errors
+    /// There are too many turns, or no new ones may begin.
+    fn begin(server: &Arc<Server>, session: &str) -> Result<Option<impl FnOnce(u64) -> Self + use<>>, Refusal> {
+        let Some(hosted) = server.hosted() else { return Ok(None) };
+        if hosted.draining.is_cancelled() {
+            let message = "This server is about to stop and begins no new turns.".into();
+            return Err(Refusal::Failed { message, advice: Some("Connect again in a while.".into()) });
+        }
+        let count = hosted.turn().ok_or_else(|| Refusal::Failed {
+            message: format!("{} prompts are worked on or wait, and no more are allowed.", hosted.limits.user_turns),
+            advice: Some("Wait for answers or cancel.".into()),
+        })?;
+        let (stage, meters) = (server.live(session)?.stage, hosted.meters.clone());
+        Ok(Some(move |number| Self {
+            entrance: stage.enter(number),
+            log: EventLog::default(),
+            asked: Instant::now(),
+            meters,
+            _count: count,
+        }))
+    }
+
+    /// Takes note of what comes up.
+    fn heard(&mut self, batch: &[TurnMessage]) {
+        if self.log.events.is_empty() && !batch.is_empty() {
+            self.meters.first.add(self.asked.elapsed());
+        }
+        for up in batch {
+            if let TurnMessage::Event(Event::Usage { used, cost, .. }) = up {
+                self.meters.took(*used);
+                self.meters.spent(self.entrance.spent(*cost));
+            }
+            self.log.add(up);
+        }
+    }
+
+    fn ended(&self, outcome: &Outcome) {
+        self.meters.whole.add(self.asked.elapsed());
+        self.meters.ended(outcome);
+    }
+}
+
+/// Waits for somebody else who is to be shown a turn.
+async fn newcomer(hosted: &mut Option<HostedTurn>) -> Newcomer<Server> {
+    match hosted {
+        Some(hosted) => hosted.entrance.newcomer().await,
+        None => std::future::pending().await,
+    }
 }
 
 pub struct Ended {
@@ -78,10 +176,12 @@ pub fn queue(server: &Arc<Server>, said: IncomingPrompt) -> Result<(Handle, Opti
         StructuredOutputTool::new(&schema).map_err(wrong)?;
         parts.push(Content::Format { schema });
     }
+    let hosted = HostedTurn::begin(server, &said.session)?;
     let turn = session.prompt(work(&session, parts))?;
-    let updates = UpdateSender::new(server, &session);
-    let turn = Turn { turn, session: session.clone(), updates, open: true, begun: false, withdrawn: false, over: None };
-    Ok((session, Some(turn)))
+    let hosted = hosted.map(|begin| begin(turn.number));
+    let (updates, asked) = (UpdateSender::new(server, &session), session.clone());
+    let (open, begun, withdrawn, over) = (true, false, false, None);
+    Ok((session, Some(Turn { turn, session: asked, updates, open, begun, withdrawn, over, hosted })))
 }
 
 /// What a prompt says about itself: further words for the system prompt, and tools that it does without.
@@ -197,6 +297,9 @@ impl Turn {
         self.updates.withdraw();
         match outcome {
             Ok(TurnEnd { outcome, structured, told }) => {
+                if let Some(hosted) = &self.hosted {
+                    hosted.ended(&outcome);
+                }
                 self.updates.state(State::Idle(Some(outcome.clone()))).await;
                 Ok(Ended { outcome, structured, told })
             }
@@ -225,13 +328,45 @@ impl Turn {
                 self.withdrawn = true;
                 self.session.cancel_one(self.turn.number);
             }
+            // What has come up goes to whoever has been there; the rest to the newcomer.
             n = self.turn.events.recv_many(batch, crate::event::WAITING), if self.open => self.open = n > 0,
-            () = self.updates.answered(), if self.updates.is_waiting() => {}
+            () = self.updates.answered(), if self.updates.is_waiting() => self.count_questions(),
+            newcomer = newcomer(&mut self.hosted) => self.welcome(newcomer).await,
         }
+    }
+
+    fn count_questions(&self) {
+        if let Some(hosted) = &self.hosted {
+            hosted.entrance.asks(self.updates.unanswered());
+        }
+    }
+
+    /// Shows the turn to somebody else from here on, and first what they have missed.
+    async fn welcome(&mut self, newcomer: Newcomer<Server>) {
+        let Some(hosted) = &mut self.hosted else { return };
+        let updates = &mut self.updates;
+        updates.move_to(&newcomer.server).await;
+        let (log, all) = (&hosted.log, hosted.log.overflowed);
+        if newcomer.history {
+            updates.replay(log.prompt.as_ref().filter(|_| !all)).await;
+        }
+        if self.begun {
+            updates.begin().await;
+        }
+        for event in &log.events {
+            updates.event(event.clone()).await;
+        }
+        updates.ask_again().await;
+        self.count_questions();
+        // Whoever waits for it may have gone.
+        newcomer.shown.send(()).ok();
     }
 
     async fn show(&mut self, batch: &mut Vec<TurnMessage>) {
         if !batch.is_empty() {
+            if let Some(hosted) = &mut self.hosted {
+                hosted.heard(batch);
+            }
             self.begin().await;
             self.updates.show(batch).await;
         }

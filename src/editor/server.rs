@@ -2,6 +2,8 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use protocol::rpc::{self, Peer};
@@ -12,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
 use super::face::{DisplayCapabilities, NewView, View};
+use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Pulse};
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::session::handle::{MailboxError, SavedReceiver};
@@ -33,12 +36,26 @@ pub struct Server {
     // A std mutex: a leaf around a value.
     capabilities: Mutex<Option<Capabilities>>,
     // A std mutex: a leaf around a map, never held across an await.
-    sessions: Mutex<HashMap<SessionId, Handle>>,
+    sessions: Mutex<HashMap<SessionId, LiveSession<Self>>>,
     // The same: sessions that are being opened or closed.
     opening: Mutex<HashMap<SessionId, PendingOpen>>,
-    // The same: sessions that were refused because another process has them, and how they were asked
+    // The same: sessions that were refused because another connection has them, and how they were asked
     // for. Who asks again in the same way, means it.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
+    /// What there is beyond one connection; nothing on standard input and output.
+    guest: Option<Guest>,
+    /// The connection has ended, and its sessions wait for another.
+    left: AtomicBool,
+}
+
+/// Whose connection it is, among those of a server.
+pub struct Guest {
+    /// The sessions of the user, on whichever connection.
+    pub hosted: Arc<Hosted<Server>>,
+    /// Directories that may be opened, as the system names them; none: any.
+    pub roots: Option<Arc<[PathBuf]>>,
+    /// Whether the editor is there.
+    pub pulse: Arc<Pulse>,
 }
 
 /// Where those wait who want something of a session that is being opened.
@@ -111,6 +128,17 @@ pub struct Capabilities {
 impl Server {
     /// A connection that has not shaken hands yet, over which the version is spoken that `view` belongs to.
     pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken, view: NewView) -> Arc<Self> {
+        Self::of_guest(shared, peer, ended, view, None)
+    }
+
+    /// The same where it is one of many.
+    pub fn of_guest(
+        shared: Arc<Sessions>,
+        peer: Peer,
+        ended: CancellationToken,
+        view: NewView,
+        guest: Option<Guest>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shared,
             peer,
@@ -121,7 +149,79 @@ impl Server {
             sessions: Mutex::default(),
             opening: Mutex::default(),
             refused: Mutex::default(),
+            guest,
+            left: AtomicBool::new(false),
         })
+    }
+
+    /// The sessions of its user, where they outlive the connection.
+    pub fn hosted(&self) -> Option<&Arc<Hosted<Self>>> {
+        self.guest.as_ref().map(|guest| &guest.hosted)
+    }
+
+    /// The directories that may be opened, where not all may.
+    pub fn roots(&self) -> Option<&[PathBuf]> {
+        self.guest.as_ref()?.roots.as_deref()
+    }
+
+    /// Whether one more session may be opened.
+    ///
+    /// # Errors
+    /// There are as many as there may be.
+    pub fn has_room(&self) -> Result<(), Refusal> {
+        let Some(hosted) = self.hosted() else { return Ok(()) };
+        let full = |most: usize, whose: &str| Refusal::Failed {
+            message: format!("{whose} has {most} sessions open, and no more are allowed."),
+            advice: Some("Close one that is not needed any more.".into()),
+        };
+        let (own, all) = (hosted.limits.sessions, hosted.limits.user_sessions);
+        if self.lock().len() >= own {
+            return Err(full(own, "This connection"));
+        }
+        if hosted.sessions().0 >= all { Err(full(all, "The user")) } else { Ok(()) }
+    }
+
+    /// The connection has ended: its sessions wait for another.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+        let sessions = std::mem::take(&mut *self.lock());
+        for live in sessions.into_values() {
+            match self.hosted() {
+                Some(hosted) => hosted.wait(live),
+                None => live.here.cancel(),
+            }
+        }
+    }
+
+    /// Looks for a session that another connection of the same user has, or had. What it finds is nobody's then.
+    ///
+    /// # Errors
+    /// A connection has it whose editor is there. Who asks again in the same `way` gets it.
+    pub async fn reclaim(&self, id: &str, way: &'static str) -> Result<Option<LiveSession<Self>>, Refusal> {
+        let Some(hosted) = self.hosted() else { return Ok(None) };
+        let id = SessionId::new(id);
+        let there = match hosted.find(&id) {
+            FoundSession::Nowhere => return Ok(None),
+            FoundSession::Waiting(live) => return Ok(Some(*live)),
+            // It is its own.
+            FoundSession::With(there) if std::ptr::eq(&*there, self) => return Ok(None),
+            FoundSession::With(there) => there,
+        };
+        let again = locked(&self.refused).remove(&(id.clone(), way));
+        let pulse = there.guest.as_ref().map(|guest| guest.pulse.clone());
+        if let Some(pulse) = pulse.filter(|_| !again) {
+            if pulse.is_felt().await {
+                locked(&self.refused).insert((id.clone(), way));
+                return Err(Refusal::Failed {
+                    message: format!("Session {id} is open in another connection."),
+                    advice: Some("Close it there, or open it here once more to take it over.".into()),
+                });
+            }
+            tracing::info!("session {id} is taken from a connection that does not answer");
+            there.ended.cancel();
+        }
+        // It may have begun to wait meanwhile.
+        Ok(there.give_up(&id).or_else(|| hosted.take_waiting(&id)))
     }
 
     /// Remembers the editor's capabilities. A second handshake does not change them.
@@ -164,8 +264,16 @@ impl Server {
     /// # Errors
     /// [`Refusal::NoSession`].
     pub fn session(&self, id: &str) -> Result<Handle, Refusal> {
-        let handle = self.lock().get(&SessionId::new(id)).cloned();
-        handle.ok_or_else(|| Refusal::NoSession(id.chars().take(100).collect()))
+        self.live(id).map(|live| live.handle)
+    }
+
+    /// A live session, with what belongs to it.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSession`].
+    pub fn live(&self, id: &str) -> Result<LiveSession<Self>, Refusal> {
+        let live = self.lock().get(&SessionId::new(id)).cloned();
+        live.ok_or_else(|| Refusal::NoSession(id.chars().take(100).collect()))
     }
 
     /// Claims a session for opening, closing or deleting it.
@@ -258,27 +366,41 @@ impl Server {
         }
     }
 
-    /// Whether a session was asked for in this way before, and refused because another process has it.
-    pub fn insists(&self, id: &str, method: &'static str) -> bool {
-        locked(&self.refused).remove(&(SessionId::new(id), method))
+    /// Makes a session live here.
+    pub fn take_in(self: &Arc<Self>, live: LiveSession<Self>) {
+        let id = live.handle.id.clone();
+        if let Some(hosted) = self.hosted() {
+            if self.left.load(Ordering::Relaxed) {
+                // The connection has ended while it was being opened.
+                return hosted.wait(live);
+            }
+            hosted.took(&id, self);
+        }
+        self.lock().insert(id, live);
     }
 
-    /// Remembers such a refusal.
-    pub fn refuse(&self, id: &str, method: &'static str) {
-        locked(&self.refused).insert((SessionId::new(id), method));
-    }
-
-    /// Makes a session live.
-    pub fn adopt(&self, handle: Handle) {
-        self.lock().insert(handle.id.clone(), handle);
-    }
-
-    /// Makes a session no longer live.
+    /// Makes a session no longer live, also one that waits for an editor to come back.
     pub fn dismiss(&self, id: &str) -> Option<Handle> {
-        self.lock().remove(&SessionId::new(id))
+        let id = SessionId::new(id);
+        let live = self.lock().remove(&id);
+        let Some(hosted) = self.hosted() else { return Some(live?.handle) };
+        if live.is_some() {
+            hosted.gone(&id);
+        }
+        let live = live.or_else(|| hosted.take_waiting(&id))?;
+        live.here.cancel();
+        Some(live.handle)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Handle>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, LiveSession<Self>>> {
         locked(&self.sessions)
+    }
+}
+
+impl Holder<Self> for Server {
+    fn give_up(&self, id: &SessionId) -> Option<LiveSession<Self>> {
+        let live = self.lock().remove(id)?;
+        live.here.cancel();
+        Some(live)
     }
 }

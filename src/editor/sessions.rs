@@ -12,6 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
 use super::face::State;
+use super::hosted::LiveSession;
 use super::meta::BEFORE;
 use super::server::{Capabilities, Server};
 use super::updates::UpdateSender;
@@ -20,7 +21,7 @@ use crate::environment::Timestamp;
 use crate::event::{Event, Severity};
 use crate::id::SessionId;
 use crate::session::handle::SavedReceiver;
-use crate::session::open::{OpenOptions, OpenedSession};
+use crate::session::open::{OpenError, OpenOptions, OpenedSession, same_directory};
 use crate::session::{Handle, access, title};
 use crate::store::{ListCursor, Record, RecordChange};
 use crate::worktree::normal;
@@ -86,8 +87,13 @@ pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result
     let place = checked(server, place);
     let server = server.clone();
     async move {
-        let session = server.shared.create(place?).await?.handle;
-        server.adopt(session.clone());
+        server.has_room()?;
+        let place = place?;
+        let options = server.hosted().map(|_| place.clone());
+        let session = server.shared.create(place).await?.handle;
+        let live = LiveSession::new(session.clone(), options);
+        live.stage.costs(0.0);
+        server.take_in(live);
         Ok(session)
     }
 }
@@ -112,11 +118,24 @@ pub fn reopen(
     let (server, id, cancelled) = (server.clone(), id.to_owned(), cx.cancelled.clone());
     async move {
         let _claim = claim?;
+        let place = place?;
+        if server.session(&id).is_err() {
+            if let Some(live) = server.reclaim(&id, history.word()).await? {
+                match come_back(&server, live, &place, history).await {
+                    CameBack::To(reopened) => return Ok(reopened),
+                    CameBack::Elsewhere(refusal) => return Err(refusal),
+                    CameBack::Closed => {}
+                }
+            }
+            server.has_room()?;
+        }
         let live = server.session(&id).ok().map(|live| live.cwd);
         let dismiss = || server.dismiss(&id);
-        let opened = server.shared.reopen(&SessionId::new(&*id), place?, live, dismiss, history.word()).await?;
+        let options = server.hosted().map(|_| place.clone());
+        let opened = server.shared.reopen(&SessionId::new(&*id), place, live, dismiss, history.word()).await?;
         let OpenedSession { handle: session, mut replay } = opened;
         let mut updates = UpdateSender::new(&server, &session);
+        let live = LiveSession::new(session.clone(), options);
         let left = match history {
             History::Known => replay.associations(),
             History::Shown => {
@@ -125,6 +144,9 @@ pub fn reopen(
                         drop(replay);
                         session.close().await;
                         return Err(Refusal::Cancelled);
+                    }
+                    if let Event::Usage { cost: Some(cost), .. } = event {
+                        live.stage.costs(cost);
                     }
                     updates.event(event).await;
                 }
@@ -135,9 +157,46 @@ pub fn reopen(
         drop(replay);
         updates.state(State::Idle(None)).await;
         drop(updates);
-        server.adopt(session.clone());
+        server.take_in(live);
         Ok(Reopened { session, left })
     }
+}
+
+/// How somebody came back to a session that is open.
+enum CameBack {
+    To(Reopened),
+    /// It belongs to another directory, and waits on.
+    Elsewhere(Refusal),
+    /// It was to be opened in another way, and nothing ran in it.
+    Closed,
+}
+
+/// Goes on with a session whose connection has ended, or gave it up: what runs in it runs on.
+async fn come_back(server: &Arc<Server>, live: LiveSession<Server>, place: &OpenOptions, history: History) -> CameBack {
+    if !same_directory(&live.handle.cwd, &place.cwd) {
+        let (id, kept, asked) = (live.handle.id.clone(), live.handle.cwd.clone(), place.cwd.clone());
+        if let Some(hosted) = server.hosted() {
+            hosted.wait(live);
+        }
+        return CameBack::Elsewhere(OpenError::Elsewhere { id, kept, asked }.into());
+    }
+    if !live.stage.is_busy() && !live.stage.is_opened_as(place) {
+        live.handle.close().await;
+        return CameBack::Closed;
+    }
+    let live = live.moved();
+    let (session, stage) = (live.handle.clone(), live.stage.clone());
+    // Whoever asks meanwhile whose it is, hears that.
+    server.take_in(live);
+    let shown = history == History::Shown;
+    if !stage.show(server, shown).await {
+        let mut updates = UpdateSender::new(server, &session);
+        if shown {
+            updates.replay(None).await;
+        }
+        updates.state(State::Idle(None)).await;
+    }
+    CameBack::To(Reopened { session, left: Vec::new() })
 }
 
 /// What follows the answer to an opened session, for as long as it is open: what is left of it; the commands,
@@ -146,6 +205,7 @@ pub fn reopen(
 pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
     let mut commands = session.commands();
     let Capabilities { shows, misses_commands, .. } = server.capabilities();
+    let here = server.live(session.id.as_str()).map(|live| live.here).unwrap_or_default();
     let mut updates = UpdateSender::new(&server, &session);
     for event in left {
         updates.event(event).await;
@@ -166,6 +226,7 @@ pub async fn introduce(server: Arc<Server>, session: Handle, left: Vec<Event>) {
         tokio::select! {
             biased;
             () = server.ended.cancelled() => break,
+            () = here.cancelled() => break,
             () = session.closed() => break,
             aside = asides.recv() => match aside {
                 // Words between two turns would look like an answer to nothing.
@@ -213,8 +274,11 @@ pub fn fork(
             Some(Value::String(message)) => Some(message.as_str()),
             Some(_) => return Err(Refusal::Invalid(format!("_meta.adjutant.{BEFORE} must be a message's id"))),
         };
-        let session = server.shared.fork(&id, place?, before).await?.handle;
-        server.adopt(session.clone());
+        server.has_room()?;
+        let place = place?;
+        let options = server.hosted().map(|_| place.clone());
+        let session = server.shared.fork(&id, place, before).await?.handle;
+        server.take_in(LiveSession::new(session.clone(), options));
         Ok(session)
     }
 }
@@ -410,6 +474,11 @@ fn checked(server: &Server, place: Place) -> Result<OpenOptions, Refusal> {
             title: "An MCP server of the editor is of a kind that is not supported, and is not used.".into(),
             details: None,
         });
+    }
+    if let Some(roots) = server.roots() {
+        for dir in std::iter::once(&cwd).chain(&extra) {
+            access::within(dir, roots).map_err(|bad| Refusal::Invalid(bad.to_string()))?;
+        }
     }
     let Capabilities { files, shows, alone, addresses, .. } = server.capabilities();
     let (cwd, exposed, attended) = (normal(&cwd), shows.subagents, !alone);

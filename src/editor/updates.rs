@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
+use tokio_util::sync::CancellationToken;
 
 use super::face::{Lines, State, View};
+use super::movable::Movable;
 use super::options::{self, Pending};
 use super::server::Server;
 use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
-use crate::id::{CallId, SessionId};
+use crate::id::{CallId, MessageId, SessionId};
 use crate::model::offline::CONNECT;
 use crate::model::registry::Registry;
 use crate::session::Handle;
 
-/// What is done beside the flow of updates: questions and files the editor is working on.
-type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What is done beside the flow of updates: questions and files the editor is working on. A question comes back
+/// when the connection has ended before its answer.
+type Beside = Pin<Box<dyn Future<Output = Option<TurnMessage>> + Send>>;
 
 /// Where a session's messages become lines for the editor.
 pub struct UpdateSender {
@@ -27,6 +30,10 @@ pub struct UpdateSender {
     calls: FuturesUnordered<Beside>,
     waits: Waits,
     lines: Lines,
+    /// Ends when what was asked is to be asked elsewhere.
+    moved: CancellationToken,
+    /// Questions that came back.
+    unanswered: Vec<TurnMessage>,
 }
 
 /// Whether all that a turn does waits for the user. What the calls say decides, not the answers: so it is
@@ -53,6 +60,7 @@ impl Waits {
 
     fn ask(&mut self, call: &CallId, within: bool) {
         self.working.retain(|working| working != call);
+        self.asked.retain(|(asked, _)| asked != call);
         self.asked.push((call.clone(), within));
     }
 
@@ -69,11 +77,59 @@ impl Waits {
     }
 }
 
+/// A view of a session; where the session can go on in another connection, so can what it asks.
+fn view(server: &Arc<Server>, moved: &CancellationToken) -> Box<dyn View> {
+    match server.hosted() {
+        None => server.view(),
+        Some(_) => Box::new(Movable::new(server.view(), moved.clone())),
+    }
+}
+
 impl UpdateSender {
     /// One that has shown nothing yet.
     pub fn new(server: &Arc<Server>, session: &Handle) -> Self {
-        let (calls, waits, view) = (FuturesUnordered::new(), Waits::default(), server.view());
-        Self { server: server.clone(), session: session.clone(), view, calls, waits, lines: Lines::new() }
+        let moved = CancellationToken::new();
+        let (calls, waits, view) = (FuturesUnordered::new(), Waits::default(), view(server, &moved));
+        let (server, session, lines, unanswered) = (server.clone(), session.clone(), Lines::new(), Vec::new());
+        Self { server, session, view, calls, waits, lines, moved, unanswered }
+    }
+
+    /// Shows the rest to another editor. What it has missed comes first; see [`UpdateSender::ask_again`].
+    pub async fn move_to(&mut self, server: &Arc<Server>) {
+        self.moved.cancel();
+        while !self.calls.is_empty() {
+            self.answered().await;
+        }
+        self.moved = CancellationToken::new();
+        (self.view, self.server) = (view(server, &self.moved), server.clone());
+        self.lines.clear();
+    }
+
+    /// Shows what is kept of the session, up to a message.
+    pub async fn replay(&mut self, until: Option<&MessageId>) {
+        let exposed = self.server.capabilities().shows.subagents;
+        match self.server.shared.clone().review(&self.session, until, exposed).await {
+            Ok(mut replay) => {
+                while let Some(event) = replay.next().await {
+                    self.event(event).await;
+                }
+            }
+            Err(e) => tracing::error!("session {} cannot be shown: {e}", self.session.id),
+        }
+    }
+
+    /// Asks what came back once more.
+    pub async fn ask_again(&mut self) {
+        for question in std::mem::take(&mut self.unanswered) {
+            self.ask(question);
+        }
+        self.work();
+        self.flush().await;
+    }
+
+    /// How many questions wait for another editor.
+    pub fn unanswered(&self) -> usize {
+        self.unanswered.len()
     }
 
     /// Whether something is being done beside the flow of updates.
@@ -83,12 +139,15 @@ impl UpdateSender {
 
     /// Waits until something of that has come to an end.
     pub async fn answered(&mut self) {
-        self.calls.next().await;
+        let back = self.calls.next().await.flatten();
+        // Where nobody can come back, whoever asked hears that there is no answer.
+        self.unanswered.extend(back.filter(|_| self.server.hosted().is_some()));
     }
 
     /// Withdraws the questions that nobody waits for any more, in the order in which they were given up.
     pub fn withdraw(&mut self) {
-        while let Some(Some(())) = self.calls.next().now_or_never() {}
+        self.unanswered.clear();
+        while let Some(Some(_)) = self.calls.next().now_or_never() {}
     }
 
     /// Tells that a turn has begun.
@@ -168,27 +227,33 @@ impl UpdateSender {
                 self.waits.ask(&question.call, question.agent.is_some());
                 let session = question.session.as_ref().unwrap_or(own);
                 let asking = view.ask(session, ask::question(&question));
-                Box::pin(ask::ask(asking, *question))
+                Box::pin(ask::ask(asking, *question).map(|back| Some(TurnMessage::AskPermission(Box::new(back?)))))
             }
             TurnMessage::Confirm(question) => {
                 self.waits.ask(&question.call, false);
                 let asking = view.ask(own, ask::choice(&question));
-                Box::pin(ask::choose(asking, *question))
+                Box::pin(ask::choose(asking, *question).map(|back| Some(TurnMessage::Confirm(Box::new(back?)))))
             }
             TurnMessage::AskQuestions(inquiry) => {
                 self.waits.ask(&inquiry.call, false);
                 let way = form::way(own, &inquiry, self.server.capabilities().forms, view);
-                Box::pin(form::inquire(way, *inquiry))
+                Box::pin(form::inquire(way, *inquiry).map(|back| Some(TurnMessage::AskQuestions(Box::new(back?)))))
             }
             TurnMessage::AskForm(asked) => {
                 if let Some(call) = &asked.call {
                     self.waits.ask(call, asked.session.is_some());
                 }
                 let way = elicit::way(own, &asked, &self.server.capabilities(), view);
-                Box::pin(elicit::elicit(way, *asked))
+                Box::pin(elicit::elicit(way, *asked).map(|back| Some(TurnMessage::AskForm(Box::new(back?)))))
             }
-            TurnMessage::Read(file) => Box::pin(files::read(view.read(own, file.path), file.reply)),
-            TurnMessage::Write(file) => Box::pin(files::write(view.write(own, file.path, file.text), file.reply)),
+            TurnMessage::Read(file) => {
+                let reading = files::read(view.read(own, file.path), file.reply);
+                Box::pin(reading.map(|()| None))
+            }
+            TurnMessage::Write(file) => {
+                let writing = files::write(view.write(own, file.path, file.text), file.reply);
+                Box::pin(writing.map(|()| None))
+            }
         };
         self.calls.push(work);
     }

@@ -20,6 +20,9 @@ pub enum BadDirectory {
     Nul,
     #[error("must be an existing directory; {0} is not")]
     Missing(String),
+    /// It may not be opened here.
+    #[error("{path} may not be opened on this server, which serves {roots} and what is below")]
+    Outside { path: String, roots: String },
 }
 
 /// Checks a directory that a session is to work in.
@@ -35,6 +38,20 @@ pub fn directory(path: &Path) -> Result<(), BadDirectory> {
         return Err(BadDirectory::Nul);
     }
     if path.is_dir() { Ok(()) } else { Err(BadDirectory::Missing(shown())) }
+}
+
+/// Checks that a directory lies in one of these, each as the system names it, once all links are followed.
+///
+/// # Errors
+/// [`BadDirectory::Outside`].
+pub fn within(path: &Path, roots: &[PathBuf]) -> Result<(), BadDirectory> {
+    let real = std::fs::canonicalize(path).ok();
+    if real.is_some_and(|real| roots.iter().any(|root| real.starts_with(root))) {
+        return Ok(());
+    }
+    let all: Vec<_> = roots.iter().map(|root| root.display().to_string()).collect();
+    let roots = if all.is_empty() { "no directories".to_owned() } else { all.join(", ") };
+    Err(BadDirectory::Outside { path: crate::text::title(&path.display().to_string()), roots })
 }
 
 /// Why a session that is kept cannot be opened again.

@@ -59,7 +59,7 @@ pub enum OpenError {
 }
 
 /// Where a session is to work.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OpenOptions {
     /// Its directory: absolute, exists.
     pub cwd: PathBuf,

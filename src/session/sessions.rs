@@ -46,6 +46,16 @@ impl Sessions {
     /// Nothing is read, opened or connected before the first session needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
         let store = config::kept::store(&environment);
+        Self::with_store(environment, ended, store)
+    }
+
+    /// The same for one of the users of this process, who sees no sessions but their own.
+    pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
+        let store = config::kept::store_of(&environment, user);
+        Self::with_store(environment, ended, store)
+    }
+
+    fn with_store(environment: Environment, ended: CancellationToken, store: Store) -> Arc<Self> {
         let models = Arc::new(ModelSources::new(&environment));
         let tasks = TaskTracker::new();
         let janitor = Janitor::new(environment.clone(), store.clone(), models.clone(), tasks.clone(), ended.clone());

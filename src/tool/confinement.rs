@@ -156,7 +156,7 @@ impl Confinement {
             SandboxMode::Auto | SandboxMode::Required => Some(held.words(network)),
         };
         let none = held.mechanism.is_none();
-        if self.wish.mode == SandboxMode::Required && (none || (!network && !held.offline)) {
+        if self.wish.mode == SandboxMode::Required && !held.keeps(network) {
             return Err(Failure::Tell(format!(
                 "The settings require a sandbox for commands, and none that does what they ask for holds here ({}). No command is run. Tell the user, who can install bubblewrap, use a kernel with Landlock (Linux 6.2 or later), or set \"sandbox\" to \"auto\". `adjutant doctor` says more.",
                 held.reasons()

@@ -37,7 +37,8 @@ impl BodyCache {
     }
 
     /// Whether it is for a request that follows another. For whoever pretends to be a provider.
-    pub fn follows(&self) -> bool {
+    #[cfg(test)]
+    pub(in crate::model) fn follows(&self) -> bool {
         locked(&self.0).before.is_some()
     }
 

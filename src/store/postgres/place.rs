@@ -27,6 +27,8 @@ pub struct DatabasePlace {
     pub url: String,
     /// The schema that holds the tables.
     pub namespace: String,
+    /// Whose sessions they are, where users have a schema each: the namespace's name, and a digest of theirs.
+    pub user: Option<String>,
     /// How long a process that is not heard of is taken to be alive.
     pub lease: Duration,
     pub away: AwayLimits,
@@ -64,7 +66,13 @@ impl DatabasePlace {
     pub const LEASE: Duration = Duration::from_secs(15);
 
     pub fn new(url: &str) -> Self {
-        Self { url: url.into(), namespace: Self::NAMESPACE.into(), lease: Self::LEASE, away: AwayLimits::default() }
+        Self {
+            url: url.into(),
+            namespace: Self::NAMESPACE.into(),
+            user: None,
+            lease: Self::LEASE,
+            away: AwayLimits::default(),
+        }
     }
 
     /// The address without its password.
@@ -112,8 +120,13 @@ impl DatabasePlace {
             Some(_) => return Err("sslmode has to be disable, require or verify-full".into()),
         };
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
-        if namespace.is_empty() || namespace.len() > 48 || !namespace.chars().all(plain) {
-            return Err("store.namespace has to be of small letters, digits and _, 48 at most".into());
+        if namespace.is_empty() || namespace.len() > 40 || !namespace.chars().all(plain) {
+            return Err("store.namespace has to be of small letters, digits and _, 40 at most".into());
+        }
+        if let Some(user) = &self.user {
+            let digest = ring::digest::digest(&ring::digest::SHA256, user.as_bytes());
+            let name: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            namespace = format!("{namespace}_{name}");
         }
         config.ssl_mode(if privacy == Privacy::Plain { SslMode::Disable } else { SslMode::Require });
         config.application_name("adjutant").keepalives_idle(Duration::from_secs(30)).tcp_user_timeout(PATIENCE);

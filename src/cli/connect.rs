@@ -1,0 +1,87 @@
+//! `adjutant connect`: an editor that only starts programs, and a server somewhere else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use protocol::lines::{self, Outbox};
+use reqwest::header::HeaderValue;
+use tokio_util::sync::CancellationToken;
+
+use super::terminal::aside;
+use crate::environment::Environment;
+use crate::model::http;
+use crate::serve::bridge::Bridge;
+
+/// Options of `adjutant connect`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Address of the server, such as wss://build.example.com/acp
+    url: String,
+    /// Read the token from a file; the variable ADJUTANT_TOKEN holds it otherwise
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Carries what the editor and the server say to each other, until the editor closes our input.
+pub(super) async fn connect(args: Args, environment: &Environment) -> ExitCode {
+    let (client, url, token) = match prepare(&args, environment) {
+        Ok(prepared) => prepared,
+        Err(why) => return super::terminal::misused(&why),
+    };
+    let output = match lines::take_stdout() {
+        Ok(output) => output,
+        Err(e) => return super::complain(&format!("standard output cannot be used: {e}")),
+    };
+    let outbox = Outbox::start(output);
+    let ended = CancellationToken::new();
+    let signal = tokio::spawn(super::signalled(ended.clone(), true));
+    let bridge = Bridge::new(client, url, token);
+    let tell = |words: &str| aside(&format!("adjutant: {words}"));
+    let done = tokio::select! {
+        done = bridge.run(lines::read(std::io::stdin()), &outbox, tell) => done,
+        () = ended.cancelled() => Ok(()),
+    };
+    outbox.close().await;
+    signal.abort();
+    match (done, signal.await) {
+        (Err(e), _) => super::complain(&format!("{e}")),
+        (Ok(()), Ok(Some(code))) => ExitCode::from(code),
+        (Ok(()), _) => ExitCode::SUCCESS,
+    }
+}
+
+type Prepared = (reqwest::Client, String, Option<HeaderValue>);
+
+fn prepare(args: &Args, environment: &Environment) -> Result<Prepared, String> {
+    let url = match args.url.split_once("://") {
+        Some(("ws", rest)) => format!("http://{rest}"),
+        Some(("wss", rest)) => format!("https://{rest}"),
+        Some(("http" | "https", _)) => args.url.clone(),
+        _ => return Err(format!("\"{}\" is no address such as wss://build.example.com/acp", args.url)),
+    };
+    let mut url = reqwest::Url::parse(&url).map_err(|e| format!("\"{}\" is no address: {e}", args.url))?;
+    if url.path() == "/" {
+        url.set_path("/acp");
+    }
+    let token = match (&args.token_file, environment.var("ADJUTANT_TOKEN")) {
+        (Some(path), _) => {
+            let text = std::fs::read_to_string(path);
+            Some(text.map_err(|e| format!("{} cannot be read: {e}", path.display()))?.trim().to_owned())
+        }
+        (None, token) => token.map(|token| token.trim().to_owned()),
+    };
+    let loopback = crate::model::is_loopback(&url);
+    if token.is_some() && url.scheme() == "http" && !loopback {
+        return Err(format!("everybody on the way could read the token: use wss:// instead of {}", args.url));
+    }
+    let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
+    let mut token = token.transpose().map_err(|_| "the token has letters that no token has".to_owned())?;
+    if let Some(token) = &mut token {
+        token.set_sensitive(true);
+    }
+    let builder = http::builder(environment).map_err(|e| format!("no connection can be made from here: {e}"))?;
+    let builder = if loopback { builder.no_proxy() } else { builder };
+    let client = builder.http1_only().redirect(reqwest::redirect::Policy::none()).tcp_nodelay(true).build();
+    let client = client.map_err(|e| format!("no connection can be made from here: {e}"))?;
+    Ok((client, url.to_string(), token))
+}

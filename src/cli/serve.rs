@@ -1,0 +1,139 @@
+//! `adjutant serve`: serves editors on this machine and others.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::terminal::{aside, misused, say};
+use crate::config;
+use crate::config::settings::{ServeSettings, TlsFiles};
+use crate::environment::{Environment, private_file};
+use crate::serve::house::House;
+use crate::serve::{listen, tokens};
+use crate::worktree::Worktree;
+
+/// Options of `adjutant serve`. They take the place of what the settings say.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where to listen [default: 127.0.0.1:4200]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Let only this directory and those below be opened; can be given several times
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// File that says who may connect
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate to serve with, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+    /// Key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+    /// Speak version 2 of the protocol, a draft, with editors that ask for it
+    #[arg(long)]
+    acp_v2: bool,
+    /// Make a token, show it once, add its line to the token file, and exit
+    #[arg(long, value_name = "NAME")]
+    new_token: Option<String>,
+    /// User the new token is for
+    #[arg(long, value_name = "USER", requires = "new_token")]
+    user: Option<String>,
+}
+
+impl Args {
+    /// Whether it changes who may connect.
+    pub(super) fn lets_in(&self) -> bool {
+        self.new_token.is_some()
+    }
+}
+
+/// Serves until a signal comes.
+pub(super) async fn serve(args: Args, environment: Environment) -> ExitCode {
+    let settings = settings(&args, &environment);
+    if let Some(name) = &args.new_token {
+        return match new_token(name, args.user.as_deref(), &settings) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => super::complain(&why),
+        };
+    }
+    let listen: SocketAddr = match settings.listen.parse() {
+        Ok(listen) => listen,
+        Err(_) => return misused(&format!("\"{}\" is no address and port, such as 127.0.0.1:4200", settings.listen)),
+    };
+    match run(settings, listen, args.acp_v2, environment).await {
+        Ok(code) => ExitCode::from(code),
+        Err(why) => super::complain(&why),
+    }
+}
+
+/// What the user's own files say, and the command line. No project speaks here.
+fn settings(args: &Args, environment: &Environment) -> ServeSettings {
+    let own = environment.home.clone().unwrap_or_else(|| PathBuf::from("/"));
+    let worktree = Worktree::find(&own, &[], environment.home.as_deref());
+    let mut settings = config::load(environment, &worktree, &own).settings.serve;
+    if let Some(listen) = &args.listen {
+        settings.listen.clone_from(listen);
+    }
+    if !args.root.is_empty() {
+        settings.roots = Some(args.root.clone());
+    }
+    if let Some(file) = &args.token_file {
+        settings.token_file = Some(file.clone());
+    }
+    if let (Some(certificate), Some(key)) = (&args.tls_certificate, &args.tls_key) {
+        let clients = settings.tls.take().and_then(|tls| tls.clients);
+        settings.tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone(), clients });
+    }
+    settings
+}
+
+/// Makes a token. It is shown, and kept nowhere.
+fn new_token(name: &str, user: Option<&str>, settings: &ServeSettings) -> Result<(), String> {
+    let (token, line) = tokens::make(name, user)?;
+    let Some(path) = &settings.token_file else {
+        return Err("say which file is to know it: --token-file FILE, or serve.token_file in the settings".into());
+    };
+    let file = private_file().create(true).append(true).open(path);
+    let written = file.and_then(|mut file| writeln!(file, "{line}"));
+    written.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+    say(&token);
+    aside(&format!("{} knows it from now on; it is shown this once.", path.display()));
+    Ok(())
+}
+
+async fn run(settings: ServeSettings, listen: SocketAddr, draft: bool, environment: Environment) -> Result<u8, String> {
+    let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+    let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
+    let (drain, secure) = (settings.drain, tls.is_some());
+    let house = House::new(environment, settings, listen, draft, ended)?;
+    let listener = TcpListener::bind(listen).await.map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
+    let address = listener.local_addr().map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
+    let scheme = if secure { "wss" } else { "ws" };
+    aside(&format!("adjutant serves at {scheme}://{address}/acp"));
+    if house.admission.is_open() {
+        aside("Everybody on this machine may connect: --token-file says who else may not.");
+    }
+    let signal = tokio::spawn(super::signalled(stop.clone(), true));
+    let serving = tokio::spawn(listen::listen(house.clone(), listener, tls));
+    stop.cancelled().await;
+    let code = signal.await.ok().flatten().unwrap_or_default();
+    let turns = house.turns();
+    if turns > 0 {
+        aside(&format!("Waiting for {turns} turns to end, {} seconds at most.", drain.as_secs()));
+    }
+    let again = CancellationToken::new();
+    tokio::select! {
+        () = house.drain() => {}
+        () = tokio::time::sleep(drain) => aside("What runs is cut off."), // the limit that was set
+        _ = super::signalled(again, true) => aside("What runs is cut off."),
+    }
+    house.finish().await;
+    serving.abort();
+    // To have been asked to stop is how it ends.
+    Ok(if code == 143 { 0 } else { code })
+}

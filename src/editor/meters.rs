@@ -1,0 +1,168 @@
+//! What is counted while many editors are served, for whoever watches over it.
+
+use std::fmt::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::lock::locked;
+use crate::message::FaultKind;
+use crate::turn::Outcome;
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How long something took, in classes.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// One for each bound, and one for what took longer.
+    classes: [Counter; BOUNDS.len() + 1],
+    micros: Counter,
+}
+
+/// Upper bounds of the classes, in seconds.
+const BOUNDS: [f64; 12] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0];
+
+impl Durations {
+    pub fn add(&self, took: Duration) {
+        let class = BOUNDS.iter().position(|bound| took.as_secs_f64() <= *bound).unwrap_or(BOUNDS.len());
+        if let Some(class) = self.classes.get(class) {
+            class.add(1);
+        }
+        self.micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn write(&self, out: &mut String, name: &str, help: &str) {
+        write!(out, "# HELP {name} {help}\n# TYPE {name} histogram\n").ok();
+        let mut all = 0;
+        let bounds = BOUNDS.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        for (class, bound) in self.classes.iter().zip(bounds) {
+            all += class.get();
+            writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {all}").ok();
+        }
+        let seconds = Duration::from_micros(self.micros.get()).as_secs_f64();
+        write!(out, "{name}_sum {seconds}\n{name}_count {all}\n").ok();
+    }
+}
+
+/// What is counted of turns.
+#[derive(Debug, Default)]
+pub struct Meters {
+    /// From the prompt to the first that is shown of its turn.
+    pub first: Durations,
+    pub whole: Durations,
+    /// How turns ended, by [`KINDS`].
+    ends: [Counter; KINDS.len()],
+    /// Faults that ended turns, by [`FAULTS`].
+    faults: [Counter; FAULTS.len()],
+    // A std mutex around a number: a leaf.
+    dollars: Mutex<f64>,
+    tokens: Counter,
+    /// A turn does not count any more.
+    pub over: Notify,
+}
+
+const KINDS: [&str; 7] = ["ended", "cancelled", "refused", "max_tokens", "step_limit", "steered", "failed"];
+const FAULTS: [&str; 7] = ["auth", "provider", "context_overflow", "picture", "interrupted", "store", "internal"];
+
+impl Meters {
+    /// A turn has ended.
+    pub fn ended(&self, outcome: &Outcome) {
+        let (kind, fault) = match outcome {
+            Outcome::Ended => (0, None),
+            Outcome::Cancelled => (1, None),
+            Outcome::Refused => (2, None),
+            Outcome::MaxTokens => (3, None),
+            Outcome::StepLimit => (4, None),
+            Outcome::Steered => (5, None),
+            Outcome::Failed(fault) => (6, Some(fault.kind)),
+        };
+        let fault = fault.map(|kind| match kind {
+            FaultKind::Auth => 0,
+            FaultKind::Provider => 1,
+            FaultKind::ContextOverflow => 2,
+            FaultKind::Picture => 3,
+            FaultKind::Interrupted => 4,
+            FaultKind::Store => 5,
+            FaultKind::Internal => 6,
+        });
+        self.ends[kind].add(1);
+        if let Some(fault) = fault {
+            self.faults[fault].add(1);
+        }
+    }
+
+    /// A session has spent so much more.
+    pub fn spent(&self, dollars: f64) {
+        if dollars > 0.0 {
+            *locked(&self.dollars) += dollars;
+        }
+    }
+
+    /// A request to a model took so many tokens, what it answered included.
+    pub fn took(&self, tokens: u64) {
+        self.tokens.add(tokens);
+    }
+
+    /// All of it, in the text format of Prometheus.
+    pub fn write(&self, out: &mut String) {
+        let mut family = |name: &str, help: &str, label: &str, kinds: &[&str], counters: &[Counter]| {
+            write!(out, "# HELP {name} {help}\n# TYPE {name} counter\n").ok();
+            for (kind, counter) in kinds.iter().zip(counters) {
+                writeln!(out, "{name}{{{label}=\"{kind}\"}} {}", counter.get()).ok();
+            }
+        };
+        family("adjutant_turns_total", "Turns that have ended, by how.", "end", &KINDS, &self.ends);
+        family("adjutant_faults_total", "Faults that ended turns, by kind.", "kind", &FAULTS, &self.faults);
+        let name = "adjutant_cost_dollars_total";
+        write!(out, "# HELP {name} US dollars spent, where the price is known.\n# TYPE {name} counter\n").ok();
+        writeln!(out, "{name} {}", *locked(&self.dollars)).ok();
+        let name = "adjutant_tokens_total";
+        write!(out, "# HELP {name} Tokens of requests to models, in and out.\n# TYPE {name} counter\n").ok();
+        writeln!(out, "{name} {}", self.tokens.get()).ok();
+        self.first.write(out, "adjutant_first_update_seconds", "From a prompt to the first update of its turn.");
+        self.whole.write(out, "adjutant_turn_seconds", "From a prompt to the end of its turn.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_told() {
+        let meters = Meters::default();
+        meters.ended(&Outcome::Ended);
+        meters.ended(&Outcome::Ended);
+        meters.spent(0.25);
+        meters.spent(-1.0);
+        meters.first.add(Duration::from_millis(3));
+        meters.first.add(Duration::from_secs(4000));
+        let mut out = String::new();
+        meters.write(&mut out);
+        for line in [
+            "adjutant_turns_total{end=\"ended\"} 2",
+            "adjutant_cost_dollars_total 0.25",
+            "adjutant_first_update_seconds_bucket{le=\"0.001\"} 0",
+            "adjutant_first_update_seconds_bucket{le=\"0.005\"} 1",
+            "adjutant_first_update_seconds_bucket{le=\"1800\"} 1",
+            "adjutant_first_update_seconds_bucket{le=\"+Inf\"} 2",
+            "adjutant_first_update_seconds_count 2",
+        ] {
+            assert!(out.lines().any(|told| told == line), "{line} is missing in\n{out}");
+        }
+    }
+}

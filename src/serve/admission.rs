@@ -1,0 +1,317 @@
+//! Who is let in. A page in somebody's browser can reach this machine too, under whatever name it likes: so a
+//! request must name this machine, and come from no page that was not invited.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::http::request::Parts;
+
+use super::tokens::{Tokens, is_user, real};
+use crate::config::settings::{ServeSettings, TrustedProxy};
+
+/// Somebody who was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Visitor {
+    /// What they are called in the log.
+    pub name: String,
+    pub user: Option<String>,
+    /// Directories that may be opened; none: any.
+    pub roots: Option<Arc<[PathBuf]>>,
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    pub status: StatusCode,
+    /// In words for whoever set up the client.
+    pub why: String,
+}
+
+/// What is known of a connection before it says anything.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub address: SocketAddr,
+    /// The SHA-256 of the certificate that was shown.
+    pub certificate: Option<[u8; 32]>,
+}
+
+/// The rules of the door.
+pub struct Admission {
+    /// Only this machine can connect.
+    loopback: bool,
+    origins: Vec<String>,
+    tokens: Tokens,
+    proxy: Option<Proxy>,
+    roots: Option<Arc<[PathBuf]>>,
+    /// Whoever connects has shown a certificate.
+    certified: bool,
+}
+
+struct Proxy {
+    addresses: Vec<IpAddr>,
+    user_header: Option<String>,
+}
+
+impl Admission {
+    /// The rules that settings make for a server that listens at an address.
+    ///
+    /// # Errors
+    /// Nobody may listen there with these settings, or one of them makes no sense.
+    pub fn new(settings: &ServeSettings, listen: SocketAddr) -> Result<Self, String> {
+        let tokens = Tokens::new(&settings.tokens, settings.token_file.as_deref())?;
+        let loopback = listen.ip().is_loopback();
+        let proxy = settings.proxy.as_ref().map(proxy).transpose()?;
+        let certified = settings.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+        let named = proxy.as_ref().is_some_and(|proxy| proxy.user_header.is_some());
+        if !loopback {
+            if settings.tls.is_none() && proxy.is_none() {
+                return Err(format!(
+                    "{listen} can be reached from other machines: give it a certificate (serve.tls), or name the proxy that stands before it (serve.proxy.addresses)"
+                ));
+            }
+            if !tokens.are_wanted() && !certified && !named {
+                return Err(format!(
+                    "{listen} can be reached from other machines: say who may connect (serve.token_file, serve.tokens, serve.tls.clients, or serve.proxy.user_header)"
+                ));
+            }
+        }
+        let roots = settings.roots.as_deref().map(real).transpose().map_err(|why| format!("serve.roots {why}"))?;
+        let own = settings.tokens.iter().any(|token| token.roots.is_some());
+        // Where strangers can connect, nothing is served that nobody has named.
+        let roots = if loopback || roots.is_some() { roots } else { Some(Arc::from([])) };
+        if roots.as_deref().is_some_and(<[PathBuf]>::is_empty) && !own && settings.token_file.is_none() {
+            return Err("serve.roots says which directories may be opened, and it is empty".into());
+        }
+        Ok(Self { loopback, origins: settings.origins.clone(), tokens, proxy, roots, certified })
+    }
+
+    /// Whether everybody on this machine may connect.
+    pub fn is_open(&self) -> bool {
+        !self.tokens.are_wanted() && !self.certified && self.named().is_none()
+    }
+
+    /// Lets somebody in.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn admit(&self, head: &Parts, caller: &Caller) -> Result<Visitor, Denied> {
+        let denied = |status, why: &str| Err(Denied { status, why: why.to_owned() });
+        let from = caller.address.ip().to_canonical();
+        let by_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from));
+        if self.proxy.is_some() && !by_proxy && !from.is_loopback() {
+            return denied(StatusCode::FORBIDDEN, "only the proxy of serve.proxy.addresses may connect");
+        }
+        if self.loopback && !by_proxy && !names_loopback(head) {
+            let why = "this server is for this machine only: connect to it as localhost or 127.0.0.1";
+            return denied(StatusCode::FORBIDDEN, why);
+        }
+        if let Some(origin) = head.headers.get(ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default();
+            if !self.origins.iter().any(|known| known.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+                let shown = crate::text::title(origin);
+                let why = format!("pages of {shown} may not connect; serve.origins says which may");
+                return denied(StatusCode::FORBIDDEN, &why);
+            }
+        }
+        if let Some(header) = self.named().filter(|_| by_proxy) {
+            let name = head.headers.get(header).and_then(|name| name.to_str().ok());
+            return match name.filter(|name| is_user(name)) {
+                Some(name) => Ok(self.visitor(name, Some(name.to_owned()))),
+                None => denied(StatusCode::UNAUTHORIZED, "the proxy has not said in its header who connects"),
+            };
+        }
+        self.by_credential(head, caller)
+    }
+
+    fn by_credential(&self, head: &Parts, caller: &Caller) -> Result<Visitor, Denied> {
+        let unauthorized = |why: &str| Err(Denied { status: StatusCode::UNAUTHORIZED, why: why.to_owned() });
+        let presented = bearer(&head.headers);
+        let token = match (presented, &caller.certificate) {
+            (Some(presented), _) => match self.tokens.find(presented) {
+                None => return unauthorized("this token is not known here; it may have been replaced"),
+                token => token,
+            },
+            (None, Some(certificate)) => self.tokens.find_hash(certificate),
+            (None, None) => None,
+        };
+        match token {
+            Some(token) => {
+                let roots = token.roots.or_else(|| self.roots.clone());
+                Ok(Visitor { name: token.name, user: token.user, roots })
+            }
+            // Its authority was checked before it could say anything.
+            None if self.certified && caller.certificate.is_some() => Ok(self.visitor("a certificate", None)),
+            None if self.is_open() => Ok(self.visitor("somebody on this machine", None)),
+            None => unauthorized("a token is needed: send it as \"Authorization: Bearer TOKEN\""),
+        }
+    }
+
+    fn visitor(&self, name: &str, user: Option<String>) -> Visitor {
+        Visitor { name: name.to_owned(), user, roots: self.roots.clone() }
+    }
+
+    fn named(&self) -> Option<&str> {
+        self.proxy.as_ref()?.user_header.as_deref()
+    }
+}
+
+fn proxy(said: &TrustedProxy) -> Result<Proxy, String> {
+    let address = |text: &String| text.parse().map_err(|_| format!("serve.proxy.addresses: \"{text}\" is no address"));
+    let addresses: Vec<IpAddr> = said.addresses.iter().map(address).collect::<Result<_, _>>()?;
+    if addresses.is_empty() {
+        return Err("serve.proxy.addresses says where the proxy connects from, and it is empty".into());
+    }
+    Ok(Proxy { addresses, user_header: said.user_header.clone() })
+}
+
+/// The token that was sent.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a request is for this machine by a name that nobody else can give it.
+fn names_loopback(head: &Parts) -> bool {
+    let authority = head.uri.authority().map(|authority| authority.as_str().to_owned());
+    let host = authority.or_else(|| head.headers.get(HOST)?.to_str().ok().map(str::to_owned));
+    let Some(host) = host else { return false };
+    let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host);
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let name = name.trim_end_matches('.');
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::Request;
+
+    use super::super::tokens;
+    use super::*;
+    use crate::config::settings::{TlsFiles, TokenEntry};
+
+    fn caller(address: &str) -> Caller {
+        Caller { address: format!("{address}:9").parse().unwrap(), certificate: None }
+    }
+
+    fn head(headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().uri("/acp");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn on_loopback() -> Admission {
+        Admission::new(&ServeSettings::default(), "127.0.0.1:1".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn only_this_machine_is_named_on_this_machine() {
+        let table = [
+            (vec![("host", "localhost:4200")], true),
+            (vec![("host", "LOCALHOST.")], true),
+            (vec![("host", "127.0.0.1:4200")], true),
+            (vec![("host", "127.9.9.9")], true),
+            (vec![("host", "[::1]:4200")], true),
+            (vec![("host", "evil.example")], false),
+            (vec![("host", "localhost.evil.example")], false),
+            (vec![("host", "evil.example@localhost")], true),
+            (vec![("host", "localhost@evil.example")], false),
+            (vec![("host", "10.0.0.1")], false),
+            (vec![], false),
+            (vec![("host", "localhost"), ("origin", "http://localhost:4200")], false),
+            (vec![("host", "localhost"), ("origin", "null")], false),
+            (vec![("host", "localhost"), ("origin", "https://evil.example")], false),
+        ];
+        for (headers, allowed) in table {
+            let admitted = on_loopback().admit(&head(&headers), &caller("127.0.0.1"));
+            assert_eq!(admitted.is_ok(), allowed, "{headers:?}: {admitted:?}");
+        }
+    }
+
+    #[test]
+    fn pages_that_are_invited_may_connect() {
+        let settings = ServeSettings { origins: vec!["https://ide.example/".into()], ..ServeSettings::default() };
+        let door = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
+        let from = |origin| door.admit(&head(&[("host", "localhost"), ("origin", origin)]), &caller("127.0.0.1"));
+        assert!(from("https://ide.example").is_ok());
+        assert!(from("https://ide.example.evil").unwrap_err().why.contains("serve.origins"));
+    }
+
+    #[test]
+    fn nobody_listens_to_strangers_without_knowing_them() {
+        let everywhere: SocketAddr = "0.0.0.0:1".parse().unwrap();
+        let (_, line) = tokens::make("a", None).unwrap();
+        let sha256 = line.split("sha256:").last().unwrap().to_owned();
+        let token = TokenEntry { name: "a".into(), sha256, ..TokenEntry::default() };
+        let tls = Some(TlsFiles::default());
+        let proxy = Some(TrustedProxy { addresses: vec!["10.0.0.1".into()], user_header: None });
+        let roots = Some(vec![PathBuf::from("/")]);
+        let base = ServeSettings::default;
+        let refused = [
+            (base(), "certificate"),
+            (ServeSettings { tokens: vec![token.clone()], roots: roots.clone(), ..base() }, "certificate"),
+            (ServeSettings { tls: tls.clone(), roots: roots.clone(), ..base() }, "who may connect"),
+            (ServeSettings { proxy: proxy.clone(), roots: roots.clone(), ..base() }, "who may connect"),
+            (ServeSettings { proxy: Some(TrustedProxy::default()), ..base() }, "it is empty"),
+            (ServeSettings { tls: tls.clone(), tokens: vec![token.clone()], ..base() }, "serve.roots"),
+            (
+                ServeSettings {
+                    tls: tls.clone(),
+                    tokens: vec![token.clone()],
+                    roots: Some(vec!["/no/such".into()]),
+                    ..base()
+                },
+                "no directory",
+            ),
+        ];
+        for (settings, why) in refused {
+            let found = Admission::new(&settings, everywhere).err().unwrap_or_default();
+            assert!(found.contains(why), "{settings:?}: {found}");
+        }
+        for settings in [
+            ServeSettings { tls, tokens: vec![token.clone()], roots: roots.clone(), ..base() },
+            ServeSettings { proxy, tokens: vec![token], roots, ..base() },
+        ] {
+            assert!(Admission::new(&settings, everywhere).is_ok(), "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_says_who_connects() {
+        let proxy = TrustedProxy { addresses: vec!["10.0.0.1".into()], user_header: Some("x-user".into()) };
+        let settings = ServeSettings { proxy: Some(proxy), roots: Some(vec!["/".into()]), ..ServeSettings::default() };
+        let door = Admission::new(&settings, "0.0.0.0:1".parse().unwrap()).unwrap();
+        let admitted = |headers: &[(&str, &str)], from: &str| door.admit(&head(headers), &caller(from));
+        let ada = admitted(&[("x-user", "ada")], "10.0.0.1").unwrap();
+        assert_eq!(ada.user.as_deref(), Some("ada"));
+        assert_eq!(admitted(&[], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert_eq!(admitted(&[("x-user", "../ada")], "10.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
+        // Whoever else can connect cannot say who they are.
+        assert_eq!(admitted(&[("x-user", "ada")], "10.0.0.2").unwrap_err().status, StatusCode::FORBIDDEN);
+        assert_eq!(admitted(&[("x-user", "ada")], "127.0.0.1").unwrap_err().status, StatusCode::UNAUTHORIZED);
+    }
+
+    #[test]
+    fn tokens_are_wanted_where_there_are_any() {
+        let (presented, line) = tokens::make("a", None).unwrap();
+        let sha256 = line.split("sha256:").last().unwrap().to_owned();
+        let entry = TokenEntry { name: "a".into(), sha256, user: Some("ada".into()), roots: None };
+        let settings = ServeSettings { tokens: vec![entry], ..ServeSettings::default() };
+        let door = Admission::new(&settings, "127.0.0.1:1".parse().unwrap()).unwrap();
+        let with =
+            |value: &str| door.admit(&head(&[("host", "localhost"), ("authorization", value)]), &caller("127.0.0.1"));
+        assert_eq!(with(&format!("Bearer {presented}")).unwrap().user.as_deref(), Some("ada"));
+        assert_eq!(with(&format!("bearer  {presented}")).unwrap().name, "a");
+        assert_eq!(with(&format!("Basic {presented}")).unwrap_err().status, StatusCode::UNAUTHORIZED);
+        assert!(with("Bearer x").unwrap_err().why.contains("not known"));
+        let none = door.admit(&head(&[("host", "localhost")]), &caller("127.0.0.1"));
+        assert!(none.unwrap_err().why.contains("Authorization"));
+    }
+}

@@ -1,0 +1,259 @@
+//! What a serving process has: its users, their sessions, and the connections that are open.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use protocol::lines::{Line, Outbox, Outgoing};
+use protocol::negotiate::Versions;
+use protocol::rpc::Peer;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admission::{Admission, Visitor};
+use super::{InFlightEnd, serve_until};
+use crate::config::settings::ServeSettings;
+use crate::editor::hosted::{Hosted, Pulse, UserLimits};
+use crate::editor::meters::Meters;
+use crate::editor::server::{Guest, Server};
+use crate::editor::{v1, v2};
+use crate::environment::Environment;
+use crate::lock::locked;
+use crate::session::Sessions;
+
+/// A serving process.
+pub struct House {
+    pub settings: ServeSettings,
+    pub admission: Admission,
+    /// Ends when nothing new is to begin.
+    pub draining: CancellationToken,
+    /// Ends everything.
+    pub ended: CancellationToken,
+    /// Version 2 of the protocol is spoken with whoever asks for it.
+    draft: bool,
+    environment: Environment,
+    meters: Arc<Meters>,
+    // A std mutex around a map: a leaf, never held across an await.
+    users: Mutex<HashMap<Option<String>, Arc<User>>>,
+    connections: Arc<AtomicUsize>,
+    opened: AtomicUsize,
+    refused: AtomicUsize,
+    tasks: TaskTracker,
+}
+
+/// Whose sessions are apart from all others; those of nobody in particular are, too.
+struct User {
+    sessions: Arc<Sessions>,
+    hosted: Arc<Hosted<Server>>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection, from the side of whoever carries its messages.
+pub struct Connection {
+    pub id: String,
+    /// What the editor says. Where this is dropped, the connection ends.
+    pub lines: mpsc::Sender<Line>,
+    /// What the editor is told.
+    pub outgoing: Outgoing,
+    pub pulse: Arc<Pulse>,
+    /// Ends when the connection is to end.
+    pub ended: CancellationToken,
+}
+
+/// One of those that are counted.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// Counts one more, unless there are as many as there may be.
+    fn one(all: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let counted = all.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
+        counted.ok().map(|_| Self(all.clone()))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl House {
+    /// One that listens at an address, and has no connections yet.
+    ///
+    /// # Errors
+    /// With these settings nobody may listen there.
+    pub fn new(
+        environment: Environment,
+        settings: ServeSettings,
+        listen: SocketAddr,
+        draft: bool,
+        ended: CancellationToken,
+    ) -> Result<Arc<Self>, String> {
+        let admission = Admission::new(&settings, listen)?;
+        Ok(Arc::new(Self {
+            admission,
+            settings,
+            draining: CancellationToken::new(),
+            ended,
+            draft,
+            environment,
+            meters: Arc::default(),
+            users: Mutex::default(),
+            connections: Arc::default(),
+            opened: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Opens a connection for somebody who was let in.
+    ///
+    /// # Errors
+    /// There are too many, in words for a person.
+    pub fn connect(self: &Arc<Self>, visitor: &Visitor) -> Result<Connection, String> {
+        let limits = &self.settings.limits;
+        let user = self.user(visitor.user.as_deref());
+        let full = |most: usize, whose: &str| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            format!("{whose} has {most} connections, and no more are allowed")
+        };
+        if self.draining.is_cancelled() {
+            return Err("this server is about to stop".into());
+        }
+        let all = Counted::one(&self.connections, limits.connections);
+        let all = all.ok_or_else(|| full(limits.connections, "this server"))?;
+        let own = Counted::one(&user.connections, limits.user_connections);
+        let own = own.ok_or_else(|| full(limits.user_connections, "the user"))?;
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        let (outbox, outgoing) = Outbox::pulled();
+        let (lines, input) = mpsc::channel(4);
+        let (peer, ended, pulse) = (Peer::new(outbox), self.ended.child_token(), Arc::<Pulse>::default());
+        let server = |view| {
+            let (hosted, roots, pulse) = (user.hosted.clone(), visitor.roots.clone(), pulse.clone());
+            let guest = Some(Guest { hosted, roots, pulse });
+            Server::of_guest(user.sessions.clone(), peer.clone(), ended.clone(), view, guest)
+        };
+        let (first, second) = (server(v1::view), self.draft.then(|| server(v2::view)));
+        let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
+        let (over, process) = (ended.clone(), self.ended.clone());
+        self.tasks.spawn(async move {
+            serve_until(&versions, input, &peer, &over, InFlightEnd::GoOn(&process)).await;
+            for server in std::iter::once(first).chain(second) {
+                server.leave();
+            }
+            drop((all, own));
+        });
+        let id = self.environment.fresh("con_");
+        tracing::info!("{} has opened connection {id}", visitor.name);
+        Ok(Connection { id, lines, outgoing, pulse, ended })
+    }
+
+    fn user(&self, name: Option<&str>) -> Arc<User> {
+        let mut users = locked(&self.users);
+        let user = users.entry(name.map(str::to_owned)).or_insert_with(|| {
+            let (environment, ended) = (self.environment.clone(), self.ended.clone());
+            let sessions = match name {
+                None => Sessions::new(environment, ended),
+                Some(name) => Sessions::of_user(environment, ended, name),
+            };
+            let most = &self.settings.limits;
+            let limits =
+                UserLimits { sessions: most.sessions, user_sessions: most.user_sessions, user_turns: most.user_turns };
+            let tasks = (sessions.tasks.clone(), self.ended.clone());
+            let hosted = Hosted::new((self.settings.grace, limits), self.meters.clone(), self.draining.clone(), tasks);
+            Arc::new(User { sessions, hosted, connections: Arc::default() })
+        });
+        user.clone()
+    }
+
+    fn users(&self) -> Vec<Arc<User>> {
+        locked(&self.users).values().cloned().collect()
+    }
+
+    /// How many prompts are worked on or wait.
+    pub fn turns(&self) -> usize {
+        self.users().iter().map(|user| user.hosted.turns()).sum()
+    }
+
+    /// Does something that is waited for at the end.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work);
+    }
+
+    /// Lets nothing new begin, and waits until what runs has ended.
+    pub async fn drain(&self) {
+        self.draining.cancel();
+        loop {
+            let over = self.meters.over.notified();
+            tokio::pin!(over);
+            // Whether one was the last is looked at once the end of any other would be heard.
+            over.as_mut().enable();
+            if self.turns() == 0 {
+                return;
+            }
+            over.await;
+        }
+    }
+
+    /// Waits until everything that was kept is kept.
+    pub async fn finish(&self) {
+        const GRACE: Duration = Duration::from_secs(5);
+        self.ended.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            tracing::warn!("a connection did not end in time; leaving it");
+        }
+        for user in self.users() {
+            user.sessions.finish().await;
+        }
+    }
+
+    /// What is counted, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        let mut out = String::new();
+        let mut gauge = |name: &str, kind: &str, help: &str, value: usize| {
+            write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n").ok();
+        };
+        let users = self.users();
+        let (sessions, waiting) = users.iter().fold((0, 0), |(all, away), user| {
+            let (open, waits) = user.hosted.sessions();
+            (all + open, away + waits)
+        });
+        let now = self.connections.load(Ordering::Relaxed);
+        gauge("adjutant_connections", "gauge", "Connections that are open.", now);
+        let opened = self.opened.load(Ordering::Relaxed);
+        gauge("adjutant_connections_total", "counter", "Connections that were opened.", opened);
+        let refused = self.refused.load(Ordering::Relaxed);
+        gauge("adjutant_connections_refused_total", "counter", "Connections beyond a limit.", refused);
+        gauge("adjutant_sessions", "gauge", "Sessions that are open.", sessions);
+        gauge("adjutant_sessions_waiting", "gauge", "Open sessions whose editor is away.", waiting);
+        gauge("adjutant_turns", "gauge", "Prompts that are worked on or wait.", self.turns());
+        gauge("adjutant_users", "gauge", "Users who have connected.", users.len());
+        gauge(
+            "adjutant_draining",
+            "gauge",
+            "Whether the server is about to stop.",
+            usize::from(self.draining.is_cancelled()),
+        );
+        self.meters.write(&mut out);
+        out
+    }
+
+    /// Whether sessions can be opened; the reason where not.
+    ///
+    /// # Errors
+    /// In words for whoever watches over it.
+    pub fn ready(&self) -> Result<(), String> {
+        if self.draining.is_cancelled() {
+            return Err("about to stop".into());
+        }
+        match &self.environment.temporary {
+            Some(why) => Err(format!("sessions are kept in a temporary directory only: {why}")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Listens, and serves whoever connects: HTTP/1.1 and HTTP/2, with TLS where there is a certificate.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::admission::Caller;
+use super::house::House;
+use super::route::{self, Doors};
+use super::tokens::fingerprint;
+use crate::config::settings::TlsFiles;
+
+/// How long somebody who connects may take to say who they are and what they want.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long the last responses may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long accepting rests after it has failed, as when no more files may be open.
+const REST: Duration = Duration::from_millis(200);
+
+/// What TLS is served with.
+///
+/// # Errors
+/// A file that cannot be used, in words for whoever named it.
+pub fn tls(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|e| format!("serve.tls.key: {} holds no key: {e}", files.key.display()))?;
+    let chain = certificates("certificate", &files.certificate)?;
+    let config = rustls::ServerConfig::builder_with_provider(provider.clone());
+    let config = config.with_safe_default_protocol_versions().map_err(|e| format!("TLS cannot be spoken: {e}"))?;
+    let config = match &files.clients {
+        None => config.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = rustls::RootCertStore::empty();
+            for authority in certificates("clients", path)? {
+                roots.add(authority).map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = verifier.build().map_err(|e| format!("serve.tls.clients: {}: {e}", path.display()))?;
+            config.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = config
+        .with_single_cert(chain, key)
+        .map_err(|e| format!("serve.tls: {} and its key do not fit: {e}", files.certificate.display()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |e: &dyn std::fmt::Display| format!("serve.tls.{key}: {} holds no certificate: {e}", path.display());
+    let found = CertificateDer::pem_file_iter(path).map_err(|e| wrong(&e))?;
+    let found = found.collect::<Result<Vec<_>, _>>().map_err(|e| wrong(&e))?;
+    if found.is_empty() { Err(wrong(&"it is empty")) } else { Ok(found) }
+}
+
+/// Serves until the house ends.
+pub async fn listen(house: Arc<House>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    let doors = Doors::new(house.clone());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = house.ended.cancelled() => return,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                tracing::error!("nobody can connect at the moment: {e}");
+                tokio::time::sleep(REST).await; // until others have closed
+                continue;
+            }
+        };
+        // Words come one by one and are not to wait for more.
+        stream.set_nodelay(true).ok();
+        let (doors, tls) = (doors.clone(), tls.clone());
+        house.spawn(async move {
+            match tls {
+                None => speak(doors, stream, Caller { address, certificate: None }).await,
+                Some(tls) => secure(doors, stream, address, tls).await,
+            }
+        });
+    }
+}
+
+async fn secure(doors: Arc<Doors>, stream: TcpStream, address: SocketAddr, tls: TlsAcceptor) {
+    match tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = shown.map(|certificate| fingerprint(certificate));
+            speak(doors, stream, Caller { address, certificate }).await;
+        }
+        Ok(Err(e)) => tracing::info!("TLS with {address} failed: {e}"),
+        Err(_) => tracing::info!("{address} took too long over TLS"),
+    }
+}
+
+async fn speak(doors: Arc<Doors>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller) {
+    let (ended, caller) = (doors.house.ended.clone(), Arc::new(caller));
+    let service = service_fn(move |request| {
+        let (doors, caller) = (doors.clone(), caller.clone());
+        async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }
+    });
+    let mut server = Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 << 10);
+    server.http2().timer(TokioTimer::new()).max_concurrent_streams(1024);
+    server.http2().keep_alive_interval(super::websocket::PING).keep_alive_timeout(super::websocket::PING);
+    let serving = server.serve_connection_with_upgrades(TokioIo::new(io), service);
+    tokio::pin!(serving);
+    tokio::select! {
+        done = serving.as_mut() => if let Err(e) = done {
+            tracing::debug!("a client's connection ended: {e}");
+        },
+        () = ended.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            tokio::time::timeout(FAREWELL, serving).await.ok();
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Responses as they are sent.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+
+/// What a response says.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A response with these bytes.
+pub fn of(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Full::new(body).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// A response in words.
+pub fn plain(status: StatusCode, words: &str) -> Response<Body> {
+    let end = if words.is_empty() { "" } else { "\n" };
+    let mut response = of(status, Bytes::from(format!("{words}{end}")));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}

@@ -1,0 +1,124 @@
+//! From a request to what answers it.
+
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+
+use super::admission::{Caller, Visitor};
+use super::house::House;
+use super::reply::{Body, plain};
+use super::resume::{RECEIVED, Resumables};
+use super::streams::{CONNECTION_ID, Profiles};
+use super::tally::{Tally, Thread};
+use super::websocket;
+
+/// What requests lead to.
+pub struct Doors {
+    pub house: Arc<House>,
+    profiles: Arc<Profiles>,
+    resumables: Arc<Resumables>,
+}
+
+impl Doors {
+    /// Those of a house, with nobody in them.
+    pub fn new(house: Arc<House>) -> Arc<Self> {
+        Arc::new(Self { house, profiles: Arc::default(), resumables: Arc::default() })
+    }
+}
+
+/// Answers a request.
+pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<Body> {
+    let (house, profiles) = (&doors.house, &doors.profiles);
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    if head.method == Method::GET {
+        match path {
+            "/healthz" => return plain(StatusCode::OK, "ok"),
+            "/readyz" => {
+                return match house.ready() {
+                    Ok(()) => plain(StatusCode::OK, "ready"),
+                    Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &why),
+                };
+            }
+            _ => {}
+        }
+    }
+    if !matches!(path, "/acp" | "/metrics") {
+        return plain(StatusCode::NOT_FOUND, "the protocol is spoken at /acp");
+    }
+    let visitor = match house.admission.admit(&head, &caller) {
+        Ok(visitor) => visitor,
+        Err(denied) => {
+            tracing::info!("somebody at {} was not let in: {}", caller.address, denied.why);
+            return plain(denied.status, &denied.why);
+        }
+    };
+    match (&head.method, path) {
+        (&Method::GET, "/metrics") => {
+            let mut response = plain(StatusCode::OK, house.metrics().trim_end());
+            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read"),
+        (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
+            upgrade(&doors, Request::from_parts(head, body), visitor).await
+        }
+        (&Method::GET, _) => profiles.get(&head, &visitor),
+        (&Method::POST, _) => profiles.clone().post(house, Request::from_parts(head, body), visitor).await,
+        (&Method::DELETE, _) => profiles.delete(&head.headers, &visitor),
+        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "GET, POST and DELETE are understood here"),
+    }
+}
+
+/// Makes a WebSocket of a request: of a new connection, or of one that is gone on with.
+async fn upgrade(doors: &Doors, mut request: Request<Incoming>, visitor: Visitor) -> Response<Body> {
+    let house = &doors.house;
+    let headers = request.headers();
+    let accepted = match websocket::accept(headers) {
+        Ok(accepted) => accepted,
+        Err((status, why)) => return plain(status, why),
+    };
+    let number = |name| headers.get(name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let received = number(RECEIVED);
+    let known = headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok()).filter(|_| received.is_some());
+    let (thread, again) = match known {
+        Some(id) => match doors.resumables.claim(id, &visitor).await {
+            None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),
+            Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
+                None => return plain(StatusCode::CONFLICT, "that many messages cannot have come; begin a new one"),
+                Some(again) => (thread, again),
+            },
+        },
+        None => match house.connect(&visitor) {
+            Ok(connection) => {
+                let tally = if received.is_some() { Tally::counting() } else { Tally::default() };
+                (Thread { connection, tally }, Vec::new())
+            }
+            Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
+        },
+    };
+    let mut response = plain(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = response.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(websocket::ACCEPT, accepted);
+    headers.remove(CONTENT_TYPE);
+    if let Ok(id) = HeaderValue::from_str(&thread.connection.id) {
+        headers.insert(CONNECTION_ID, id);
+    }
+    if thread.tally.counts {
+        headers.insert(RECEIVED, thread.tally.heard.into());
+    }
+    let limits = (house.settings.limits.message_bytes, house.settings.grace);
+    let resumables = doors.resumables.clone();
+    tokio::spawn(async move {
+        let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
+        let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
+        resumables.run(thread, visitor, (io, again), limits).await;
+    });
+    response
+}

@@ -1,0 +1,258 @@
+//! Who may connect: tokens, of which only their SHA-256 is known here. Those of a file are read again when it has
+//! changed, so that a token can be replaced without a restart.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use ring::digest::{SHA256, digest};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::config::settings::TokenEntry;
+use crate::lock::locked;
+
+/// Somebody a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub name: String,
+    hash: [u8; 32],
+    pub user: Option<String>,
+    /// Directories that it may open, as the system names them; none said: those of the server.
+    pub roots: Option<Arc<[PathBuf]>>,
+}
+
+/// The tokens that are known.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    listed: Vec<Token>,
+    file: Option<TokenFile>,
+}
+
+#[derive(Debug)]
+struct TokenFile {
+    path: PathBuf,
+    // A std mutex around what the file said last: a leaf.
+    read: Mutex<(Stamp, Arc<[Token]>)>,
+}
+
+/// What tells two states of a file apart.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl Tokens {
+    /// Those of the settings, and of a file.
+    ///
+    /// # Errors
+    /// One that is not as it should be, in words for its writer.
+    pub fn new(listed: &[TokenEntry], file: Option<&Path>) -> Result<Self, String> {
+        let listed = listed.iter().enumerate().map(|(at, entry)| {
+            let name = if entry.name.is_empty() { format!("{}", at + 1) } else { entry.name.clone() };
+            token(&name, &entry.sha256, entry.user.clone(), entry.roots.clone())
+                .map_err(|why| format!("the token \"{name}\" of serve.tokens {why}"))
+        });
+        let listed = listed.collect::<Result<_, _>>()?;
+        let file = file.map(|path| {
+            let stamp = stamp(path);
+            let read = read(path)?.into();
+            Ok::<_, String>(TokenFile { path: path.to_owned(), read: Mutex::new((stamp, read)) })
+        });
+        Ok(Self { listed, file: file.transpose()? })
+    }
+
+    /// Whether anybody needs one.
+    pub fn are_wanted(&self) -> bool {
+        !self.listed.is_empty() || self.file.is_some()
+    }
+
+    /// Whom a token stands for.
+    pub fn find(&self, presented: &str) -> Option<Token> {
+        self.find_hash(&hash(presented.as_bytes()))
+    }
+
+    /// The same for what has this SHA-256, such as a certificate.
+    pub fn find_hash(&self, hash: &[u8; 32]) -> Option<Token> {
+        let in_file = self.file.as_ref().map(TokenFile::current);
+        // All are compared, and each in the same time, whatever it begins with.
+        let all = self.listed.iter().chain(in_file.iter().flat_map(|tokens| tokens.iter()));
+        all.fold(None, |found, token| if same(&token.hash, hash) { Some(token.clone()) } else { found })
+    }
+}
+
+impl TokenFile {
+    /// The tokens the file has now. One that cannot be read any more, or not understood, leaves those of before.
+    fn current(&self) -> Arc<[Token]> {
+        let stamp = stamp(&self.path);
+        let mut last = locked(&self.read);
+        if last.0 != stamp {
+            match read(&self.path) {
+                Ok(tokens) => *last = (stamp, tokens.into()),
+                Err(e) => tracing::error!("{e}; the tokens of before hold"),
+            }
+        }
+        last.1.clone()
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let about = std::fs::metadata(path).ok()?;
+    Some((about.modified().ok()?, about.len()))
+}
+
+fn read(path: &Path) -> Result<Vec<Token>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    let mut tokens = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        tokens.push(entry(line).map_err(|why| format!("{}:{}: {why}", path.display(), at + 1))?);
+    }
+    Ok(tokens)
+}
+
+/// One line: `NAME sha256:DIGITS user=USER root=DIRECTORY …`.
+fn entry(line: &str) -> Result<Token, String> {
+    let mut words = line.split_whitespace();
+    let (Some(name), Some(hash)) = (words.next(), words.next().and_then(|word| word.strip_prefix("sha256:"))) else {
+        return Err("a line is NAME sha256:DIGITS, then user=USER and root=DIRECTORY as wanted".into());
+    };
+    let (mut user, mut roots) = (None, None::<Vec<PathBuf>>);
+    for word in words {
+        match word.split_once('=') {
+            Some(("user", name)) => user = Some(name.to_owned()),
+            Some(("root", path)) => roots.get_or_insert_default().push(path.into()),
+            _ => return Err(format!("\"{word}\" is neither user=USER nor root=DIRECTORY")),
+        }
+    }
+    token(name, hash, user, roots)
+}
+
+fn token(name: &str, hash: &str, user: Option<String>, roots: Option<Vec<PathBuf>>) -> Result<Token, String> {
+    if let Some(user) = user.as_deref().filter(|user| !is_user(user)) {
+        return Err(format!("names a user that may not be called so: \"{user}\""));
+    }
+    let hash = digits(hash).ok_or("has no sha256 of 64 hexadecimal digits")?;
+    let roots = roots.map(|roots| real(&roots)).transpose()?;
+    Ok(Token { name: name.to_owned(), hash, user, roots })
+}
+
+/// Directories as the system names them.
+///
+/// # Errors
+/// One that there is not.
+pub fn real(roots: &[PathBuf]) -> Result<Arc<[PathBuf]>, String> {
+    let one = |root: &PathBuf| {
+        let real = std::fs::canonicalize(root).ok().filter(|real| real.is_dir());
+        real.ok_or_else(|| format!("has a root that is no directory: {}", root.display()))
+    };
+    roots.iter().map(one).collect()
+}
+
+/// Whether a user may be called so: it is the name of a folder.
+pub fn is_user(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
+    (1..=64).contains(&name.len()) && !name.starts_with('.') && name.chars().all(letter)
+}
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    out
+}
+
+/// The SHA-256 of something that stands for somebody.
+pub fn fingerprint(bytes: &[u8]) -> [u8; 32] {
+    hash(bytes)
+}
+
+/// Whether two are the same. It takes as long wherever they differ.
+fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    one.iter().zip(other).fold(0, |differs, (a, b)| differs | std::hint::black_box(a ^ b)) == 0
+}
+
+fn digits(text: &str) -> Option<[u8; 32]> {
+    let mut out = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(out)
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A new token, and the line that stands for it in a file.
+///
+/// # Errors
+/// The system gives no random numbers; or what it is to be called cannot stand in a line.
+pub fn make(name: &str, user: Option<&str>) -> Result<(String, String), String> {
+    if name.is_empty() || name.contains(char::is_whitespace) || name.starts_with('#') {
+        return Err("a token's name is one word".into());
+    }
+    if let Some(user) = user.filter(|user| !is_user(user)) {
+        return Err(format!("a user may not be called \"{user}\""));
+    }
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system gives no random numbers")?;
+    let token = format!("adj_{}", hexadecimal(&bytes));
+    let user = user.map(|user| format!(" user={user}")).unwrap_or_default();
+    let line = format!("{name} sha256:{}{user}", hexadecimal(&hash(token.as_bytes())));
+    Ok((token, line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_known_by_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        let (token, line) = make("laptop", Some("ada")).unwrap();
+        std::fs::write(&file, format!("# those of today\n\n{line} root={}\n", dir.path().display())).unwrap();
+        let tokens = Tokens::new(&[], Some(&file)).unwrap();
+        let found = tokens.find(&token).unwrap();
+        assert_eq!((found.name.as_str(), found.user.as_deref()), ("laptop", Some("ada")));
+        assert_eq!(found.roots.as_deref().map(<[PathBuf]>::len), Some(1));
+        assert_eq!(tokens.find(&token[1..]), None);
+        assert_eq!(tokens.find(""), None);
+    }
+
+    #[test]
+    fn a_token_is_replaced_without_a_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        let (old, line) = make("a", None).unwrap();
+        std::fs::write(&file, line).unwrap();
+        let tokens = Tokens::new(&[], Some(&file)).unwrap();
+        assert!(tokens.find(&old).is_some());
+        let (new, line) = make("a", None).unwrap();
+        std::fs::write(&file, format!("{line}\n\n")).unwrap();
+        assert!(tokens.find(&old).is_none());
+        assert!(tokens.find(&new).is_some());
+        // What cannot be understood takes nobody's token away.
+        std::fs::write(&file, "a b c").unwrap();
+        assert!(tokens.find(&new).is_some());
+    }
+
+    #[test]
+    fn lines_say_what_is_wrong_with_them() {
+        let good = format!("n sha256:{}", "0".repeat(64));
+        assert!(entry(&good).is_ok());
+        for (line, why) in [
+            ("n".to_owned(), "a line is"),
+            ("n sha256:12".to_owned(), "64 hexadecimal digits"),
+            (format!("n sha256:{}", "é".repeat(32)), "64 hexadecimal digits"),
+            (format!("{good} users=a"), "neither"),
+            (format!("{good} user=../a"), "may not be called"),
+            (format!("{good} root=/no/such"), "no directory"),
+        ] {
+            let found = entry(&line).unwrap_err();
+            assert!(found.contains(why), "{line}: {found}");
+        }
+    }
+}
