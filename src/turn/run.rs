@@ -11,7 +11,7 @@ use super::{
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
-use crate::message::{Content, Fault, Message, Text};
+use crate::message::{Content, Fault, FaultKind, Message, Text};
 use crate::prompts::{self, CONTENTS_OF};
 use crate::text;
 

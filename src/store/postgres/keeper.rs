@@ -482,11 +482,7 @@ impl Keeper {
         self.leave(session).await
     }
 
-    async fn request_of(
-        &self,
-        holder: &crate::store::LockHolder,
-        session: &SessionId,
-    ) -> Result<Option<Duration>, Fault> {
+    async fn request_of(&self, holder: &LockHolder, session: &SessionId) -> Result<Option<Duration>, Fault> {
         let lease = self.link.address()?.lease;
         // Who is not there any more answers nothing, and has it until its lease has run out.
         Ok(self.request(holder, session).await?.then_some(lease + Duration::from_secs(2)))
