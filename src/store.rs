@@ -86,7 +86,7 @@ pub struct Grant {
 pub enum StorePlace {
     /// In files below a directory.
     Files(PathBuf),
-    /// In a database.
+    /// In a database, which processes on other machines share.
     Database(DatabasePlace),
 }
 

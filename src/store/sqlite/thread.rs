@@ -21,10 +21,10 @@ use super::session::{self, IndexUpdate, SessionFile};
 use super::{peek, recent, salvage, takeover};
 use crate::channel::{Receiver, WeakSender};
 use crate::id::SessionId;
-use crate::store::job::{JobScope, Reply, StoreJob};
+use crate::store::job::{JobScope, StoreJob};
 use crate::store::takeover::RequestSource;
 use crate::store::write::SessionWrite;
-use crate::store::{BackendState, Error, Record, RecordChange, SearchHit, StoredSession, TitleSource, search};
+use crate::store::{BackendState, Error, Record, RecordChange, StoredSession, TitleSource};
 
 /// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
@@ -389,7 +389,9 @@ impl Thread {
             }
             StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
-            StoreJob::Search { records, words, limit, reply } => self.search(records, words, limit, reply),
+            StoreJob::Search { records, words, limit, reply } => {
+                peek::search(self.dir.clone(), records, words, limit, reply);
+            }
             StoreJob::Ask { holder, session, reply } => {
                 drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(PATIENCE))));
             }
@@ -404,17 +406,6 @@ impl Thread {
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
             // Taken out before.
             StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::Wake | StoreJob::Stop { .. } => {}
-        }
-    }
-
-    /// Searches on a thread of its own: every file is read.
-    fn search(&self, records: Vec<Record>, words: String, limit: usize, reply: Reply<Vec<SearchHit>>) {
-        let dir = self.dir.clone();
-        let read = move |record: &Record| peek::peek(&dir, &record.id, Some(record.clone()));
-        // A reply that was dropped says that the store is gone.
-        let work = move || drop(reply.send(Ok(search::search(&read, &records, &words, limit))));
-        if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
-            tracing::error!("no thread to search on: {e}");
         }
     }
 
