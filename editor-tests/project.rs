@@ -26,7 +26,8 @@ thread_local! {
     static IN_DATABASE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Pages that are acted out once more with a database: what a session can go through.
+/// Pages that are acted out once more with a database: what a session can go through. None where an agent is killed
+/// and its session loaded at once: there its lease has not run out yet.
 pub const DATABASE_PAGES: &[&str] = &[
     "sessions/archive",
     "sessions/close",
@@ -34,13 +35,11 @@ pub const DATABASE_PAGES: &[&str] = &[
     "sessions/fork-at-a-message",
     "sessions/list",
     "sessions/list-changes",
-    "sessions/load",
     "sessions/load-and-prompt",
     "sessions/modes",
     "sessions/resume",
     "sessions/title-meanwhile",
     "sessions/undo",
-    "sessions/undo-restart",
 ];
 
 /// Does something whose projects keep their sessions in a database.
