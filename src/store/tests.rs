@@ -343,7 +343,7 @@ async fn children_go_with_their_parent() {
             write(&store, record, &[message("a", &["one"])]).await;
             store.close(&record.id).await;
         }
-        assert_eq!(store.children(&parent.id).await.unwrap(), [child.id.clone()]);
+        assert_eq!(store.children(&parent.id).await.unwrap(), std::slice::from_ref(&child.id));
         assert_eq!(store.list(None, None, 9).await.unwrap().sessions.len(), 1);
         let part = store.parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")]).await.unwrap();
         assert_eq!(part, message("a", &["one"]).parts);
