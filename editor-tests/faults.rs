@@ -24,6 +24,7 @@
 mod edits;
 mod ends;
 mod files;
+mod hostile;
 mod large;
 mod leases;
 mod offsets;
@@ -55,7 +56,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 28] = [
+pub const ALL: [(&str, fn()); 29] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -78,6 +79,7 @@ pub const ALL: [(&str, fn()); 28] = [
     ("FM05 nothing is left running", orphans),
     ("a kill storm", storm::storm),
     ("a provider fails at any byte", offsets::offsets),
+    ("answers without end", hostile::floods),
     ("a random editor and a random model", soak::soak),
     ("few files may be open", files::few),
     ("the limit on open files is raised, for us alone", files::raised),
@@ -282,9 +284,10 @@ fn kept(dir: &Path, id: &str) -> usize {
 
 /// Runs jobs on four threads: most of their time is waiting.
 pub fn four(count: usize, job: impl Fn(usize) + Sync) {
+    let at_once = std::env::var("ADJUTANT_AT_ONCE").ok().and_then(|number| number.parse().ok()).unwrap_or(4);
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..at_once {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);

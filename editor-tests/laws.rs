@@ -20,6 +20,7 @@ static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|| {
         ("session/update", validator::<v1::SessionNotification>()),
         ("session/request_permission", validator::<v1::RequestPermissionRequest>()),
         ("elicitation/create", validator::<v1::CreateElicitationRequest>()),
+        ("elicitation/complete", validator::<v1::CompleteElicitationNotification>()),
         ("fs/read_text_file", validator::<v1::ReadTextFileRequest>()),
         ("fs/write_text_file", validator::<v1::WriteTextFileRequest>()),
         ("$/cancel_request", validator::<v1::CancelRequestNotification>()),
@@ -64,6 +65,8 @@ pub struct Laws {
     /// What the editor said it can do, at the handshake.
     capabilities: Value,
     sessions: BTreeSet<String>,
+    /// Addresses that are open, by their ids.
+    addresses: BTreeSet<String>,
     /// Subagents' sessions, and whose they are.
     children: BTreeMap<String, String>,
     /// State of every call that was announced, per session.
@@ -141,6 +144,19 @@ impl Laws {
             self.wrong(format!("the id {id} is used twice: {line}"));
         }
         let params = &message["params"];
+        if let Some(address) = params["elicitationId"].as_str() {
+            // One that was shown is done with once.
+            let fits = match method {
+                "elicitation/complete" => self.addresses.remove(address),
+                _ => self.addresses.insert(address.to_owned()),
+            };
+            if !fits {
+                self.wrong(format!("the address {address} is not one that is open: {line}"));
+            }
+            if method == "elicitation/complete" {
+                return;
+            }
+        }
         let session = params["sessionId"].as_str().unwrap_or_default().to_owned();
         if method != "$/cancel_request" && !self.sessions.contains(&session) {
             self.wrong(format!("about a session the editor has not heard of yet: {line}"));

@@ -39,6 +39,7 @@ mod repositories;
 mod result;
 mod sandbox;
 mod screen;
+mod searches;
 mod second;
 mod servers;
 mod sessions;
@@ -105,7 +106,7 @@ fn main() -> ExitCode {
         trials.push(test(format!("wire/{same} in version 2"), move || wire::run_second(&same)));
     }
     type Tests = &'static [(&'static str, fn())];
-    let written: [(&str, Tests); 16] = [
+    let written: [(&str, Tests); 17] = [
         ("faults/", &faults::ALL),
         ("sessions/", &replay::ALL),
         ("sessions/undone in ", &repositories::ALL),
@@ -113,6 +114,7 @@ fn main() -> ExitCode {
         ("conversations/", &conversations::ALL),
         ("files/", &files::ALL),
         ("providers/", &providers::ALL),
+        ("searches/", &searches::ALL),
         ("sandbox/", &sandbox::ALL),
         ("sandbox/", &probes::ALL),
         ("anytime/", &anytime::ALL),

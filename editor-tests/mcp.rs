@@ -223,9 +223,14 @@ impl Server {
                 text(&other.ask("elicitation/create", params)["result"].to_string())
             }
             "visit" => {
+                let paid = params["arguments"]["paid"] == true;
                 let params = json!({"mode": "url", "message": "Please pay.", "url": "https://pay.example/1",
                     "elicitationId": "e1"});
-                text(&other.ask("elicitation/create", params)["result"].to_string())
+                let said = other.ask("elicitation/create", params)["result"].to_string();
+                if paid {
+                    note(other, "notifications/elicitation/complete", json!({"elicitationId": "e1"}));
+                }
+                text(&said)
             }
             "think" => {
                 let messages = json!([{"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}]);

@@ -164,7 +164,7 @@ fn no_login() {
         String::from_utf8(done.stderr).unwrap()
     };
     assert!(failed("error=access_denied").contains("The MCP server guard refused the login: access_denied"));
-    assert!(failed("code=wrong").contains("nobody is logged in at guard"));
+    assert!(failed("code=wrong").contains("the login to guard failed"));
     let said = failed("code=c0de&iss=https://evil.example");
     assert!(said.contains("the answer came from another server (https://evil.example)"), "{said}");
     let said = complains(&project, &["mcp", "login", "gard"]);
@@ -177,11 +177,11 @@ fn no_login() {
     let said = complains(&project, &["mcp", "login", "guard"]);
     assert!(said.contains(&format!("the port {port}, where the browser is to come back to, is in use")), "{said}");
     let project = behind(&server, &json!(false));
-    assert!(complains(&project, &["mcp", "login", "guard"]).contains("the \"oauth\" setting of guard is false"));
+    assert!(complains(&project, &["mcp", "login", "guard"]).contains("\"oauth\" is false for guard"));
     let output = adjutant(&project, &["mcp"], "");
     assert!(String::from_utf8_lossy(&output.stdout).contains("it wants a login, and its \"oauth\" is false"));
     let said = complains(&project, &["mcp", "login", "far", "--url", "http://8.8.8.8/mcp"]);
-    assert!(said.contains("begins with http: at a public host"), "{said}");
+    assert!(said.contains("begins with http: and its host is public"), "{said}");
 }
 
 fn kept(server: &str, token: &str) -> String {
@@ -274,6 +274,14 @@ fn as_a_link() {
         assert!(Instant::now() < until, "nothing was kept");
         std::thread::sleep(Duration::from_millis(5));
     }
+    // The link is of no more use.
+    let done = loop {
+        let message = talk.hear();
+        if message["method"] == "elicitation/complete" {
+            break message;
+        }
+    };
+    assert_eq!(done["params"]["elicitationId"], params["elicitationId"]);
     model.go_on();
     assert_eq!(talk.answer(2).0["result"]["stopReason"], "end_turn");
     talk.prompt(3, &session, "After.");

@@ -242,9 +242,11 @@ fn continued() {
     assert_eq!((answer.as_str(), copy != first, sessions(&project)), ("Fourth.\n", true, 2));
     assert_eq!(model.problems(), Vec::<String>::new());
     // What is wrong with a command line is said at once, and leaves nothing behind.
-    let table: [(&[&str], &str); 7] = [
-        (&["--mode", "nope", "Hello"], "--mode: there is no such mode; there are: build, plan"),
-        (&["--model", "nope/x", "Hello"], "--model: "),
+    let table: [(&[&str], &str); 9] = [
+        (&["--mode", "nope", "Hello"], "there is no mode \"nope\"; there are: build, plan"),
+        (&["--model", "nope/x", "Hello"], "There is no model \"nope/x\" here."),
+        (&["--schema", "gone.json", "Hello"], "--schema: gone.json cannot be read"),
+        (&["--cwd", "gone", "Hello"], "--cwd: gone cannot be entered"),
         (&["--fork", "Hello"], "--fork copies a session: name it with --session, or use --continue"),
         (&[""], "the prompt is empty; say what to do: adjutant run \"PROMPT\""),
         (&[], "the prompt is empty"),

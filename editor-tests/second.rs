@@ -16,6 +16,7 @@ pub static SCHEMAS: LazyLock<HashMap<&'static str, Validator>> = LazyLock::new(|
         ("session/update", validator::<v2::UpdateSessionNotification>()),
         ("session/request_permission", validator::<v2::RequestPermissionRequest>()),
         ("elicitation/create", validator::<v2::CreateElicitationRequest>()),
+        ("elicitation/complete", validator::<v2::CompleteElicitationNotification>()),
         ("$/cancel_request", validator::<v2::CancelRequestNotification>()),
         ("error", validator::<v2::Error>()),
         ("-> initialize", validator::<v2::InitializeResponse>()),

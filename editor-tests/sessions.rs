@@ -159,6 +159,24 @@ fn command_line() {
 
     said(&project, &["rename", &first, "Wildcards,", "mine"]);
     assert!(said(&project, &["list"]).contains("Wildcards, mine"));
+    // Scripts are told what a user would ask for, and nothing of how it is kept.
+    let listed: Value = serde_json::from_str(said(&project, &["list", "--json"]).lines().next().unwrap()).unwrap();
+    let keys: Vec<&str> = listed.as_object().unwrap().keys().map(String::as_str).collect();
+    let wanted = [
+        "additionalDirectories",
+        "agent",
+        "archived",
+        "changed",
+        "cost",
+        "created",
+        "cwd",
+        "id",
+        "model",
+        "parent",
+        "title",
+        "updated",
+    ];
+    assert_eq!(keys.iter().copied().collect::<std::collections::BTreeSet<_>>(), wanted.into());
     // Out and in again: under the same id when it is free, under another when it is taken.
     let file = project.path("tmp:exported.json");
     let path = file.display().to_string();

@@ -187,6 +187,11 @@ fn round(both: [Activity; 2], manner: Manner) -> Result<(), String> {
     Ok(())
 }
 
+/// How many bytes a second a trickle is: in many rounds any of some.
+fn trickle() -> usize {
+    if std::env::var_os("ADJUTANT_WAITS").is_some() { (64 << 10) << fastrand::u32(0..4) } else { 64 << 10 }
+}
+
 fn loaded(at: usize) -> SessionId {
     SessionId::new(format!("ses_0000000{at}"))
 }
@@ -289,7 +294,7 @@ impl<'a> Stage<'a> {
             Manner::Full | Manner::SlowSpeech | Manner::Pause | Manner::Fits => Hearing::All,
             Manner::SlowBoth => Hearing::Rate(1 << 20),
             Manner::Slow => Hearing::Rate(4 << 20),
-            Manner::Trickle => Hearing::Rate(64 << 10),
+            Manner::Trickle => Hearing::Rate(trickle()),
         });
     }
 

@@ -93,7 +93,7 @@ enum Command {
         #[command(subcommand)]
         verb: Option<auth::Verb>,
     },
-    /// Try MCP servers, log in to them and call their tools
+    /// Check MCP servers, log in to them and call their tools
     Mcp(mcp::Args),
     /// List models with their limits, prices and capabilities
     ///
@@ -261,6 +261,13 @@ pub(crate) fn understands(words: &[String]) -> Result<(), String> {
         }
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// The names of all subcommands.
+#[cfg(test)]
+pub(crate) fn subcommands() -> Vec<String> {
+    let command = <Cli as clap::CommandFactory>::command();
+    command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }
 
 /// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.

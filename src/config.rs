@@ -4,6 +4,7 @@
 
 pub(crate) mod builtin;
 pub mod claude;
+pub mod contribution;
 mod covered;
 pub mod declare;
 mod decode;
@@ -12,6 +13,7 @@ mod examples;
 pub mod file;
 pub mod formatter;
 pub mod hook;
+mod insert;
 mod jsonc;
 pub mod kept;
 pub mod language_server;
@@ -48,6 +50,7 @@ pub use show::{check, show};
 use crate::environment::Environment;
 use crate::message::ModelRef;
 use crate::worktree::Worktree;
+use contribution::Contribution;
 use disk::ConfigReader;
 use layers::ParsedLayer;
 use node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
@@ -119,9 +122,15 @@ impl Loaded {
 
 /// Reads the settings that hold in a directory. Reads files, and blocks while it does.
 pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loaded {
+    load_with(environment, worktree, cwd, &[])
+}
+
+/// The same, with what plugins add to it.
+pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, contributions: &[Contribution]) -> Loaded {
     let declared = resolve::ConfigSchemas::new();
     let mut disk = ConfigReader::new(environment, worktree);
-    let layers::LayersRead { mut layers, directories, mut scripts } = layers::read(&mut disk, &declared, cwd);
+    let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
+        layers::read(&mut disk, &declared, cwd, contributions);
     if environment.setting("PURE").is_some_and(resolve::on) {
         for layer in &mut layers {
             layer.node.take("hook");
@@ -132,6 +141,7 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         }
     }
     trust::drop_doubles(&mut layers, &mut disk.problems);
+    trust::drop_idle(&mut layers);
 
     // What the user says without the project: a project may tighten it, never undo a deny of it.
     let alone = join(layers.iter().filter(|layer| !layer.origin.project));
@@ -157,6 +167,9 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
         trust::strip(&mut layers, &disk.uses, environment, worktree);
         scripts.retain(|script| !script.project);
     }
+    let (below, contributed) = contributed;
+    let counts = |layer: &ParsedLayer| !(layer.origin.project && trust.is_withheld());
+    layers.splice(below..below, contributed.into_iter().filter(counts));
 
     let tree = join(layers.iter());
     let mut problems = disk.problems;

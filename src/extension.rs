@@ -29,7 +29,7 @@ use crate::config::settings::{HookEntry, HookPoint};
 use crate::event::{Event, Severity};
 use crate::lock::locked;
 use crate::message::ModelRef;
-use crate::model::Request;
+use crate::model::{Model, Request};
 use crate::permission::{shell, wildcard};
 use crate::text;
 use crate::tool::{Failure, ToolContext};
@@ -144,6 +144,22 @@ impl Extensions {
     /// When the user cancels meanwhile.
     pub async fn request(&self, request: &mut Request, context: &ToolContext) -> Result<(), Failure> {
         plugin::request(&self.scripts, request, context).await
+    }
+
+    /// Whether plugins let a turn go on by itself once its history was summarised.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn goes_on(&self, model: &Model, overflow: bool, context: &ToolContext) -> Result<bool, Failure> {
+        plugin::goes_on(&self.scripts, model, overflow, context).await
+    }
+
+    /// The model that plugins want for small work beside this one; none where they name none.
+    ///
+    /// # Errors
+    /// When the user cancels meanwhile.
+    pub async fn small_model(&self, beside: &ModelRef, context: &ToolContext) -> Result<Option<ModelRef>, Failure> {
+        plugin::small_model(&self.scripts, beside, context).await
     }
 
     /// The variables that plugins give a command.

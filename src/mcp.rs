@@ -335,7 +335,15 @@ impl McpServers {
     /// that is late is there at a later step.
     fn news(&self) -> Vec<Event> {
         let mut list = self.list();
-        let mut news: Vec<Event> = list.iter_mut().filter_map(|server| server.news()).collect();
+        let (mut news, mut failed) = (Vec::new(), Vec::new());
+        for server in list.iter_mut() {
+            match server.news() {
+                Some(News::Works(notice)) => news.push(notice),
+                Some(News::Fails(title, details)) => failed.push((server.settings.name.clone(), title, details)),
+                None => {}
+            }
+        }
+        news.extend(failures(failed));
         let mut taken: HashMap<String, String> = HashMap::new();
         for server in list.iter_mut() {
             let Some(ready) = server.link.offers() else { continue };
@@ -422,6 +430,31 @@ impl OfferedTool {
     }
 }
 
+/// What is to be told of a server.
+enum News {
+    Works(Event),
+    /// A title, and more.
+    Fails(String, String),
+}
+
+/// That servers do not work, each with its name: one by one, or together where they would fill the screen.
+fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
+    /// How many are told one by one, and how many are named.
+    const ALONE: usize = 3;
+    const NAMED: usize = 10;
+    let notice = |title, details| Event::Notice { severity: Severity::Warning, title, details: Some(details) };
+    if failed.len() <= ALONE {
+        return failed.into_iter().map(|(_, title, details)| notice(title, details)).collect();
+    }
+    let mut names = failed.iter().take(NAMED).map(|(name, ..)| text::title(name)).collect::<Vec<_>>().join(", ");
+    if failed.len() > NAMED {
+        names += ", …";
+    }
+    let title = format!("{} MCP servers do not work: {names}. `adjutant mcp` tries them again.", failed.len());
+    let each = failed.iter().map(|(_, title, details)| format!("- {title}. {details}"));
+    vec![notice(title, each.collect::<Vec<_>>().join("\n"))]
+}
+
 /// That tools are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
     /// How many are named.
@@ -436,20 +469,18 @@ fn collision(server: &str, lost: &[String]) -> Option<Event> {
 
 impl ServerConnection {
     /// What the user is to be told of it now, if anything.
-    fn news(&mut self) -> Option<Event> {
+    fn news(&mut self) -> Option<News> {
         let name = text::title(&self.settings.name);
         let breakdown = match self.link.state() {
             ServerState::Starting(_) => return None,
             ServerState::Ready(ready) => {
                 let first = self.told.replace(Announced::Works) != Some(Announced::Works);
-                return (first && ready.cut).then(|| Event::Notice {
-                    severity: Severity::Warning,
-                    title: format!(
-                        "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
-                        ready.offered.len()
-                    ),
-                    details: None,
-                });
+                let title = format!(
+                    "The MCP server {name} lists more tools than are taken: {} are offered, the rest is left out.",
+                    ready.offered.len()
+                );
+                let notice = Event::Notice { severity: Severity::Warning, title, details: None };
+                return (first && ready.cut).then_some(News::Works(notice));
             }
             ServerState::Failed(breakdown) => breakdown,
         };
@@ -474,6 +505,6 @@ impl ServerConnection {
         if wrote.lines().count() > 1 {
             details = format!("{details}\n\nIt wrote:\n{}", text::escaped(wrote).replace("\\n", "\n"));
         }
-        Some(Event::Notice { severity: Severity::Warning, title, details: Some(details) })
+        Some(News::Fails(title, details))
     }
 }

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 
-pub use delta::Delta;
+pub use delta::{Delta, FoundPage};
 pub use error::Error;
 pub use request::Request;
 
@@ -54,6 +54,11 @@ pub type Answer = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 pub trait Provider: Send + Sync {
     /// Asks. The request is sent when the answer is first polled.
     fn ask(&self, request: Arc<Request>) -> Answer;
+
+    /// Whether the provider itself searches the web where this model is asked to.
+    fn searches(&self, _model: &Model) -> bool {
+        false
+    }
 }
 
 /// What is known about a model.
@@ -77,6 +82,8 @@ pub struct Model {
     pub price: Option<Price>,
     pub images: bool,
     pub pdf: bool,
+    /// Whether it can hear, and its wire can say it.
+    pub audio: bool,
     pub tools: bool,
     pub reasoning: bool,
     pub temperature: bool,
@@ -103,6 +110,7 @@ impl Model {
             price: None,
             images: true,
             pdf: false,
+            audio: false,
             tools: true,
             reasoning: false,
             temperature: true,

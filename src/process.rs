@@ -172,6 +172,24 @@ impl Program {
         Ok(Child { child, group, guarded: self.guarded, output: together, mark, ended: None })
     }
 
+    /// Why it cannot be started, and what to do, for a person.
+    pub fn unstarted(&self, e: &io::Error) -> String {
+        let name = self.path.display();
+        match e.kind() {
+            io::ErrorKind::NotFound if !self.cwd.is_dir() => {
+                format!("its directory {} does not exist", self.cwd.display())
+            }
+            io::ErrorKind::NotFound if Path::new(&self.path).components().count() > 1 => {
+                format!("there is no program {name}")
+            }
+            io::ErrorKind::NotFound => {
+                format!("there is no program {name} on PATH; install it, or give its whole path")
+            }
+            io::ErrorKind::PermissionDenied => format!("{name} cannot be executed: {e}"),
+            _ => format!("it cannot be started: {e}"),
+        }
+    }
+
     /// Runs it to its end and collects what it writes, at most 64 MiB of either stream. For programs
     /// of ours, such as git; killed after `limit`.
     ///

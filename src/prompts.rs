@@ -2,13 +2,15 @@
 //! tool is named by the tool itself.
 
 /// What a model is told where its wire cannot say it otherwise: in place of an attachment it cannot
-/// read, before the attachments of a tool's result, as a tool that stands for none.
+/// read, before the attachments of a tool's result, as a tool that stands for none, and where a provider is to search
+/// the web.
 pub fn wire(name: &str) -> &'static str {
     let text = match name {
         "empty" => include_str!("../prompts/wire/empty.md"),
         "unreadable" => include_str!("../prompts/wire/unreadable.md"),
         "from-result" => include_str!("../prompts/wire/from-result.md"),
         "noop" => include_str!("../prompts/wire/noop.md"),
+        "search" => include_str!("../prompts/wire/search.md"),
         _ => "",
     };
     text.trim_end()

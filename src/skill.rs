@@ -6,6 +6,8 @@
 //! links that lead out of the project are not followed, and characters that nobody can see are taken
 //! out.
 
+pub mod index;
+
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,6 +65,8 @@ pub struct Skills(Vec<Skill>);
 pub struct LoadedSkills {
     pub skills: Skills,
     pub problems: Vec<Problem>,
+    /// Addresses of indexes that were never fetched.
+    pub missing: Vec<String>,
     /// What was looked at, to notice a change.
     pub fingerprint: Fingerprint,
 }
@@ -80,6 +84,15 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
     };
     let on = |name: &str| environment.setting(name).is_some_and(|value| !matches!(value, "0" | "false"));
     let project = !on("DISABLE_PROJECT_CONFIG");
+    // Those of the web first: one that lies here takes the place of its namesake.
+    let mut missing = Vec::new();
+    for address in &settings.skills.urls {
+        let dir = index::kept(environment, address);
+        if !search.exists(&dir) {
+            missing.push(address.clone());
+        }
+        search.folder(&dir, Layer::Global, false);
+    }
     if !on("DISABLE_EXTERNAL_SKILLS") {
         let claude = !on("DISABLE_CLAUDE_CODE") && !on("DISABLE_CLAUDE_CODE_SKILLS");
         let names: &[&str] = if claude { &[".claude", ".agents"] } else { &[".agents"] };
@@ -111,7 +124,7 @@ pub fn load(settings: &Settings, environment: &Environment, worktree: &Worktree,
     }
     let mut skills = search.found;
     skills.sort_by(|a, b| a.name.cmp(&b.name));
-    LoadedSkills { skills: Skills(skills), problems: search.disk.problems, fingerprint: search.disk.seen }
+    LoadedSkills { skills: Skills(skills), problems: search.disk.problems, missing, fingerprint: search.disk.seen }
 }
 
 /// The directories from the project's root down to the session's.
@@ -422,6 +435,27 @@ mod tests {
             outside.iter().all(|dir| dir.starts_with(place.root.join("home"))) && outside.len() == 2,
             "{outside:?}"
         );
+    }
+
+    #[test]
+    fn those_of_the_web_give_way_to_those_that_lie_here() {
+        let here = skill("a", "here");
+        let place = SkillFixture::new(&[("p/.opencode/skill/a/SKILL.md", &here)]);
+        let vars = BTreeMap::from([("HOME".to_owned(), place.root.join("home").display().to_string())]);
+        let environment = Environment::from_vars(vars);
+        let cwd = place.root.join("p/app");
+        let worktree = Worktree::find(&cwd, &[], environment.home.as_deref());
+        let mut settings = crate::config::load(&environment, &worktree, &cwd).settings;
+        settings.skills.urls = vec!["https://a.example/s".into(), "https://b.example".into()];
+        for name in ["a", "b"] {
+            let dir = index::kept(&environment, "https://a.example/s").join(name);
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join(FILE), skill(name, "web")).unwrap();
+        }
+        let found = load(&settings, &environment, &worktree, &cwd);
+        assert_eq!(named(&found), "a=here b=web");
+        assert_eq!(found.missing, ["https://b.example"]);
+        assert!(found.skills.get("b").is_some_and(|skill| !skill.project));
     }
 
     #[test]

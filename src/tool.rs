@@ -43,6 +43,7 @@ pub mod language;
 pub mod loaded_instructions;
 pub mod patch;
 pub mod path;
+pub mod pdf;
 pub mod refusal;
 pub mod replace;
 pub mod search;
@@ -88,7 +89,7 @@ use crate::event::{
     CallUpdate, Event, Kind, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, TurnMessage,
     WriteFile,
 };
-use crate::id::{CallId, SessionId};
+use crate::id::{CallId, MessageId, SessionId};
 use crate::lsp::SessionServers;
 use crate::message::{CallFacts, Change, File};
 use crate::permission::{Need, Policy};
@@ -196,6 +197,8 @@ pub struct ToolContext {
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub id: CallId,
+    /// The message that it belongs to, where it does to one.
+    pub message: Option<MessageId>,
     /// Where it stands among the calls of its message.
     pub position: Option<CallPosition>,
     /// What becomes known of it while it runs.

@@ -18,6 +18,7 @@ pub mod frame;
 pub mod hooks;
 pub mod insert;
 pub mod jobs;
+pub mod later;
 pub mod mend;
 pub mod models;
 pub mod next;
@@ -185,6 +186,8 @@ pub struct Workspace {
     pub worktree: Arc<Worktree>,
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
+    /// The files that say so, as they were read.
+    pub read: Arc<later::SettingsRead>,
     pub models: models::Models,
     pub tools: Arc<tool::registry::ToolRegistry>,
     /// What the system prompt says about the session, whoever speaks.

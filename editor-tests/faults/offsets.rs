@@ -28,17 +28,17 @@ const AT_ONCE: usize = 96;
 const BOUND: Duration = Duration::from_secs(60);
 
 /// The most that may be resident, in kB.
-const RESIDENT: u64 = 200 << 10;
+pub const RESIDENT: u64 = 200 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
+pub enum Wire {
     Chat,
     Messages,
     Responses,
     Gemini,
 }
 
-const WIRES: [Wire; 4] = [Wire::Chat, Wire::Messages, Wire::Responses, Wire::Gemini];
+pub const WIRES: [Wire; 4] = [Wire::Chat, Wire::Messages, Wire::Responses, Wire::Gemini];
 
 /// What happens at a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Wire {
     }
 
     /// The name of its folder on the server, and what is said in the settings.
-    fn settings(self, base: &str) -> (&'static str, String) {
+    pub fn settings(self, base: &str) -> (&'static str, String) {
         match self {
             Self::Chat => ("@ai-sdk/openai-compatible", format!("{base}/v1")),
             Self::Messages => ("@ai-sdk/anthropic", format!("{base}/v1")),
@@ -116,7 +116,7 @@ impl Wire {
         self.events("I look at it.", &calls)
     }
 
-    fn events(self, words: &str, calls: &[(&str, [String; 3])]) -> Vec<String> {
+    pub fn events(self, words: &str, calls: &[(&str, [String; 3])]) -> Vec<String> {
         let data = |value: Value| format!("data: {value}\n\n");
         let named = |value: Value| format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap());
         let mut out = Vec::new();

@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Initialize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let text = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
-        let mut request: v1::InitializeRequest = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+        let mut request: v1::InitializeRequest = read(text.get()).map_err(D::Error::custom)?;
         if request.protocol_version > ProtocolVersion::V1 {
             let params: serde_json::Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
             if request.client_info.is_none() {
@@ -104,6 +104,11 @@ impl<'de> Deserialize<'de> for Initialize {
         }
         Ok(Self(request))
     }
+}
+
+/// Reads a message, and says where it does not fit.
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|e| crate::table::misfit::<T>(text).unwrap_or_else(|| e.to_string()))
 }
 
 /// What the capabilities of version 2 mean in version 1. Files and terminals have gone, so there are none.
@@ -140,7 +145,7 @@ impl<'de> Deserialize<'de> for Initialize2 {
                 params.remove("capabilities");
             }
         }
-        serde_json::from_value(serde_json::Value::Object(params)).map(Self).map_err(D::Error::custom)
+        read(&serde_json::Value::Object(params).to_string()).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -193,7 +198,7 @@ fn with_servers<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(deser
             )));
         }
     }
-    serde_json::from_value(serde_json::Value::Object(params)).map_err(D::Error::custom)
+    read(&serde_json::Value::Object(params).to_string()).map_err(D::Error::custom)
 }
 
 /// Serialises a message of the schema with `"oldText": null` written out where a diff has no old
@@ -310,7 +315,7 @@ pub const METHODS: &[(&str, &str, bool, Support)] = &[
         Support::NotCalled("commands run in process groups of our own, so that cancel and exit can end them"),
     ),
     ("elicitation/create", "1, 2", false, Support::Called),
-    ("elicitation/complete", "1, 2", false, Support::NotCalled("who asks at an address does not say when it is done")),
+    ("elicitation/complete", "1, 2", false, Support::Called),
     ("auth/status_update", "1, 2", false, Support::NotCalled("auth/status is asked again after a login")),
     ("$/cancel_request", "1, 2", false, Support::Called),
 ];

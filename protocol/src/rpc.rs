@@ -76,9 +76,12 @@ impl Error {
         Self::new(code::METHOD_NOT_FOUND, "Method not found").details(format!("\"{name}\" is not served here"))
     }
 
-    /// -32602 with the place and reason.
+    /// -32602 with the place and reason, in the message as well: some editors show nothing else.
     pub fn invalid_params(details: impl Into<String>) -> Self {
-        Self::new(code::INVALID_PARAMS, "Invalid params").details(details)
+        const SHOWN: usize = 300;
+        let details = details.into();
+        let first: String = details.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
+        Self::new(code::INVALID_PARAMS, format!("Invalid params: {first}")).details(details)
     }
 
     /// -32600 with the reason.

@@ -237,9 +237,18 @@ fn with_id(reply: &MethodResponse, id: &Id) -> Vec<u8> {
 
 fn decode<P: DeserializeOwned>(params: &str) -> Result<P, ErrorObjectOwned> {
     serde_json::from_str(params).map_err(|e| {
-        let error = Error::invalid_params(without_values(&e.to_string()));
+        let error = Error::invalid_params(without_values(&misfit::<P>(params).unwrap_or_else(|| e.to_string())));
         ErrorObjectOwned::owned(error.code, error.message, error.data)
     })
+}
+
+/// Where a text does not fit a type, and why; none where it fits.
+pub(crate) fn misfit<T: DeserializeOwned>(text: &str) -> Option<String> {
+    let e = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_str(text)).err()?;
+    let (path, why) = (e.path().to_string(), e.inner().to_string());
+    // The path says more than the column of a line that nobody sees.
+    let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
+    Some(if path == "." { why.to_owned() } else { format!("{path}: {why}") })
 }
 
 /// serde names the offending value in its message; values can be secrets, so they are cut out.

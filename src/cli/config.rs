@@ -15,10 +15,11 @@ use crate::session::models::ModelSources;
 pub(super) enum ConfigCommand {
     /// Print the resolved settings with the source of each value (default).
     Show,
-    /// Say what is wrong, what is spelled in an old way, and what to write instead. Exit code 1 when
-    /// a value is not used because it is wrong.
+    /// Say what is wrong or outdated, and what to write instead.
+    ///
+    /// Exits with 1 if a value is wrong and therefore not used.
     Check {
-        /// As JSON: a list of problems, each with a code, its file, line and column.
+        /// Print JSON: a list of problems, each with a code, file, line and column.
         #[arg(long)]
         json: bool,
     },

@@ -22,7 +22,7 @@ use crate::session::models::ModelSources;
 /// How to tell it.
 #[derive(Debug, clap::Args)]
 pub(super) struct DoctorArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }

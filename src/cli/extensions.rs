@@ -11,7 +11,7 @@ use crate::extension::{survey, tally};
 /// Options of `adjutant extensions`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     /// Directory of the project

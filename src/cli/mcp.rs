@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::place::Here;
 use super::terminal;
+use crate::config::ProblemSeverity;
 use crate::config::settings::{McpEntry, OAuth, Transport};
 use crate::environment::Environment;
 use crate::event::{FieldKind, FormPage, FormReply, FormRequest, Outlet, TurnMessage};
@@ -40,65 +41,66 @@ pub(super) struct Listing {
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Try every server, and say which work (default)
+    /// Connect to every server, and show which ones work (default)
     List(Listing),
-    /// Log in to a remote server in a browser
+    /// Log in to a remote server with a browser
     Login {
-        /// Server, as the settings call it
+        /// Name of the server in the settings
         name: String,
-        /// Address, for a server that only the editor knows
+        /// URL of a server that only your editor configures
         #[arg(long)]
         url: Option<String>,
     },
     /// Forget the login that adjutant keeps for a server
     Logout {
-        /// Server, as the settings call it
+        /// Name of the server in the settings
         name: String,
     },
     /// List the tools of a server
     Tools {
-        /// Server, as the settings call it
+        /// Name of the server in the settings
         name: String,
         /// Print JSON: an object per tool, with its schema
         #[arg(long)]
         json: bool,
     },
-    /// Call a tool of a server, and print what it answers
+    /// Call a tool of a server, and print the result
     ///
     /// Asks first, unless the rules of the agent `build` allow the tool.
     Call {
-        /// Server, as the settings call it
+        /// Name of the server in the settings
         name: String,
         /// Tool, as `adjutant mcp tools` lists it
         tool: String,
-        /// Arguments, a JSON object
+        /// Arguments of the tool, as a JSON object
         #[arg(default_value = "{}")]
         arguments: String,
-        /// Do not ask; what the server asks meanwhile is answered with what it proposes
+        /// Do not ask, and answer the server's own questions with the defaults it proposes
         #[arg(long)]
         allow: bool,
     },
-    /// Print the settings of a new server
+    /// Print the settings for a new server, or write them
     Add(Addition),
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Addition {
-    /// What to call it
+    /// Name for the server; its tools are called NAME_tool
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: String,
-    /// Its address
+    /// URL of a remote server
     #[arg(long, conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
-    /// A header of every request, as `Name: value`; several times for several
-    #[arg(long, requires = "url")]
+    /// Header to send with every request. May be given several times
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     header: Vec<String>,
-    /// A variable of its environment, as `NAME=value`; several times for several
-    #[arg(long, conflicts_with = "url")]
+    /// Environment variable for the program. May be given several times
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
     env: Vec<String>,
-    /// Put them into adjutant's own settings file
+    /// Write them into adjutant's own settings file instead of printing them
     #[arg(long)]
     write: bool,
-    /// The program that is the server, and its arguments, after `--`
+    /// Program that runs the server, and its arguments, after `--`
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -130,9 +132,14 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
     let servers = servers(&here, environment);
     let reports = servers.survey(&here.loaded.settings.mcp).await;
     servers.end().await;
-    let failed = reports.iter().any(|report| matches!(report.state, ReportedState::Failed(_)));
+    let unused = unused(&here);
+    let failed = reports.iter().any(|report| matches!(report.state, ReportedState::Failed(_))) || !unused.is_empty();
     if json {
-        let all: Vec<Value> = reports.iter().map(data).collect();
+        let wrong = |server: &Unused| {
+            json!({"name": server.name, "source": server.source, "place": null, "state": "invalid", "why": server.why,
+                "milliseconds": 0, "tools": [], "prompts": [], "resources": []})
+        };
+        let all: Vec<Value> = reports.iter().map(data).chain(unused.iter().map(wrong)).collect();
         terminal::json(&serde_json::to_string_pretty(&all)?);
         return Ok(u8::from(failed));
     }
@@ -140,7 +147,11 @@ async fn list(json: bool, environment: &Environment) -> anyhow::Result<u8> {
         super::say(&format!("{}: {}", report.name, state(report)));
         super::say(&format!("  {}  ({})", report.place, report.source));
     }
-    if reports.is_empty() {
+    for server in &unused {
+        super::say(&format!("{}: not used: {}", server.name, text::title(&server.why)));
+        super::say(&format!("  ({})", server.source));
+    }
+    if reports.is_empty() && unused.is_empty() {
         super::say("No MCP servers are configured here. `adjutant mcp add` prints what to write.");
     }
     if let Some(notice) = here.loaded.trust.notice() {
@@ -180,6 +191,33 @@ pub(super) fn data(report: &ServerReport) -> Value {
         "prompts": report.prompts, "resources": report.resources})
 }
 
+/// A server that is not used, for what the settings say of it is wrong.
+struct Unused {
+    name: String,
+    why: String,
+    source: String,
+}
+
+/// All of them, with the first thing that is wrong.
+fn unused(here: &Here) -> Vec<Unused> {
+    let mut all: Vec<(_, Unused)> = Vec::new();
+    for problem in here.problems.iter().filter(|problem| problem.severity == ProblemSeverity::Error) {
+        let Some(rest) = problem.key.strip_prefix("mcp.") else { continue };
+        // A name may have dots; what its entry has begins at one of these.
+        let inside = [".command", ".url", ".type", ".headers", ".environment", ".cwd", ".oauth", ".timeout"];
+        let (name, key) = rest.split_at(inside.iter().filter_map(|key| rest.find(key)).min().unwrap_or(rest.len()));
+        let known = here.loaded.settings.mcp.iter().any(|entry| entry.name == name);
+        if !known && !all.iter().any(|(_, server)| server.name == name) {
+            let key = key.strip_prefix('.').map(|key| format!("{key}: ")).unwrap_or_default();
+            let source = format!("{}:{}", problem.location.origin.name, problem.location.line);
+            let place = (problem.location.origin.name.clone(), problem.location.line);
+            all.push((place, Unused { name: name.to_owned(), why: format!("{key}{}", problem.what()), source }));
+        }
+    }
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all.into_iter().map(|(_, server)| server).collect()
+}
+
 /// A server of the settings.
 fn find<'a>(name: &str, here: &'a Here) -> anyhow::Result<&'a McpEntry> {
     let all = &here.loaded.settings.mcp;
@@ -187,7 +225,11 @@ fn find<'a>(name: &str, here: &'a Here) -> anyhow::Result<&'a McpEntry> {
         let near = crate::config::nearest(name, all.iter().map(|entry| entry.name.as_str()));
         let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
         let trust = here.loaded.trust.notice().map(|notice| format!(" {notice}")).unwrap_or_default();
-        anyhow!("the settings have no MCP server \"{name}\".{near}{trust}")
+        if let Some(server) = unused(here).into_iter().find(|server| server.name == name) {
+            return anyhow!("{name} is not used: {} ({})", server.why, server.source);
+        }
+        let list = if near.is_empty() && trust.is_empty() { " `adjutant mcp` lists them." } else { "" };
+        anyhow!("the settings have no MCP server \"{name}\".{near}{trust}{list}")
     })
 }
 
@@ -197,8 +239,10 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
         None => {
             let here = Here::read(Path::new("."), environment)?;
             match &find(name, &here)?.transport {
-                Transport::Local { .. } => bail!("{name} is a program on this machine, which needs no login"),
-                Transport::Remote { oauth: None, .. } => bail!("the \"oauth\" setting of {name} is false"),
+                Transport::Local { .. } => bail!("{name} is a program on this machine; it has no login"),
+                Transport::Remote { oauth: None, .. } => {
+                    bail!("\"oauth\" is false for {name} in the settings, so it has no login")
+                }
                 Transport::Remote { url, oauth: Some(oauth), .. } => (url.clone(), oauth.clone()),
             }
         }
@@ -207,7 +251,7 @@ async fn log_in(name: &str, url: Option<String>, environment: &Environment) -> a
     let client = Arc::new(Client::new(environment));
     let show = |address: &str| super::say(&format!("Open this address in a browser on this machine:\n\n  {address}\n"));
     let done = login::log_in(name, &url, &oauth, &kept, &client, show).await;
-    done.map_err(|why| anyhow!("nobody is logged in at {name}: {why}"))?;
+    done.map_err(|why| anyhow!("the login to {name} failed: {why}"))?;
     super::say(&format!("{name}: logged in; kept in {}, for you alone.", kept.path().display()));
     Ok(0)
 }
@@ -254,7 +298,7 @@ async fn tools(name: &str, json: bool, environment: &Environment) -> anyhow::Res
 
 async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment: &Environment) -> anyhow::Result<u8> {
     let arguments: Map<String, Value> = serde_json::from_str(arguments)
-        .context("the arguments must be a JSON object, such as '{\"word\": \"milk\"}'")?;
+        .context("the arguments are not a JSON object, such as '{\"word\": \"milk\"}'")?;
     let here = Here::read(Path::new("."), environment)?;
     let entry = find(name, &here)?.clone();
     let person = std::io::stdin().is_terminal();
@@ -271,7 +315,9 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
     };
     let policy = super::permissions::policy("build", &here, environment)?;
     let need = Need::new(&found.name, "*");
-    let may = match evaluate(&policy.rules, &policy.grants, &need).action {
+    let action = evaluate(&policy.rules, &policy.grants, &need).action;
+    let denied = action == Action::Deny;
+    let may = match action {
         Action::Deny => false,
         Action::Allow => true,
         Action::Ask if allow => true,
@@ -279,7 +325,11 @@ async fn call(name: &str, tool: &str, arguments: &str, allow: bool, environment:
         Action::Ask => false,
     };
     if !may {
-        terminal::aside(&format!("adjutant: {} is not allowed; --allow answers a question with yes", found.name));
+        terminal::aside(&format!(
+            "adjutant: {} is not allowed{}",
+            found.name,
+            if denied { " by the rules" } else { "; --allow allows it" }
+        ));
         servers.end().await;
         return Ok(5);
     }
@@ -372,10 +422,10 @@ fn asked(name: &str, tool: &str, arguments: &Map<String, Value>) -> anyhow::Resu
 
 fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
     let Addition { name, url, header, env, write, command } = addition;
-    let pairs = |all: &[String], between: char, what: &str| -> anyhow::Result<Map<String, Value>> {
+    let pairs = |all: &[String], between: char, form: &str| -> anyhow::Result<Map<String, Value>> {
         let pair = |one: &String| {
             let (name, value) =
-                one.split_once(between).ok_or_else(|| anyhow!("{what} must be written as name{between}value"))?;
+                one.split_once(between).ok_or_else(|| anyhow!("\"{one}\" is not of the form {form}"))?;
             Ok((name.trim().to_owned(), Value::from(value.trim())))
         };
         all.iter().map(pair).collect()
@@ -383,10 +433,10 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
     let mut entry = Map::new();
     match url {
         Some(url) => {
-            let headers = pairs(header, ':', "a header")?;
+            let headers = pairs(header, ':', "'NAME: VALUE'")?;
             let given: Vec<_> = headers.iter().map(|(name, value)| (name.clone(), value.to_string())).collect();
             if let Some(why) = crate::config::mcp::refused(url, &given) {
-                bail!("{why}");
+                bail!("--url {url}: {why}");
             }
             entry.insert("type".into(), "remote".into());
             entry.insert("url".into(), url.as_str().into());
@@ -397,7 +447,7 @@ fn add(addition: &Addition, environment: &Environment) -> anyhow::Result<u8> {
         None => {
             entry.insert("type".into(), "local".into());
             entry.insert("command".into(), command.clone().into());
-            let variables = pairs(env, '=', "a variable")?;
+            let variables = pairs(env, '=', "NAME=VALUE")?;
             if !variables.is_empty() {
                 entry.insert("environment".into(), variables.into());
             }

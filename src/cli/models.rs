@@ -123,6 +123,7 @@ fn abilities(model: &Model) -> Vec<&'static str> {
         (model.tools, "tools"),
         (model.images, "images"),
         (model.pdf, "pdf"),
+        (model.audio, "audio"),
         (model.temperature, "temperature"),
     ];
     can.into_iter().filter(|(can, _)| *can).map(|(_, what)| what).collect()

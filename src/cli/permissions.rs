@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
 use crate::permission::paths::{self, Barred};
-use crate::permission::{Access, Need, Place, Policy, Rules, command_need};
+use crate::permission::{Access, Action, Need, Place, Policy, Rules, Verdict, command_need};
 use crate::sandbox::Sandbox;
 use crate::store::Grant;
 use crate::tool::confinement::Confinement;
@@ -105,9 +105,18 @@ pub(super) async fn permissions(args: Args, environment: &Environment) -> anyhow
                 };
                 super::say(&format!("approvals: {}{held}", policy.approvals.as_str()));
             }
-            for need in needs {
-                let need = policy.as_held(need);
-                super::say(&explain(&policy.judge(&need), &need, &policy.rules));
+            let needs: Vec<Need> = needs.into_iter().map(|need| policy.as_held(need)).collect();
+            let verdicts: Vec<Verdict> = needs.iter().map(|need| policy.judge(need)).collect();
+            if verdicts.len() > 1 {
+                let word = match verdicts.iter().map(|verdict| verdict.action).max() {
+                    Some(Action::Deny) => "deny",
+                    Some(Action::Ask) => "ask",
+                    _ => "allow",
+                };
+                super::say(&format!("{word}, because all of this is needed:"));
+            }
+            for (need, verdict) in needs.iter().zip(&verdicts) {
+                super::say(&explain(verdict, need, &policy.rules));
             }
             Ok(0)
         }
@@ -149,7 +158,7 @@ async fn asking(approvals: Option<Approvals>, policy: Policy, here: &Here, envir
 
 fn approvals(word: &str) -> Result<Approvals, String> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
-    Approvals::named(word).ok_or_else(|| format!("there is: {}", known()))
+    Approvals::named(word).ok_or_else(|| format!("choose one of {}", known()))
 }
 
 /// What a file tool would need; says so where it would refuse.

@@ -117,8 +117,9 @@ async fn answer(args: Args, environment: Environment) -> anyhow::Result<u8> {
     if let Some(name) = args.tools.iter().chain(&args.without).find(|name| !may_be_tool(name)) {
         return Err(Misuse(format!("there is no tool {name}; there are: {}", built_in_tools().join(", "))).into());
     }
-    let schema = args.schema.as_deref().map(schema).transpose()?;
-    let cwd = std::fs::canonicalize(&args.cwd).with_context(|| format!("{} cannot be entered", args.cwd.display()))?;
+    let schema = args.schema.as_deref().map(schema).transpose().map_err(|e| Misuse(format!("--schema: {e:#}")))?;
+    let cwd = std::fs::canonicalize(&args.cwd)
+        .map_err(|e| Misuse(format!("--cwd: {} cannot be entered: {e}", args.cwd.display())))?;
     let blocks = prompt::blocks(&args.prompt, &args.files)?;
     let ended = CancellationToken::new();
 
@@ -268,7 +269,7 @@ async fn choose(args: &Args, peer: &Peer, session: &v1::SessionId) -> anyhow::Re
         let set = v1::SetSessionConfigOptionRequest::new(session.clone(), option, value);
         peer.call(&set, None).await.map_err(|error| match error {
             CallError::Refused(refused) if refused.code == code::INVALID_PARAMS => {
-                Misuse(format!("--{option}: {:#}", said(CallError::Refused(refused)))).into()
+                Misuse(format!("{:#}", said(CallError::Refused(refused)))).into()
             }
             error => said(error),
         })?;

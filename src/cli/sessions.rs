@@ -5,6 +5,7 @@ mod files;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
 
 use super::place::Here;
 use super::{input, terminal};
@@ -249,13 +250,20 @@ async fn prune_all(store: &Store, environment: &Environment, wish: &Prune) -> an
     Ok(0)
 }
 
+/// What scripts are told of a session.
+fn data(record: &Record) -> Value {
+    let Record { id, cwd, extra, title, created, updated, parent, agent, model, archived, cost, changed, .. } = record;
+    json!({"id": id, "title": title, "cwd": cwd, "additionalDirectories": extra, "created": created, "updated": updated,
+        "parent": parent, "agent": agent, "model": model, "archived": archived, "cost": cost, "changed": changed})
+}
+
 async fn list(store: &Store, environment: &Environment, all: bool, limit: usize, json: bool) -> anyhow::Result<u8> {
     let mut records = records(store, (!all).then_some(Path::new(".")), environment).await?;
     let more = records.len().saturating_sub(limit);
     records.truncate(limit);
     for record in &records {
         if json {
-            terminal::json(&serde_json::to_string(record)?);
+            terminal::json(&data(record).to_string());
         } else {
             super::say(&line(record, all));
         }

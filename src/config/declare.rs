@@ -308,7 +308,7 @@ fn note(schema: &Json, entry: &MapEntry, way: &[String], problems: &mut Vec<Prob
         problems.push(problem.hint(format!("write \"{instead}\"")));
     }
     // Switching off what is not done anyway is heeded.
-    let off = node.as_bool() == Some(false);
+    let off = node.as_bool() == Some(false) || node.as_text() == Some("deny");
     if let Some(status) = schema.get("x-status").and_then(Json::as_str).filter(|_| !off) {
         let code = if status.starts_with("later") { ProblemCode::Later } else { ProblemCode::NoEffect };
         problems.push(Problem::note(code, at, way.join("."), status));

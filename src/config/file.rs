@@ -203,8 +203,8 @@ pub(crate) struct CommandConfig {
 pub(crate) struct SkillsConfig {
     /// Directories; `~/` is home, relative ones start at the session's directory.
     pub paths: Option<Vec<String>>,
-    /// Addresses of skill indexes.
-    #[schemars(extend("x-status" = "later: no skills are fetched yet"))]
+    /// Addresses of folders on the web with skills: `index.json` in it names them and their files. They are fetched
+    /// when a session begins, and kept.
     pub urls: Option<Vec<String>>,
 }
 

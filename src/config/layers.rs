@@ -16,6 +16,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::contribution::Contribution;
 use super::disk::ConfigReader;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
@@ -35,6 +36,8 @@ pub(crate) struct ParsedLayer {
 pub(crate) struct LayersRead {
     /// Lowest first.
     pub(crate) layers: Vec<ParsedLayer>,
+    /// What plugins have added, and below which of the layers it belongs.
+    pub(crate) contributed: (usize, Vec<ParsedLayer>),
     pub(crate) directories: Vec<Directory>,
     /// Found in `tool/` and `plugin/` of configuration directories, or named in `plugin`; in the order they load.
     pub(crate) scripts: Vec<ScriptEntry>,
@@ -47,7 +50,12 @@ const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "a
 const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
 const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
-pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &Path) -> LayersRead {
+pub(crate) fn read(
+    disk: &mut ConfigReader<'_>,
+    declared: &ConfigSchemas,
+    cwd: &Path,
+    contributions: &[Contribution],
+) -> LayersRead {
     let environment = disk.environment;
     let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(on);
     let down = if project { down_to(&disk.worktree.root, cwd) } else { Vec::new() };
@@ -61,6 +69,10 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &
         }
     }
     layers.all_directories(environment, &down, cwd);
+    let below = layers.parsed.len();
+    contributions.iter().for_each(|contribution| layers.contributed(contribution));
+    let contributed = (below, layers.parsed.split_off(below));
+
     for name in ["OPENCODE_CONFIG_CONTENT", "ADJUTANT_CONFIG_CONTENT"] {
         if let Some(text) = environment.var(name) {
             layers.text(text, &variable(name, Layer::Inline), Some(cwd));
@@ -87,7 +99,7 @@ pub(crate) fn read(disk: &mut ConfigReader<'_>, declared: &ConfigSchemas, cwd: &
     let LayerReader { disk, parsed, directories, mut scripts, .. } = layers;
     let places: Vec<PathBuf> = directories.iter().map(|directory| directory.path.clone()).collect();
     scripts.extend(parsed.iter().flat_map(|layer| script::in_list(&layer.node, &places, disk)));
-    LayersRead { layers: parsed, directories, scripts: script::once(scripts) }
+    LayersRead { layers: parsed, contributed, directories, scripts: script::once(scripts) }
 }
 
 /// Where an administrator's settings are on a system, lowest first.
@@ -216,7 +228,22 @@ impl LayerReader<'_, '_> {
     }
 
     fn text(&mut self, text: &str, origin: &Arc<ConfigOrigin>, dir: Option<&Path>) {
-        let Some(mut node) = substitute::parse(text, origin, dir, self.disk) else { return };
+        if let Some(node) = substitute::parse(text, origin, dir, self.disk) {
+            self.node(node, origin);
+        }
+    }
+
+    /// What a plugin has added. Nothing in it is filled in from elsewhere.
+    fn contributed(&mut self, contribution: &Contribution) {
+        let (name, project) = (contribution.plugin.clone(), contribution.project);
+        let origin = Arc::new(ConfigOrigin { name, path: None, layer: Layer::Directory, project });
+        match jsonc::parse(&contribution.settings, &origin, &mut self.disk.problems) {
+            Ok(node) => self.node(node, &origin),
+            Err(problem) => self.disk.problems.push(problem),
+        }
+    }
+
+    fn node(&mut self, mut node: Node, origin: &Arc<ConfigOrigin>) {
         if !matches!(node.value, NodeValue::Map(_)) {
             let found = node.kind();
             self.disk.problems.push(Problem::error(

@@ -51,7 +51,7 @@ pub enum Transport {
 pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
     let parsed = match reqwest::Url::parse(url) {
         Ok(parsed) => parsed,
-        Err(e) => return Some(format!("its address is not valid: {e}")),
+        Err(e) => return Some(format!("it is not a URL ({e}); write https://HOST/PATH")),
     };
     match parsed.scheme() {
         "https" => None,
@@ -65,7 +65,7 @@ pub fn refused(url: &str, headers: &[(String, String)]) -> Option<String> {
             let why = "would be sent unencrypted to a public host; use https";
             (!is_near(&parsed)).then(|| format!("{secret} {why}"))
         }
-        other => Some(format!("its address begins with {other}:, which is not supported; https: and http: are")),
+        other => Some(format!("a server cannot be reached over {other}:; write https: or http:")),
     }
 }
 
@@ -145,8 +145,8 @@ mod tests {
             ("http://10.1.2.3/mcp", &bearer, None),
             ("http://8.8.8.8/mcp", &bearer, Some("unencrypted")),
             ("http://gateway/mcp", &bearer, None),
-            ("ftp://mcp.example/", &[], Some("begins with ftp:")),
-            ("https://", &[], Some("its address is not valid: empty host")),
+            ("ftp://mcp.example/", &[], Some("over ftp:; write https:")),
+            ("https://", &[], Some("it is not a URL (empty host)")),
         ];
         for (url, headers, expected) in table {
             let said = refused(url, headers);

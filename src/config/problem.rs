@@ -233,7 +233,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     };
     let word = plain(word);
     let length = word.chars().count();
-    let allowed = (length / 3).max(1);
+    // Every letter is near every other.
+    let allowed = if length < 2 { 0 } else { (length / 3).max(1) };
     let near = known.into_iter().filter_map(|candidate| {
         let plain = plain(candidate);
         let possible = plain.chars().count().abs_diff(length) <= allowed;

@@ -55,6 +55,8 @@ pub const HOOKS: &[&str] = &[
     "experimental.chat.messages.transform",
     "experimental.chat.system.transform",
     "experimental.session.compacting",
+    "experimental.compaction.autocontinue",
+    "experimental.provider.small_model",
     "experimental.text.complete",
 ];
 

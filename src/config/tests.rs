@@ -368,7 +368,6 @@ fn what_is_not_done_is_named_once() {
     place.write(
         "home/.config/adjutant/adjutant.json",
         r#"{"formatter": true, "lsp": false, "logLevel": "DEBUG", "shell": "/bin/zsh", "plugin": ["x"],
-            "skills": {"urls": ["https://skills.example"]},
             "provider": {"p": {"models": {"m": {"experimental": true, "cost": {"context_over_200k": {"input": 1}}}}}}}"#,
     );
     let loaded = place.load();
@@ -382,7 +381,6 @@ fn what_is_not_done_is_named_once() {
             ("plugin", "missing-file"),
             ("provider.p.models.m.experimental", "no-effect"),
             ("shell", "no-effect"),
-            ("skills.urls", "later"),
         ]
     );
 }

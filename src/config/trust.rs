@@ -7,24 +7,29 @@
 
 mod answers;
 pub(crate) mod hooks;
+mod programs;
+mod requests;
 pub(crate) mod scripts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{Entry, Store};
+pub(crate) use self::programs::drop_idle;
+use self::programs::{Known, is_off};
+use self::requests::{option_ways, provider_ways};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
 use super::formatter;
+use super::insert::shell_inserts;
 use super::language_server;
 use super::layers::ParsedLayer;
 use super::loosen::{self, Piece};
-use super::node::{MapEntry, Node, NodeValue, SourceLocation};
+use super::node::{Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use super::provider::WHERE;
 use crate::environment::Environment;
 use crate::permission::shell::variable_danger;
 use crate::worktree::Worktree;
@@ -174,15 +179,15 @@ pub(crate) fn review(
     cwd: &Path,
 ) -> Vec<Item> {
     let mut found = Vec::new();
-    let known = programs_known(told);
+    let known = Known::of(told);
     for told in told.iter().filter(|told| told.origin.project) {
         needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
     }
-    if !told.iter().any(|told| told.origin.project && told.node.get("formatter").is_some()) {
-        found.extend(formatters_meant(alone, environment, worktree, cwd));
-    }
-    if !told.iter().any(|told| told.origin.project && told.node.get("lsp").is_some()) {
-        found.extend(servers_meant(alone));
+    // What a project leaves off of the user's own takes nothing else out of the list.
+    let tree = super::join(told.iter());
+    found.extend(formatters_meant(&tree, environment, worktree, cwd));
+    if !found.iter().any(|item| item.key == "lsp") {
+        found.extend(servers_meant(alone, &tree));
     }
     for piece in loosen::loosening(told, environment, worktree) {
         let Piece { key, detail, place, .. } = piece;
@@ -194,9 +199,9 @@ pub(crate) fn review(
     found
 }
 
-/// The project's own programs that the user's wish for the usual formatters would run, and those that load its code.
-fn formatters_meant(alone: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
-    let Some(node) = alone.get("formatter") else { return Vec::new() };
+/// The project's own programs that the wish for the usual formatters would run, and those that load its code.
+fn formatters_meant(tree: &Node, environment: &Environment, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
+    let Some(node) = tree.get("formatter") else { return Vec::new() };
     let Ok(written) = super::decode::decode(node) else { return Vec::new() };
     let (entries, _) = formatter::entries(Some(written));
     let item = |(name, words): (String, Vec<String>)| {
@@ -214,9 +219,9 @@ fn formatters_meant(alone: &Node, environment: &Environment, worktree: &Worktree
 
 /// The user's wish for language servers, which run code of whatever project they look at: build scripts, plug-ins, the
 /// compiler that lies in it.
-fn servers_meant(alone: &Node) -> Option<Item> {
+fn servers_meant(alone: &Node, tree: &Node) -> Option<Item> {
     let node = alone.get("lsp")?;
-    let (entries, _) = language_server::entries(super::decode::decode(node).ok()?);
+    let (entries, _) = language_server::entries(super::decode::decode(tree.get("lsp")?).ok()?);
     let own = node.entries().iter().filter_map(|entry| command_line(&entry.node, "command"));
     let detail = std::iter::once("the usual ones that are installed".to_owned()).chain(own).collect::<Vec<_>>();
     (!entries.is_empty()).then(|| Item {
@@ -228,34 +233,12 @@ fn servers_meant(alone: &Node) -> Option<Item> {
     })
 }
 
-/// Programs that the user's own settings speak of: `mcp.db`. What a project says about one that it
-/// leaves off may run all the same, because theirs may switch it on.
-fn programs_known(told: &[ParsedLayer]) -> BTreeSet<String> {
-    let mut known = BTreeSet::new();
-    for told in told.iter().filter(|told| !told.origin.project) {
-        for key in ["mcp", "formatter", "lsp", "hook"] {
-            let entries = told.node.get(key).map(Node::entries).unwrap_or_default();
-            known.extend(entries.iter().map(|entry| format!("{key}.{}", entry.key)));
-        }
-    }
-    known
-}
-
-/// Whether an entry for a program does nothing but leave it off.
-fn is_off(key: &str, entry: &MapEntry, known: &BTreeSet<String>) -> bool {
-    let off = match key {
-        "mcp" => entry.node.get("enabled").and_then(Node::as_bool) == Some(false),
-        _ => entry.node.get("disabled").and_then(Node::as_bool) == Some(true),
-    };
-    off && (entry.node.entries().len() == 1 || !known.contains(&format!("{key}.{}", entry.key)))
-}
-
 fn item(kind: Kind, key: String, detail: String, place: &SourceLocation) -> Item {
     Item { kind, key, detail, place: place.clone(), covered: Covered::default() }
 }
 
 /// What a layer of the project's would run, send or loosen.
-fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+fn needs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
     programs(node, known, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
         found(item(Kind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
@@ -283,11 +266,17 @@ fn needs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path,
             found(item(Kind::Provider, format!("provider.{}.{}", provider.key, way.join(".")), detail, &value.at));
         }
     }
+    for way in option_ways(node) {
+        let way: Vec<&str> = way.iter().map(String::as_str).collect();
+        if let Some(value) = node.at(&way) {
+            found(item(Kind::Provider, way.join("."), value.to_json().to_string(), &value.at));
+        }
+    }
     read_elsewhere(node, worktree, found);
 }
 
 /// Servers, formatters, language servers, hooks and the shell.
-fn programs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
+fn programs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(Item)) {
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
@@ -299,7 +288,7 @@ fn programs(node: &Node, known: &BTreeSet<String>, worktree: &Worktree, cwd: &Pa
     }
     for (key, kind) in [("formatter", Kind::Formatter), ("lsp", Kind::LanguageServer), ("hook", Kind::Hook)] {
         let Some(tools) = node.get(key) else { continue };
-        if tools.as_bool() == Some(true) {
+        if known.switches_on(key, tools) {
             found(item(kind, key.into(), "the usual ones that are installed".into(), &tools.at));
         }
         for entry in tools.entries().iter().filter(|entry| !is_off(key, entry, known)) {
@@ -346,7 +335,7 @@ fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(Item))
 /// Takes out of the project's layers whatever `review` names. What loosens is found again once all
 /// else is gone, so that nothing relies on what went.
 pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environment: &Environment, worktree: &Worktree) {
-    let known = programs_known(told);
+    let known = Known::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         strip_layer(&mut told.node, &known, uses, worktree);
     }
@@ -354,14 +343,14 @@ pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environmen
     loosen::remove(told, &pieces);
 }
 
-fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[ExternalValue], worktree: &Worktree) {
+fn strip_layer(node: &mut Node, known: &Known, uses: &[ExternalValue], worktree: &Worktree) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
     }
     for key in ["formatter", "lsp", "hook"] {
         let Some(tools) = node.get_mut(key) else { continue };
-        if tools.as_bool() == Some(true) {
+        if known.switches_on(key, tools) {
             node.take(key);
         } else if let Some(entries) = tools.entries_mut() {
             entries.retain(|entry| is_off(key, entry, known));
@@ -384,6 +373,13 @@ fn strip_layer(node: &mut Node, known: &BTreeSet<String>, uses: &[ExternalValue]
                     above.take(last);
                 }
             }
+        }
+    }
+    for way in option_ways(node) {
+        if let Some((last, above)) = way.split_last()
+            && let Some(above) = above.iter().try_fold(&mut *node, |node, key| node.get_mut(key))
+        {
+            above.take(last);
         }
     }
     for way in [&["instructions"][..], &["skills", "paths"], &["skills", "urls"]] {
@@ -457,12 +453,12 @@ fn hooked(command: &str, node: &Node) -> String {
 /// Takes out of a project's files the hooks whose names the user's own settings have: a project neither
 /// changes those nor switches them off.
 pub(crate) fn drop_doubles(told: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
-    let known = programs_known(told);
+    let known = Known::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         let Some(hooks) = told.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
         hooks.retain(|entry| {
             let key = format!("hook.{}", entry.key);
-            let own = known.contains(&key);
+            let own = known.programs.contains(&key);
             if own {
                 let text = "your own settings have a hook of this name, which a project cannot change; it is ignored";
                 problems.push(Problem::warning(ProblemCode::NotForProjects, &entry.at, key, text));
@@ -507,24 +503,6 @@ pub(crate) fn drop_variables(node: &mut Node, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The parts of a provider that decide where requests go and with which key.
-fn provider_ways(provider: &Node) -> Vec<Vec<String>> {
-    let way = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<String>>();
-    let mut ways: Vec<Vec<String>> = ["api", "env", "id", "login", "npm"].into_iter().map(|key| way(&[key])).collect();
-    for key in WHERE {
-        ways.push(way(&["options", key]));
-    }
-    for model in provider.get("models").map(Node::entries).unwrap_or_default() {
-        ways.push(way(&["models", &model.key, "provider"]));
-        ways.push(way(&["models", &model.key, "headers"]));
-    }
-    ways.retain(|way| {
-        let way: Vec<&str> = way.iter().map(String::as_str).collect();
-        provider.at(&way).is_some()
-    });
-    ways
-}
-
 /// Whether a path or address leads out of the project.
 fn is_elsewhere(text: &str, worktree: &Worktree) -> bool {
     if text.contains("://") || text.starts_with('~') {
@@ -541,21 +519,6 @@ fn reference_elsewhere(node: &Node, worktree: &Worktree) -> bool {
     node.get("git").is_some()
         || node.get("repository").is_some()
         || path.is_none_or(|path| is_elsewhere(path, worktree))
-}
-
-/// The command lines in `` !`…` `` of a template.
-pub fn shell_inserts(template: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = template;
-    while let Some(start) = rest.find("!`") {
-        let inner = &rest[start + 2..];
-        let Some(end) = inner.find('`') else { break };
-        if end > 0 {
-            found.push(&inner[..end]);
-        }
-        rest = &inner[end + 1..];
-    }
-    found
 }
 
 /// A digest of everything that needs trust.

@@ -27,20 +27,21 @@ pub enum FormPrompt {
 }
 
 /// How it is shown.
-pub fn way(own: &SessionId, asked: &FormRequest, editor: &Capabilities, view: &mut dyn View) -> FormPrompt {
-    let session = asked.session.as_ref().unwrap_or(own);
+pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view: &mut dyn View) -> FormPrompt {
     let has = match asked.asks {
         FormPage::Fields(_) => editor.forms,
         FormPage::Address(_) => editor.addresses,
     };
     if has {
         let message = format!("{}: {}", asked.who, asked.message);
-        return FormPrompt::Form(
-            view.fill(session, Form { call: asked.call.clone(), message, page: asked.asks.clone() }),
-        );
+        let (call, page, finished) = (asked.call.clone(), asked.asks.clone(), asked.finished.take());
+        let session = asked.session.as_ref().unwrap_or(own);
+        return FormPrompt::Form(view.fill(session, Form { call, message, page, finished }));
     }
     match simply(asked) {
-        Some((question, puts)) => FormPrompt::Permission(view.ask(session, question), puts),
+        Some((question, puts)) => {
+            FormPrompt::Permission(view.ask(asked.session.as_ref().unwrap_or(own), question), puts)
+        }
         None => FormPrompt::None,
     }
 }
@@ -177,7 +178,7 @@ mod tests {
             let (reply, _) = oneshot::channel();
             let asks = FormPage::Fields(fields);
             let (call, who, message) = (Some(CallId::new("c")), "The MCP server a asks".into(), "M?".into());
-            let asked = FormRequest { call, session: None, who, message, asks, reply };
+            let asked = FormRequest { call, session: None, who, message, asks, finished: None, reply };
             let names = simply(&asked)
                 .map(|(asked, _)| asked.answers.iter().map(|answer| answer.name.clone()).collect::<Vec<_>>());
             assert_eq!(names, expected.map(|names| names.into_iter().map(str::to_owned).collect()), "{:?}", asked.asks);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use protocol::rpc::{self, CallError, Peer};
+use tokio::sync::oneshot;
 
 use crate::event::{CallUpdate, Event, FormPage};
 use crate::id::{CallId, SessionId};
@@ -117,12 +118,14 @@ pub struct Picked {
 }
 
 /// Questions on one page, or an address that somebody is to visit.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Form {
     /// The call that waits for the answers, if one does.
     pub call: Option<CallId>,
     pub message: String,
     pub page: FormPage,
+    /// Says that what an address was opened for is done.
+    pub finished: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

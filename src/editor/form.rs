@@ -63,7 +63,7 @@ fn form(inquiry: &QuestionRequest) -> Form {
         [one] => one.text.clone(),
         many => format!("{} questions", many.len()),
     };
-    Form { call: Some(inquiry.call.clone()), message, page: FormPage::Fields(fields) }
+    Form { call: Some(inquiry.call.clone()), message, page: FormPage::Fields(fields), finished: None }
 }
 
 fn name(at: usize) -> String {

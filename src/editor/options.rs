@@ -207,7 +207,7 @@ pub fn choose(
 
 fn approve(server: &Server, session: &Handle, word: &str) -> Result<ChoiceReply<Vec<Setting>>, Refusal> {
     let known = || Approvals::ALL.map(Approvals::as_str).join(", ");
-    let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("there is: {}", known())))?;
+    let chosen = Approvals::named(word).ok_or_else(|| Refusal::Invalid(format!("choose one of {}", known())))?;
     if chosen == Approvals::Sandboxed && !session.sandboxes() {
         let why = "no sandbox was tried here that holds all commands; `adjutant doctor` says why";
         return Err(Refusal::Invalid(why.into()));
@@ -231,7 +231,11 @@ pub fn choose_mode(session: &Handle, mode: &str) -> Result<SavedReceiver, Refusa
     let modes = session.project().agents.modes();
     if !session.project().agents.get(mode).is_some_and(|agent| agent.can_lead()) {
         let names: Vec<&str> = modes.iter().map(|agent| agent.name.as_str()).collect();
-        return Err(Refusal::Invalid(format!("there is no such mode; there are: {}", names.join(", "))));
+        return Err(Refusal::Invalid(format!(
+            "there is no mode \"{}\"; there are: {}",
+            text::title(mode),
+            names.join(", ")
+        )));
     }
     Ok(session.choose_agent(mode)?)
 }

@@ -239,11 +239,11 @@ impl UpdateSender {
                 let way = form::way(own, &inquiry, self.server.capabilities().forms, view);
                 Box::pin(form::inquire(way, *inquiry).map(|back| Some(TurnMessage::AskQuestions(Box::new(back?)))))
             }
-            TurnMessage::AskForm(asked) => {
+            TurnMessage::AskForm(mut asked) => {
                 if let Some(call) = &asked.call {
                     self.waits.ask(call, asked.session.is_some());
                 }
-                let way = elicit::way(own, &asked, &self.server.capabilities(), view);
+                let way = elicit::way(own, &mut asked, &self.server.capabilities(), view);
                 Box::pin(elicit::elicit(way, *asked).map(|back| Some(TurnMessage::AskForm(Box::new(back?)))))
             }
             TurnMessage::Read(file) => {

@@ -19,6 +19,8 @@ pub struct FormRequest {
     /// What it is about, in its words.
     pub message: String,
     pub asks: FormPage,
+    /// Says that what an address was opened for is done. Dropped, nobody ever says so.
+    pub finished: Option<oneshot::Receiver<()>>,
     /// Where the answer goes. Dropping it means that there is no way to show it; dropping the receiver withdraws
     /// it.
     pub reply: oneshot::Sender<FormReply>,

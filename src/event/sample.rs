@@ -1,7 +1,8 @@
-//! A question that somebody else than the session, a server of the user's, has for its model.
+//! A question that somebody else than the session, a server of the user's or a tool, has for its model.
 
 use tokio::sync::oneshot;
 
+use crate::model::FoundPage;
 use crate::model::request::Message;
 
 /// A question for the session's model. The user has agreed to it.
@@ -12,6 +13,8 @@ pub struct SampleRequest {
     pub messages: Vec<Message>,
     /// Tokens of the answer at most.
     pub max_output: u64,
+    /// Its provider is to search the web for the answer.
+    pub search: bool,
     /// Where the model takes it.
     pub temperature: Option<f64>,
     /// The answer, or why there is none.
@@ -21,6 +24,8 @@ pub struct SampleRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     pub text: String,
+    /// What its provider found on the web.
+    pub found: Vec<FoundPage>,
     /// `provider/model`.
     pub model: String,
     /// It ran out of tokens.

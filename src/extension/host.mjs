@@ -4,12 +4,15 @@ import fs from "node:fs"
 import path from "node:path"
 import module from "node:module"
 import { spawn, spawnSync } from "node:child_process"
-import { pathToFileURL } from "node:url"
+import { fileURLToPath, pathToFileURL } from "node:url"
 import util from "node:util"
 
 const BUN = typeof Bun !== "undefined"
 const out = process.stdout.write.bind(process.stdout)
 process.stdout.write = (...all) => process.stderr.write(...all)
+// One that would end the process would end all others with it.
+const exit = process.exit.bind(process)
+process.exit = (code) => { throw new Error(`it called process.exit(${code ?? ""})`) }
 for (const word of ["log", "info", "debug"]) console[word] = (...all) => console.error(...all)
 
 const send = (message) => out(JSON.stringify(message) + "\n")
@@ -276,6 +279,32 @@ async function shell(cwd) {
   return make({ cwd, env: process.env })
 }
 
+/** What of Bun tools use most, in Node. */
+function likeBun($) {
+  const within = (name) => (dir) => path.join(dir, name)
+  const runs = (file) => { try { fs.accessSync(file, fs.constants.X_OK); return fs.statSync(file).isFile() } catch { return false } }
+  const file = (at) => {
+    const name = at instanceof URL ? fileURLToPath(at) : String(at)
+    const text = () => fs.promises.readFile(name, "utf8")
+    return {
+      name, text, json: async () => JSON.parse(await text()), exists: async () => fs.existsSync(name),
+      bytes: async () => new Uint8Array(await fs.promises.readFile(name)),
+      arrayBuffer: async () => new Uint8Array(await fs.promises.readFile(name)).buffer,
+      get size() { return fs.existsSync(name) ? fs.statSync(name).size : 0 },
+    }
+  }
+  return {
+    $, file, env: process.env, argv: process.argv, version: "0.0.0",
+    which: (name) => (process.env.PATH ?? "").split(path.delimiter).map(within(name)).find(runs) ?? null,
+    sleep: (ms) => new Promise((resolve) => setTimeout(resolve, Number(ms))),
+    write: async (to, what) => {
+      const data = typeof what === "string" ? what : what?.arrayBuffer ? new Uint8Array(await what.arrayBuffer()) : what
+      await fs.promises.writeFile(to?.name ?? (to instanceof URL ? fileURLToPath(to) : to), data)
+      return Buffer.byteLength(data)
+    },
+  }
+}
+
 /** OpenCode's client: each method asks adjutant, which answers those that mean something here. */
 function client(way = []) {
   return new Proxy(function () {}, {
@@ -319,6 +348,8 @@ async function load({ directory, worktree, project, files, config, standIn, base
   process.chdir(directory)
   await prepare(standIn, bases)
   const $ = await shell(directory)
+  // Tools are often written for Bun where they need no more of it than this.
+  if (!BUN) globalThis.Bun ??= likeBun($)
   const result = { tools: [], hooks: [], errors: [], runtime: BUN ? `Bun ${Bun.version}` : `Node ${process.versions.node}` }
   for (const file of files) {
     try {
@@ -363,11 +394,19 @@ async function load({ directory, worktree, project, files, config, standIn, base
     if (typeof hooks.config !== "function") continue
     const before = JSON.stringify(config)
     try { await limited(hooks.config(config), 5_000) } catch (e) { result.errors.push({ file, hook: "config", ...described(e) }) }
-    if (JSON.stringify(config) !== before) result.hooks.find((one) => one.file === file).changed = changes(JSON.parse(before), config)
+    const own = result.hooks.find((one) => one.file === file)
+    own.added = { ...own.added, ...added(JSON.parse(before), JSON.parse(JSON.stringify(config))) }
   }
   return result
 }
-const changes = (before, after) => Object.keys(after).filter((key) => JSON.stringify(before[key]) !== JSON.stringify(after[key]))
+/** What is new in settings: whole values, and of objects the entries. */
+function added(before, after) {
+  const other = (one, two) => JSON.stringify(one) !== JSON.stringify(two)
+  const plain = (value) => value && typeof value === "object" && !Array.isArray(value)
+  const fresh = Object.keys(after).filter((key) => other(before[key], after[key]))
+  const entries = (key) => Object.entries(after[key]).filter(([name, value]) => other(before[key]?.[name], value))
+  return Object.fromEntries(fresh.map((key) => [key, plain(after[key]) ? Object.fromEntries(entries(key)) : after[key]]))
+}
 
 /** What a promise gives, unless it takes too long. */
 function limited(promise, limit) {
@@ -458,7 +497,7 @@ async function answer({ id, method, params }) {
 async function end() {
   const all = plugins.map(({ hooks }) => typeof hooks.dispose === "function" && limited(Promise.resolve(hooks.dispose()), 500).catch(() => {}))
   await Promise.all(all)
-  process.exit(0)
+  exit(0)
 }
 
 export default async function host(lines) {

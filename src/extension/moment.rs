@@ -104,8 +104,13 @@ impl Moment {
             HookPoint::ToolBefore | HookPoint::ToolAfter | HookPoint::Permission => {
                 let own = self.tool.as_deref().unwrap_or_default();
                 let theirs = TOOLS.iter().find(|(_, ours)| *ours == own).map_or(own, |(theirs, _)| theirs);
+                let mut input = renamed(&fact("input"), snake);
+                // There every path is absolute.
+                if let Some(path) = input.get("file_path").and_then(Value::as_str) {
+                    input["file_path"] = json!(context.absolute(path));
+                }
                 let mut call = json!({
-                    "tool_name": theirs, "tool_input": renamed(&fact("input"), snake), "tool_use_id": fact("call"),
+                    "tool_name": theirs, "tool_input": input, "tool_use_id": fact("call"),
                 });
                 if self.on == HookPoint::ToolAfter {
                     call["tool_response"] = json!({ "success": fact("ok"), "content": fact("output") });

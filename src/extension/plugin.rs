@@ -10,7 +10,8 @@ use super::scripts::{HookRun, Scripts};
 use super::transform;
 use crate::config::settings::HookPoint;
 use crate::event::Severity;
-use crate::model::Request;
+use crate::message::ModelRef;
+use crate::model::{Model, Request};
 use crate::text;
 use crate::tool::{Failure, ToolContext};
 
@@ -80,7 +81,8 @@ async fn permission(scripts: &Arc<Scripts>, moment: &Moment, context: &ToolConte
     let call = moment.fact("call");
     let input = json!({
         "id": call, "type": moment.fact("permission"), "pattern": moment.fact("patterns"), "callID": call,
-        "sessionID": context.session.id.as_str(), "messageID": "", "title": moment.fact("title"),
+        "permission": moment.fact("permission"), "patterns": moment.fact("patterns"),
+        "sessionID": context.session.id.as_str(), "messageID": context.call.message, "title": moment.fact("title"),
         "metadata": moment.fact("input"), "time": { "created": context.project.environment.now().0 },
     });
     let mut advice = Advice::default();
@@ -290,6 +292,46 @@ pub(super) async fn variables(scripts: &Arc<Scripts>, context: &ToolContext) -> 
         }
     }
     Ok(variables)
+}
+
+/// Whether a turn goes on by itself once its history was summarised.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn goes_on(
+    scripts: &Arc<Scripts>,
+    model: &Model,
+    overflow: bool,
+    context: &ToolContext,
+) -> Result<bool, Failure> {
+    let session = context.session.id.as_str();
+    let input = json!({
+        "sessionID": session, "agent": context.call.agent, "overflow": overflow,
+        "model": { "id": model.id.model, "modelID": model.id.model, "providerID": model.id.provider },
+        "provider": { "id": model.id.provider }, "message": { "sessionID": session, "role": "user" },
+    });
+    let output = json!({ "enabled": true });
+    let run = scripts.hook("experimental.compaction.autocontinue", input, output, context).await?;
+    Ok(run.is_none_or(|run| run.output.get("enabled").and_then(Value::as_bool) != Some(false)))
+}
+
+/// The model that plugins want for small work beside this one, where they name one.
+///
+/// # Errors
+/// When the user cancels meanwhile.
+pub(super) async fn small_model(
+    scripts: &Arc<Scripts>,
+    beside: &ModelRef,
+    context: &ToolContext,
+) -> Result<Option<ModelRef>, Failure> {
+    let input = json!({ "provider": { "id": beside.provider } });
+    let run = scripts.hook("experimental.provider.small_model", input, json!({}), context).await?;
+    Ok(run.and_then(|run| {
+        let word = |at: &str| run.output.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let provider = word("/model/providerID").unwrap_or_else(|| beside.provider.clone());
+        let model = word("/model/id").or_else(|| word("/model/modelID"))?;
+        Some(ModelRef { provider, model, effort: None })
+    }))
 }
 
 /// Words of the model as plugins want them kept.

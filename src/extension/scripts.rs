@@ -14,6 +14,7 @@ use super::host::{Host, Listener, STAND_IN};
 use super::tally::Tallies;
 use super::tool::{CustomTool, Home};
 use crate::config::Settings;
+use crate::config::contribution::Contribution;
 use crate::config::script::{self, HOOKS, ScriptEntry, ScriptKind};
 use crate::event::{Event, Severity};
 use crate::lock::locked;
@@ -34,8 +35,7 @@ const REST: Duration = Duration::from_secs(5 * 60);
 const NEWS: usize = 20;
 
 /// Hooks of OpenCode's that nothing follows from here.
-const WITHOUT_EFFECT: &[&str] =
-    &["auth", "provider", "experimental.provider.small_model", "experimental.compaction.autocontinue"];
+const WITHOUT_EFFECT: &[&str] = &["auth", "provider"];
 
 /// The scripts of one session and of its subagents.
 #[derive(Debug, Default)]
@@ -74,6 +74,8 @@ pub(super) struct LoadedScripts {
     /// What could not be loaded: file, words, stack.
     errors: Vec<(String, String, String)>,
     runtime: String,
+    /// What plugins add to the settings.
+    added: Vec<Contribution>,
 }
 
 /// What is known of the scripts, for people.
@@ -218,20 +220,20 @@ impl Scripts {
         let loaded = host.request("load", params, LOAD).await.map_err(|e| Failure::Tell(e.to_string()))?;
         let list = |key: &str| loaded.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
         let words = |of: &Value, key: &str| of.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut hooks: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (mut hooks, mut added) = (BTreeMap::<String, Vec<String>>::new(), Vec::new());
         for one in list("hooks") {
             let file = words(&one, "file");
             let names = one.get("names").and_then(Value::as_array).cloned().unwrap_or_default();
             for name in names.iter().filter_map(Value::as_str) {
                 hooks.entry(name.to_owned()).or_default().push(file.clone());
             }
-            if let Some(changed) = one.get("changed").and_then(Value::as_array).filter(|changed| !changed.is_empty()) {
-                let keys: Vec<&str> = changed.iter().filter_map(Value::as_str).collect();
-                let title = format!(
-                    "The plugin {} changes the settings {}, which has no effect here.",
-                    text::title(&file),
-                    text::title(&keys.join(", "))
-                );
+            let changes = one.get("added").cloned().unwrap_or_default();
+            let project = scripts.iter().any(|script| script.name == file && script.project);
+            let (contribution, dropped) = Contribution::of(&file, project, &changes);
+            added.extend(contribution);
+            if !dropped.is_empty() {
+                let (file, keys) = (text::title(&file), text::title(&dropped.join(", ")));
+                let title = format!("The plugin {file} may not set {keys}: put it into the settings yourself.");
                 self.tell(Severity::Info, title, None);
             }
         }
@@ -248,7 +250,7 @@ impl Scripts {
         let tools = list("tools").iter().filter_map(|said| CustomTool::of(said, &home)).collect();
         let tools = self.named(tools, &context.project.settings);
         tracing::info!("extensions are loaded with {}", words(&loaded, "runtime"));
-        Ok(LoadedScripts { host, tools, hooks, errors, runtime: words(&loaded, "runtime") })
+        Ok(LoadedScripts { host, tools, hooks, errors, runtime: words(&loaded, "runtime"), added })
     }
 
     /// Says which hooks of plugins nothing follows from.
@@ -294,6 +296,11 @@ impl Scripts {
         let Some(loaded) = self.current() else { return Vec::new() };
         let tools = loaded.tools.iter().filter(|tool| !rules.hides(tool.permission()));
         tools.map(|tool| Arc::new(tool.clone()) as Arc<dyn AnyTool>).collect()
+    }
+
+    /// What the plugins that are loaded add to the settings.
+    pub fn added(&self) -> Vec<Contribution> {
+        self.current().map(|loaded| loaded.added.clone()).unwrap_or_default()
     }
 
     /// Whether any plugin hooks into this. Nothing is started for the answer.

@@ -63,6 +63,7 @@ fn context(settings: &Arc<Settings>, environment: &Environment, worktree: &Workt
     ToolContext {
         call: CallContext {
             id: CallId::new(environment.fresh(CallId::PREFIX)),
+            message: None,
             position: None,
             agent: "build".into(),
             variables: Vec::new(),

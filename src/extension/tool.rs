@@ -134,7 +134,7 @@ impl CustomTool {
         let params = json!({
             "tool": self.own, "call": id, "args": arguments,
             "context": {
-                "sessionID": context.session.id.as_str(), "messageID": "", "agent": context.call.agent,
+                "sessionID": context.session.id.as_str(), "messageID": context.call.message, "agent": context.call.agent,
                 "directory": context.project.cwd, "worktree": context.project.worktree.root,
             },
         });

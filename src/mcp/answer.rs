@@ -51,15 +51,21 @@ pub(super) async fn elicit(
 ) -> Result<ElicitResult, ErrorData> {
     let no = || Ok(ElicitResult::new(ElicitationAction::Decline));
     let Some(asker) = link.asker().filter(|_| link.about.attended) else { return no() };
+    let mut finished = None;
     let (message, asks) = match asked {
         ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
             let fields = fields(&requested_schema).map_err(|why| ErrorData::invalid_params(why, None))?;
             (message, FormPage::Fields(fields))
         }
-        ElicitRequestParams::UrlElicitationParams { message, url, .. } => match reqwest::Url::parse(&url) {
-            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => (message, FormPage::Address(parsed.into())),
-            _ => return Err(ErrorData::invalid_params("only addresses of the web can be visited", None)),
-        },
+        ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
+            match reqwest::Url::parse(&url) {
+                Ok(parsed) if matches!(parsed.scheme(), "http" | "https") => {
+                    finished = Some(link.visits(elicitation_id));
+                    (message, FormPage::Address(parsed.into()))
+                }
+                _ => return Err(ErrorData::invalid_params("only addresses of the web can be visited", None)),
+            }
+        }
         _ => return no(),
     };
     let message = text::escaped(&text::cut_chars(message.trim(), MESSAGE)).replace("\\n", "\n");
@@ -68,7 +74,7 @@ pub(super) async fn elicit(
     // A call does not run out of time while its user thinks.
     let Some(_asks) = link.ask() else { return no() };
     let said = tokio::select! {
-        said = asker.form(format!("The MCP server {name} asks"), message, asks) => said,
+        said = asker.form(format!("The MCP server {name} asks"), message, asks, finished) => said,
         () = withdrawn.cancelled() => FormReply::Cancelled,
     };
     Ok(match said {

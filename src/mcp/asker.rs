@@ -35,9 +35,15 @@ impl Asker {
     }
 
     /// Puts a page, or an address, before the user. Dropping this withdraws it.
-    pub(super) async fn form(&self, who: String, message: String, asks: FormPage) -> FormReply {
+    pub(super) async fn form(
+        &self,
+        who: String,
+        message: String,
+        asks: FormPage,
+        finished: Option<oneshot::Receiver<()>>,
+    ) -> FormReply {
         tokio::select! {
-            said = form(&self.outlet, Some(self.call.clone()), who, message, asks) => said,
+            said = form(&self.outlet, Some(self.call.clone()), (who, message), asks, finished) => said,
             () = self.cancelled.cancelled() => FormReply::Cancelled,
         }
     }
@@ -86,12 +92,12 @@ impl Asker {
 pub(super) async fn form(
     outlet: &Outlet,
     call: Option<CallId>,
-    who: String,
-    message: String,
+    (who, message): (String, String),
     asks: FormPage,
+    finished: Option<oneshot::Receiver<()>>,
 ) -> FormReply {
     let (reply, said) = oneshot::channel();
-    let asked = FormRequest { call, session: None, who, message, asks, reply };
+    let asked = FormRequest { call, session: None, who, message, asks, finished, reply };
     if !outlet.send(TurnMessage::AskForm(Box::new(asked))).await {
         return FormReply::Unshown;
     }

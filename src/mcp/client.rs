@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use rmcp::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
-    ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation, ListRootsResult,
-    LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion,
+    ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, CustomNotification,
+    ElicitRequestParams, ElicitResult, ElicitationCapability, ErrorData, FormElicitationCapability, Implementation,
+    ListRootsResult, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, ProtocolVersion,
     ResourceUpdatedNotificationParam, RootsCapabilities, SamplingCapability, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use serde_json::Value;
 
 use super::link::Link;
 use super::{answer, sample};
@@ -76,6 +77,14 @@ impl ClientHandler for McpClient {
 
     async fn on_resource_updated(&self, said: ResourceUpdatedNotificationParam, _: NotificationContext<RoleClient>) {
         self.link.updated(&said.uri);
+    }
+
+    async fn on_custom_notification(&self, said: CustomNotification, _: NotificationContext<RoleClient>) {
+        // The library does not know this one.
+        let id = said.params.as_ref().and_then(|params| params.get("elicitationId")).and_then(Value::as_str);
+        if let ("notifications/elicitation/complete", Some(id)) = (said.method.as_str(), id) {
+            self.link.visited(id);
+        }
     }
 
     async fn on_progress(&self, said: ProgressNotificationParam, _: NotificationContext<RoleClient>) {

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::client::McpClient;
-use super::failure::{End, unlisted};
+use super::failure::{End, stranger, unlisted};
 use super::link::{Link, ReadyServer, ServerState};
 use super::lists::{self, Has};
 use super::tool;
@@ -38,7 +38,7 @@ where
             ClientInitializeError::TransportError { .. } | ClientInitializeError::ConnectionClosed(_) => {
                 End::because("it ended before it had answered")
             }
-            e => End::because(format!("it does not speak MCP: {}", text::title(&e.to_string()))),
+            e => stranger(&e),
         }),
     }
 }

@@ -1,10 +1,12 @@
 //! Why a server is not to be had, or does not answer, for a person: and whether a login would help.
 
 use rmcp::ServiceError;
+use rmcp::model::ProtocolVersion;
 use rmcp::service::ClientInitializeError;
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::auth::AuthError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
 
 use super::link::Link;
 use super::sse::{self, SseError};
@@ -53,8 +55,39 @@ pub(super) fn refusal(e: &ClientInitializeError) -> End {
             }
         }
         ClientInitializeError::ConnectionClosed(_) => End::because("it closed the connection before it had answered"),
-        e => End::because(format!("it does not speak MCP: {}", text::title(&e.to_string()))),
+        e => stranger(e),
     }
+}
+
+/// What is the matter with one that answers, but not as it should: for a person.
+pub(super) fn stranger(e: &ClientInitializeError) -> End {
+    let theirs: Vec<String> = match e {
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            server_supported.iter().map(|version| version.as_str().to_owned()).collect()
+        }
+        ClientInitializeError::JsonRpcError(e) => {
+            let supported = e.data.as_ref().and_then(|data| data.get("supported")).and_then(Value::as_array);
+            supported.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return stranger(fallback),
+        _ => Vec::new(),
+    };
+    if !theirs.is_empty() {
+        let ours = ProtocolVersion::KNOWN_VERSIONS;
+        let span = [ours.first(), ours.last()].map(|version| version.map_or("", ProtocolVersion::as_str));
+        return End::because(text::title(&format!(
+            "it speaks other versions of MCP ({}) than adjutant does ({} to {}); update the older of the two",
+            theirs.join(", "),
+            span[0],
+            span[1],
+        )));
+    }
+    End::because(match e {
+        ClientInitializeError::JsonRpcError(e) => {
+            text::title(&format!("it refused to begin: {} ({})", e.message, e.code.0))
+        }
+        e => format!("it does not speak MCP: {}", text::title(&e.to_string())),
+    })
 }
 
 /// Why a request to a server failed, for a person.
@@ -87,6 +120,9 @@ pub(super) fn unlisted(e: &ServiceError) -> End {
     match found {
         Some(end) if end.login => end,
         Some(end) => End::because(format!("its tools cannot be listed: {}", end.why)),
+        None if matches!(e, ServiceError::UnexpectedResponse) => End::because(
+            "its list of tools does not fit MCP's schema (every tool has a name and an inputSchema); update it",
+        ),
         None => End::because(format!("its tools cannot be listed: {}", text::title(&e.to_string()))),
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::asker;
@@ -55,12 +55,19 @@ impl Invitation {
         };
         let who = format!("The MCP server {}", text::title(&name));
         let message = "It wants a login. Open this to log in with your browser.".to_owned();
-        let shown = Box::pin(async move { asker::form(&outlet, None, who, message, FormPage::Address(address)).await });
+        let (done_there, finished) = oneshot::channel();
+        let page = FormPage::Address(address);
+        let shown = Box::pin(async move { asker::form(&outlet, None, (who, message), page, Some(finished)).await });
         let mut shown = Some(shown);
         loop {
             tokio::select! {
                 done = &mut login => match done {
-                    Ok(()) => return tracing::info!("logged in at the MCP server {name}"),
+                    Ok(()) => {
+                        tracing::info!("logged in at the MCP server {name}");
+                        // The editor may not have shown it for as long as that.
+                        done_there.send(()).ok();
+                        return;
+                    }
                     Err(why) => return failed(&why),
                 },
                 said = async { match &mut shown { Some(shown) => shown.await, None => std::future::pending().await } } => {

@@ -79,7 +79,7 @@ async fn run(program: Program, us: McpClient, stop: &CancellationToken, wrote: &
     let work = format!("mcp-{}", STARTED.fetch_add(1, Ordering::Relaxed));
     let mut child = match program.start(StdioMode::Separate, &work) {
         Ok(child) => child,
-        Err(e) => return Some(End::because(format!("it cannot be started: {e}"))),
+        Err(e) => return Some(End::because(program.unstarted(&e))),
     };
     let (stdin, stdout, stderr) = child.streams();
     let complaint = Mutex::new(String::new());

@@ -1,7 +1,7 @@
 //! What a session, and the tools of a server, know of its connection: it may break off and come back under
 //! them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rmcp::model::{ProgressNotificationParam, ProgressToken, Prompt, Resource, ResourceTemplate};
 use rmcp::service::{Peer, RoleClient};
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, oneshot, watch};
 use tokio::time::Instant;
 
 use super::asker::Asker;
@@ -28,6 +28,8 @@ const WATCHED: usize = 256;
 const SUBSCRIBED: usize = 64;
 /// How often a change of one resource is told.
 const TOLD: u32 = 20;
+/// How many addresses of a server's may be open at once.
+const VISITED: usize = 16;
 /// How many of a server's questions may wait for the user at once.
 const QUESTIONS: usize = 4;
 
@@ -73,6 +75,8 @@ pub(super) struct Link {
     asking: watch::Sender<usize>,
     // A leaf lock around a map: resources that were read, and what is known of their changes.
     subscribed: Mutex<BTreeMap<String, Watched>>,
+    // A leaf lock around a list: the addresses the user was shown, by the server's names for them, the latest last.
+    visits: Mutex<VecDeque<(String, oneshot::Sender<()>)>>,
 }
 
 #[derive(Default)]
@@ -175,7 +179,27 @@ impl Link {
             entered: AtomicU64::new(0),
             asking: watch::Sender::new(0),
             subscribed: Mutex::default(),
+            visits: Mutex::default(),
         })
+    }
+
+    /// The user is shown an address: gives what is told when the server says that it was visited.
+    pub(super) fn visits(&self, id: String) -> oneshot::Receiver<()> {
+        let (sender, finished) = oneshot::channel();
+        let mut visits = locked(&self.visits);
+        if visits.len() >= VISITED {
+            visits.pop_front();
+        }
+        visits.push_back((id, sender));
+        finished
+    }
+
+    /// The server says that an address was visited, and what it is for is done.
+    pub(super) fn visited(&self, id: &str) {
+        let mut visits = locked(&self.visits);
+        let found = visits.iter().position(|(known, _)| known == id).and_then(|at| visits.remove(at));
+        // Where the user has declined, nobody waits.
+        found.and_then(|(_, sender)| sender.send(()).ok());
     }
 
     pub(super) fn state(&self) -> ServerState {

@@ -95,7 +95,7 @@ impl Callback {
             None => None,
             Some(uri) => match reqwest::Url::parse(uri) {
                 Ok(url) if url.host_str().is_some() => Some(url),
-                _ => return Err(format!("redirectUri is not a valid address: {}", text::title(uri))),
+                _ => return Err(format!("redirectUri is not a URL: {}", text::title(uri))),
             },
         };
         let port = oauth.callback_port.or_else(|| given.as_ref().and_then(reqwest::Url::port));
@@ -130,13 +130,11 @@ pub async fn log_in(
     client: &Arc<Client>,
     show: impl Fn(&str),
 ) -> Result<(), String> {
-    let parsed = reqwest::Url::parse(url).map_err(|e| format!("its address is not valid: {e}"))?;
+    let parsed = reqwest::Url::parse(url).map_err(|e| format!("its URL is not valid: {e}"))?;
     if parsed.scheme() != "https" && !is_near(&parsed) {
-        return Err(
-            "its address begins with http: at a public host, where everybody on the way could read the token; \
+        return Err("its URL begins with http: and its host is public: everybody on the way could read the token; \
                     use https"
-                .into(),
-        );
+            .into());
     }
     let failed = |e: AuthError| words(&e);
     let callback = Callback::open(oauth).await?;

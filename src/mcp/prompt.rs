@@ -204,7 +204,7 @@ async fn complete(
     }
     let message = format!("The prompt {} wants to know more.", text::title(&prompt.name));
     let who = format!("The MCP server {}", text::title(&link.name));
-    match Asker::of(context).form(who, message, FormPage::Fields(fields)).await {
+    match Asker::of(context).form(who, message, FormPage::Fields(fields), None).await {
         FormReply::Accepted(content) => {
             for argument in missing {
                 let said = |key: &str| content.get(key).and_then(Value::as_str).filter(|said| !said.trim().is_empty());

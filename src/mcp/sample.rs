@@ -51,7 +51,7 @@ pub(super) async fn sample(
             return Err(ErrorData::new(ErrorCode(-1), "the user rejected it", None));
         }
         let (max_output, temperature) = (u64::from(asked.max_tokens), asked.temperature.map(f64::from));
-        let wanted = |reply| SampleRequest { system, messages, max_output, temperature, reply };
+        let wanted = |reply| SampleRequest { system, messages, max_output, search: false, temperature, reply };
         asker.sample(wanted).await.map_err(|why| ErrorData::internal_error(why, None))
     };
     let sample = tokio::select! {

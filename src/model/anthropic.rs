@@ -15,6 +15,11 @@ use super::{Error, Model, Request};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Messages;
 
+/// Whether Anthropic searches the web for this model.
+pub(super) fn searches(id: &str) -> bool {
+    claude(id).is_some_and(|generation| generation >= (3, 5))
+}
+
 impl Wire for Messages {
     fn name(&self) -> &'static str {
         "messages"

@@ -325,7 +325,7 @@ fn outputs(deltas: &[Delta]) -> Vec<Output> {
                 )
             }
             Delta::Arguments { index, .. } | Delta::Provider { index, .. } => (*index, None),
-            Delta::Usage(_) | Delta::Finish(_) => continue,
+            Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => continue,
         };
         if !order.contains(&index) {
             order.push(index);

@@ -39,10 +39,23 @@ pub enum Delta {
         /// What to keep.
         data: Map<String, Value>,
     },
+    /// Pages that the provider's own search has found.
+    Found(Vec<FoundPage>),
     /// What was counted so far; the last one holds.
     Usage(Usage),
     /// Why it stopped. Without one the answer was cut off.
     Finish(Finish),
+}
+
+/// A page of the web, as far as it is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundPage {
+    pub title: String,
+    pub url: String,
+    /// When it was written.
+    pub date: String,
+    /// What of it counts.
+    pub extract: String,
 }
 
 /// An answer as text, one line per block and fact, for tables of cases.
@@ -58,9 +71,13 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
     }
     let mut blocks: BTreeMap<usize, Block> = BTreeMap::new();
     let mut order = Vec::new();
-    let (mut usage, mut finish) = (None, None);
+    let (mut usage, mut finish, mut found) = (None, None, Vec::new());
     for delta in deltas {
         let index = match delta {
+            Delta::Found(pages) => {
+                found.extend(pages);
+                continue;
+            }
             Delta::Text { index, .. }
             | Delta::Reasoning { index, .. }
             | Delta::Call { index, .. }
@@ -94,7 +111,7 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
             }
             Delta::Arguments { json, .. } => block.words.push_str(json),
             Delta::Provider { data, .. } => block.provider.extend(data.clone()),
-            Delta::Usage(_) | Delta::Finish(_) => {}
+            Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => {}
         }
     }
     let mut out = String::new();
@@ -104,6 +121,9 @@ pub(super) fn lines(deltas: &[Delta]) -> String {
         if !block.provider.is_empty() {
             let _ = writeln!(out, "{index} provider {}", Value::Object(block.provider.clone()));
         }
+    }
+    for page in found {
+        let _ = writeln!(out, "found {} <{}> {:?} {:?}", page.title, page.url, page.date, page.extract);
     }
     if let Some(u) = usage {
         let _ = writeln!(out, "usage {} {} {} {} {}", u.input, u.output, u.reasoning, u.cache_read, u.cache_write);

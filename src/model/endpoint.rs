@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::http::{Client, RequestTimeouts};
 use super::oauth::TokenRefresher;
+use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::{Wire, merge};
 use super::{Answer, Error, Model, Provider, Request, family};
@@ -66,15 +67,30 @@ impl Endpoint {
 }
 
 impl Endpoint {
+    /// The wire in which this provider searches the web for a model, where it does.
+    fn search_wire(&self, model: &Model) -> Option<&'static dyn Wire> {
+        let id = model.api_id.as_str();
+        match (self.target.provider.as_str(), self.wire.name()) {
+            ("anthropic", "messages") => super::anthropic::searches(id).then_some(self.wire),
+            ("openai", "responses") => super::responses::searches(id).then_some(self.wire),
+            ("google" | "google-vertex", "gemini") => super::gemini::searches(id).then_some(self.wire),
+            // It searches in this wire alone.
+            ("xai", _) => Some(&Responses),
+            _ => None,
+        }
+    }
+
     fn ask_at(&self, target: &Target, request: &Request, secret: Option<Secret>) -> Answer {
-        match self.wire.encode(request, target, &self.knobs(request)) {
+        let searching = request.params.search.then(|| self.search_wire(&request.model)).flatten();
+        let wire = searching.unwrap_or(self.wire);
+        match wire.encode(request, target, &self.knobs(request)) {
             Err(e) => refuse(e),
             Ok(mut call) => {
                 let known = |name: &str| call.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
                 let more: Vec<_> = request.params.headers.iter().filter(|(name, _)| !known(name)).cloned().collect();
                 call.headers.extend(more);
-                let decoder = self.wire.decoder(target);
-                let tape = self.client.record(self.wire.name(), &target.name, &request.model, &call, secret.as_ref());
+                let decoder = wire.decoder(target);
+                let tape = self.client.record(wire.name(), &target.name, &request.model, &call, secret.as_ref());
                 let answer = self.client.ask(target.name.as_str().into(), call, decoder, self.limits, tape);
                 let asked = request.model.id.to_string();
                 suggesting(without_key(answer, secret), asked, Arc::clone(&self.siblings))
@@ -88,6 +104,10 @@ fn refuse(e: Error) -> Answer {
 }
 
 impl Provider for Arc<Endpoint> {
+    fn searches(&self, model: &Model) -> bool {
+        self.unusable.is_none() && self.search_wire(model).is_some()
+    }
+
     fn ask(&self, request: Arc<Request>) -> Answer {
         if let Some(why) = &self.unusable {
             return refuse(why.clone());

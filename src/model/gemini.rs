@@ -62,5 +62,10 @@ fn generation(id: &str) -> Option<u32> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
+/// Whether Google searches the web for this model.
+pub(super) fn searches(id: &str) -> bool {
+    generation(id).is_some_and(|generation| generation >= 2) && !id.contains("image") && !id.contains("tts")
+}
+
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use super::http::Client;
 use super::oauth::TokenRefresher;
 use super::replay::Replay;
 use super::target::Target;
+use super::wire::Wire;
 use super::{Error, Model, Provider, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
@@ -460,17 +461,11 @@ impl EntryFactory {
         let secret = target.key.clone();
         platform::sign(npm, settings, &self.environment, &mut target);
 
-        let removed: Vec<&str> = model.variants.iter().filter(|(_, o)| o.is_none()).map(|(n, _)| n.as_str()).collect();
         let variants: Vec<(String, Map<_, _>)> =
             model.variants.iter().filter_map(|(name, options)| Some((name.clone(), options.clone()?))).collect();
-        let usual =
-            if facts.reasoning { model.efforts.clone().unwrap_or_else(|| wire.efforts(&facts)) } else { Vec::new() };
-        facts.efforts = usual.into_iter().filter(|effort| !removed.contains(&effort.as_str())).collect();
-        for (name, _) in &variants {
-            if !facts.efforts.contains(name) {
-                facts.efforts.push(name.clone());
-            }
-        }
+        // The other wires have no word for it.
+        facts.audio = takes("audio").unwrap_or(false) && ["chat", "gemini"].contains(&wire.name());
+        facts.efforts = efforts(&facts, model, wire);
         let mut options = platform::body_options(&settings.options);
         options.extend(model.options.clone());
         let client = Arc::clone(&self.client);
@@ -489,6 +484,20 @@ impl EntryFactory {
         let released = model.released.clone().unwrap_or_default();
         Entry { model: Arc::new(facts), provider: Arc::new(Arc::new(endpoint)), released, usable }
     }
+}
+
+/// The efforts of a model that can be chosen: the usual ones but for those that were taken away, then its own.
+fn efforts(facts: &Model, model: &said::ModelEntry, wire: &dyn Wire) -> Vec<String> {
+    let usual = || model.efforts.clone().unwrap_or_else(|| wire.efforts(facts));
+    let mut all = if facts.reasoning { usual() } else { Vec::new() };
+    let removed = |effort: &String| model.variants.iter().any(|(name, options)| name == effort && options.is_none());
+    all.retain(|effort| !removed(effort));
+    for (name, _) in model.variants.iter().filter(|(_, options)| options.is_some()) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
 }
 
 #[cfg(test)]

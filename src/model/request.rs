@@ -42,6 +42,8 @@ pub struct Params {
     pub options: Map<String, Value>,
     /// Sent beside the provider's own, which they do not replace: name in lower case, value.
     pub headers: Vec<(String, String)>,
+    /// Whether the provider is to search the web for it: only where [`super::Provider::searches`] says that it does.
+    pub search: bool,
 }
 
 /// A tool as the model sees it.

@@ -64,5 +64,12 @@ fn gpt(id: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().unwrap_or(0)))
 }
 
+/// Whether OpenAI searches the web for this model.
+pub(super) fn searches(id: &str) -> bool {
+    let reasons = ["o3", "o4"].iter().any(|family| id.starts_with(family));
+    (reasons || gpt(id).is_some_and(|version| version >= (4, 1)) || id.contains("gpt-4o"))
+        && !["nano", "audio", "realtime", "codex-mini"].iter().any(|kind| id.contains(kind))
+}
+
 #[cfg(test)]
 mod tests;

@@ -120,6 +120,7 @@ pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Att
     let (kind, can) = match attachment.mime.as_str() {
         "application/pdf" => ("PDF", model.pdf),
         mime if mime.starts_with("image/") => ("image", model.images),
+        mime if mime.starts_with("audio/") => ("audio", model.audio),
         mime => (mime, false),
     };
     let name = attachment.name.as_deref().unwrap_or("attachment");

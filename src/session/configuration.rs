@@ -27,6 +27,8 @@ pub struct Configuration {
     pub loaded: Loaded,
     pub agents: Agents,
     pub skills: Skills,
+    /// Addresses of skills that were never fetched.
+    pub missing_skills: Vec<String>,
     /// What stands in the system prompt.
     pub instructions: Instructions,
     /// Everything that is wrong but for the models: those are looked for in [`Self::model_problems`].
@@ -52,7 +54,7 @@ impl Configuration {
         problems.append(&mut instructions.problems);
         loaded.fingerprint.extend(instructions.fingerprint.clone());
         loaded.fingerprint.extend(found.fingerprint);
-        Self { loaded, agents, skills: found.skills, instructions, problems }
+        Self { loaded, agents, skills: found.skills, missing_skills: found.missing, instructions, problems }
     }
 
     /// What is wrong with the models that the settings name.

@@ -1,4 +1,4 @@
-//! What the user's files name on the web: an organisation's defaults and instruction pages. They are
+//! What the user's files name on the web: an organisation's defaults, instruction pages and skills. They are
 //! fetched beside the conversation and kept on the disk; whoever reads settings reads what is kept.
 
 use std::io::{self, Write};
@@ -6,12 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+
 use crate::config::reference::RepositoryClone;
 use crate::config::remote::{self, DefaultsAnswer, RemoteDefaults};
 use crate::environment::{Environment, private_dir};
 use crate::instruction;
 use crate::model::http::Client;
 use crate::process;
+use crate::skill::index::{self, IndexedSkill, SkillIndex};
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,6 +63,88 @@ pub(super) async fn page(client: Arc<Client>, environment: Environment, address:
     let why = fetched.err()?;
     let kept = if file.exists() { "what was fetched before is used" } else { "they are missing" };
     Some(format!("The instructions at {address} could not be fetched, so {kept}: {why}"))
+}
+
+/// How long all skills of an address may take, and how many are fetched at once.
+const FETCHING: Duration = Duration::from_secs(60);
+const AT_ONCE: usize = 8;
+
+/// What there is of a skill: its files by their paths.
+type Fetched = (String, Vec<(String, Vec<u8>)>);
+
+/// Fetches an index of skills, and those that are not kept as it has them. Gives what the user should know.
+pub(super) async fn skills(client: Arc<Client>, environment: Environment, address: String) -> Vec<String> {
+    warm(&client, &address).await;
+    let dir = index::kept(&environment, &address);
+    match tokio::time::timeout(FETCHING, all_of(&client, &address, &dir)).await {
+        Ok(Ok(notices)) => notices.into_iter().map(|what| format!("The skills at {address}: {what}.")).collect(),
+        failed => {
+            let late = format!("they were not there within {} seconds", FETCHING.as_secs());
+            let why = failed.ok().and_then(Result::err).unwrap_or(late);
+            let kept = if dir.exists() { "those that were fetched before are used" } else { "they are missing" };
+            vec![format!("The skills at {address} could not be fetched, so {kept}: {why}")]
+        }
+    }
+}
+
+async fn all_of(client: &Client, address: &str, dir: &Path) -> Result<Vec<String>, String> {
+    let below = |parts: &[&str]| index::address_of(address, parts).ok_or_else(|| "this is no address".to_owned());
+    let words = get(client, &below(&["index.json"])?, &[]).await?;
+    let index = SkillIndex::read(words.as_bytes())?;
+    let (place, index) = (dir.to_owned(), Arc::new(index));
+    let wanted = index.clone();
+    let current = tokio::task::spawn_blocking(move || index::current(&place, &wanted)).await;
+    let current = current.map_err(|e| e.to_string())?;
+    let (mut fetched, mut notices): (Vec<Fetched>, _) = (Vec::new(), index.refused.clone());
+    let mut asked = Vec::new();
+    for skill in index.skills.iter().filter(|skill| !current.contains(&skill.name)) {
+        asked.push(whole(client, address, skill.clone()));
+    }
+    let mut coming = futures_util::stream::iter(asked).buffered(AT_ONCE);
+    let mut left = index::ALTOGETHER;
+    while let Some((name, got)) = coming.next().await {
+        let size = |files: &Vec<(String, Vec<u8>)>| files.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        match got {
+            Ok(files) if size(&files) <= left => {
+                left -= size(&files);
+                fetched.push((name, files));
+            }
+            Ok(_) => notices.push(format!("{name} is left out: all of them together are too large")),
+            Err(why) => notices.push(format!("{name} could not be fetched: {}", why.trim_end_matches('.'))),
+        }
+    }
+    drop(coming);
+    let place = dir.to_owned();
+    let kept = tokio::task::spawn_blocking(move || index::keep(&place, &index, fetched)).await;
+    kept.map_err(io::Error::other).and_then(|kept| kept).map_err(|e| format!("they cannot be kept: {e}"))?;
+    Ok(notices)
+}
+
+/// A skill by its name, and all its files.
+async fn whole(
+    client: &Client,
+    address: &str,
+    skill: IndexedSkill,
+) -> (String, Result<Vec<(String, Vec<u8>)>, String>) {
+    let files = files(client, address, &skill).await;
+    (skill.name, files)
+}
+
+async fn files(client: &Client, address: &str, skill: &IndexedSkill) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let (mut files, mut left) = (Vec::new(), index::SKILL);
+    for file in &skill.files {
+        let url = index::address_of(address, &[&skill.name, file]).unwrap_or_default();
+        let most = index::LARGEST.min(left);
+        let got = tokio::time::timeout(PATIENCE, client.get("The server", &url, &[], most + 1)).await;
+        let late = || format!("there was no answer within {} seconds", PATIENCE.as_secs());
+        let bytes = got.map_err(|_| late())?.map_err(|e| format!("{file}: {e}"))?;
+        if bytes.len() > most {
+            return Err(format!("{file} is larger than {most} bytes"));
+        }
+        left -= bytes.len();
+        files.push((file.clone(), bytes.to_vec()));
+    }
+    Ok(files)
 }
 
 /// How long cloning a repository may take, and after how long a clone is brought up to date.

@@ -127,6 +127,11 @@ impl Janitor {
         self.spawn(async move { page.await.into_iter().collect() })
     }
 
+    /// Has an index of skills fetched, and what of it is new.
+    pub(super) fn fetch_skills(&self, address: String) -> JoinHandle<Vec<String>> {
+        self.spawn(fetch::skills(self.models.client(), self.environment.clone(), address))
+    }
+
     /// Has a repository that the settings refer to cloned, or brought up to date.
     pub(super) fn fetch_repository(&self, clone: RepositoryClone) -> JoinHandle<Vec<String>> {
         let environment = self.environment.clone();

@@ -16,8 +16,9 @@ use crate::picture;
 use crate::prompts::{self, CONTENTS_OF};
 use crate::text::mark::tagged;
 use crate::text::mention::{LineRange, Mention, decoded, lines_of, mentions, with_lines};
-use crate::turn::TurnContext;
+use crate::tool::pdf;
 use crate::turn::insert::{self, PromptDraft};
+use crate::turn::{TurnContext, frame, tool_context};
 use crate::worktree::normal;
 
 /// How many files a prompt may bring along, and how many bytes of text they may come to. The model reads the
@@ -82,7 +83,8 @@ pub(super) async fn read(content: Vec<Content>, draft: &mut PromptDraft, scope: 
     out
 }
 
-/// Makes the pictures of a prompt fit; what cannot be sent is told to the model and to the user.
+/// Makes the pictures of a prompt fit; what cannot be sent is told to the model and to the user. Of a PDF for a model
+/// that takes none the text is sent.
 pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Content> {
     let mut out = Vec::with_capacity(content.len());
     for piece in content {
@@ -97,10 +99,24 @@ pub(super) async fn fitted(content: Vec<Content>, scope: &TurnContext) -> Vec<Co
                     }
                 }
             }
+            Content::File(file) => match in_words(&file, scope).await {
+                Some(words) => out.push(said(words)),
+                None => out.push(Content::File(file)),
+            },
             other => out.push(other),
         }
     }
     out
+}
+
+/// What stands in the place of a PDF that a prompt brings along, where its model takes none.
+async fn in_words(file: &File, scope: &TurnContext) -> Option<String> {
+    let agent = frame::agent(scope).ok()?;
+    let (model, _) = scope.project.models.find(&frame::model(scope, &agent)).ok()?;
+    if model.pdf {
+        return None;
+    }
+    pdf::words(file, &tool_context::context(scope, &agent, &scope.call_id())).await
 }
 
 /// The resources of servers that a piece names: in its words, or as a link of the editor.

@@ -379,6 +379,7 @@ impl Sessions {
             worktree: paths.worktree,
             settings: project.settings,
             agents: project.agents,
+            read: project.read,
             models: project.models,
             tools: self.tools.clone(),
             background: project.background,

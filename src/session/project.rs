@@ -15,6 +15,7 @@ use super::janitor::Janitor;
 use super::models::{ModelSources, RegistrySender};
 use super::trust::{self, TrustOutcome};
 use crate::agent::registry::Agents;
+use crate::config::contribution::Contribution;
 use crate::config::trust::Review;
 use crate::config::{self, Fingerprint, Problem, Settings};
 use crate::environment::Environment;
@@ -23,6 +24,7 @@ use crate::instruction;
 use crate::model::registry::Registry;
 use crate::skill::{self, Skills};
 use crate::system::Surroundings;
+use crate::turn::later::SettingsRead;
 use crate::turn::models::Models;
 use crate::turn::{Background, Choice, TurnContext};
 use crate::worktree::Worktree;
@@ -32,6 +34,8 @@ use crate::worktree::Worktree;
 pub struct ProjectConfig {
     pub settings: Arc<Settings>,
     pub agents: Arc<Agents>,
+    /// The files that say so, as they were read.
+    pub read: Arc<SettingsRead>,
     pub models: Models,
     /// The `/words` that can be said.
     pub commands: Arc<Commands>,
@@ -45,18 +49,35 @@ pub(super) struct ConfigSnapshot {
     pub(super) agents: Arc<Agents>,
     commands: Arc<Commands>,
     background: Arc<Background>,
-    /// Instruction pages on the web, and those of them that were never fetched.
-    addresses: Vec<String>,
-    missing: Vec<String>,
+    /// What is on the web, and what of it was never fetched.
+    sources: Vec<WebSource>,
+    missing: Vec<WebSource>,
     /// What is wrong with the settings.
     problems: Arc<[Problem]>,
     /// Everything that was looked at.
     fingerprint: Arc<Fingerprint>,
+    /// What plugins had added to it.
+    added: Arc<[Contribution]>,
     /// What the project asks for beyond what an untrusted one may have.
     trust: Arc<Review>,
     named_models: NamedModels,
     /// What is wrong with changed settings, in whose place the earlier ones are kept.
     broken: Vec<Problem>,
+}
+
+/// Something on the web that is read from where it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum WebSource {
+    /// A page of instructions.
+    Page(String),
+    /// An index of skills.
+    Skills(String),
+}
+
+impl WebSource {
+    fn all(pages: &[String], skills: &[String]) -> Vec<Self> {
+        pages.iter().cloned().map(Self::Page).chain(skills.iter().cloned().map(Self::Skills)).collect()
+    }
 }
 
 /// Where a session's files are looked for.
@@ -65,6 +86,8 @@ pub(super) struct ProjectPaths {
     pub(super) environment: Environment,
     pub(super) worktree: Arc<Worktree>,
     pub(super) cwd: PathBuf,
+    /// What plugins add to the settings found there.
+    pub(super) added: Arc<[Contribution]>,
 }
 
 impl ConfigSnapshot {
@@ -78,18 +101,18 @@ impl ConfigSnapshot {
     }
 
     fn now(paths: &ProjectPaths) -> Self {
-        Self::of(paths, config::load(&paths.environment, &paths.worktree, &paths.cwd))
+        Self::of(paths, paths.load())
     }
 
     fn of(paths: &ProjectPaths, loaded: config::Loaded) -> Self {
         let models = NamedModels::of(&loaded);
-        let Configuration { loaded, agents, skills, instructions, problems } =
+        let Configuration { loaded, agents, skills, missing_skills, instructions, problems } =
             Configuration::of(loaded, &paths.environment, &paths.worktree, &paths.cwd);
         let skills = Arc::new(skills);
         Self {
             commands: Arc::new(Commands::new(&loaded.settings, &skills, &agents.default().rules)),
-            addresses: instructions.addresses.clone(),
-            missing: instructions.missing.clone(),
+            sources: WebSource::all(&instructions.addresses, &loaded.settings.skills.urls),
+            missing: WebSource::all(&instructions.missing, &missing_skills),
             background: Arc::new(background(paths, &loaded.settings, instructions, skills)),
             agents: Arc::new(agents),
             settings: Arc::new(loaded.settings),
@@ -97,6 +120,7 @@ impl ConfigSnapshot {
             named_models: models,
             broken: Vec::new(),
             trust: Arc::new(loaded.trust),
+            added: paths.added.clone(),
             fingerprint: Arc::new(loaded.fingerprint),
         }
     }
@@ -113,10 +137,10 @@ impl ConfigSnapshot {
     /// long as nothing has. Where the changed settings are broken, the earlier ones are kept.
     fn again(&self, paths: &ProjectPaths) -> Option<Self> {
         let today = paths.environment.now().day() == self.background.surroundings.day;
-        if today && !self.fingerprint.is_stale() {
+        if today && self.added == paths.added && !self.fingerprint.is_stale() {
             return None;
         }
-        let loaded = config::load(&paths.environment, &paths.worktree, &paths.cwd);
+        let loaded = paths.load();
         let broken: Vec<Problem> = loaded.errors_since(&self.problems).cloned().collect();
         if broken.is_empty() {
             return Some(Self::of(paths, loaded));
@@ -127,6 +151,7 @@ impl ConfigSnapshot {
         let mut fingerprint = loaded.fingerprint;
         fingerprint.extend(instructions.fingerprint.clone());
         fingerprint.extend(skills.fingerprint);
+        let missing = WebSource::all(&instructions.missing, &skills.missing);
         let skills = Arc::new(skills.skills);
         Some(Self {
             settings: self.settings.clone(),
@@ -136,9 +161,10 @@ impl ConfigSnapshot {
             named_models: NamedModels::default(),
             broken,
             trust: self.trust.clone(),
+            added: paths.added.clone(),
             fingerprint: Arc::new(fingerprint),
-            addresses: instructions.addresses.clone(),
-            missing: instructions.missing.clone(),
+            sources: WebSource::all(&instructions.addresses, &self.settings.skills.urls),
+            missing,
             background: Arc::new(background(paths, &self.settings, instructions, skills)),
         })
     }
@@ -148,6 +174,7 @@ impl ConfigSnapshot {
         ProjectConfig {
             settings: self.settings.clone(),
             agents: self.agents.clone(),
+            read: Arc::new(SettingsRead::new(self.fingerprint.clone())),
             models,
             commands: self.commands.clone(),
             background: self.background.clone(),
@@ -188,6 +215,9 @@ fn notice(title: String) -> Event {
     Event::Notice { severity: Severity::Warning, title, details: None }
 }
 
+/// How long a prompt waits for what was never fetched before.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The project's configuration, kept up to date.
 pub(super) struct ConfigWatcher {
     janitor: Arc<Janitor>,
@@ -198,11 +228,12 @@ pub(super) struct ConfigWatcher {
     registry: RegistrySender,
     /// What the user was asked to trust, or told that it is off.
     asked: Option<String>,
-    /// Instruction pages that were asked for.
-    wanted: HashSet<String>,
-    /// What is being fetched: pages by their addresses, and the organisations' defaults. Each ends
+    /// Clones that were asked for, and what else is on the web.
+    wanted: HashSet<PathBuf>,
+    asked_for: HashSet<WebSource>,
+    /// What is being fetched: pages and skills, repositories and the organisations' defaults. Each ends
     /// with what the user should know.
-    fetching: Vec<(Option<String>, JoinHandle<Vec<String>>)>,
+    fetching: Vec<(Option<WebSource>, JoinHandle<Vec<String>>)>,
 }
 
 impl ConfigWatcher {
@@ -215,8 +246,9 @@ impl ConfigWatcher {
     ) -> Self {
         let current = watch::channel(Arc::new(read.project_config(models))).0;
         let fetching = janitor.fetch_defaults().map(|task| (None, task)).into_iter().collect();
-        let (read, wanted) = (Arc::new(read), HashSet::new());
-        let mut watcher = Self { janitor, sources, paths, read, current, registry, asked: None, wanted, fetching };
+        let (read, asked) = (Arc::new(read), None);
+        let (wanted, asked_for) = (HashSet::new(), HashSet::new());
+        let mut watcher = Self { janitor, sources, paths, read, current, registry, asked, wanted, asked_for, fetching };
         watcher.start_fetches();
         watcher
     }
@@ -236,6 +268,7 @@ impl ConfigWatcher {
         let project = self.current.borrow();
         scope.project.settings = project.settings.clone();
         scope.project.agents = project.agents.clone();
+        scope.project.read = project.read.clone();
         scope.project.models = project.models.clone();
         scope.project.background = project.background.clone();
     }
@@ -265,39 +298,62 @@ impl ConfigWatcher {
         }
     }
 
-    /// Has pages fetched that were not asked for yet.
+    /// Takes over what plugins add to the settings.
+    pub(super) async fn contribute(
+        &mut self,
+        added: Vec<Contribution>,
+        scope: &mut TurnContext,
+        choice: &watch::Sender<Choice>,
+    ) {
+        if *added != *self.paths.added {
+            self.paths.added = added.into();
+            self.reload(scope, choice).await;
+        }
+    }
+
+    /// Has fetched what was not asked for yet.
     fn start_fetches(&mut self) {
         for reference in &self.read.settings.references {
             if let Some(clone) = reference.clone_of(&self.paths.environment)
-                && self.wanted.insert(clone.dir.display().to_string())
+                && self.wanted.insert(clone.dir.clone())
             {
                 self.fetching.push((None, self.janitor.fetch_repository(clone)));
             }
         }
-        for address in &self.read.addresses {
-            if self.wanted.insert(address.clone()) {
-                self.fetching.push((Some(address.clone()), self.janitor.fetch_page(address.clone())));
+        for source in &self.read.sources {
+            if self.asked_for.insert(source.clone()) {
+                let task = match source.clone() {
+                    WebSource::Page(address) => self.janitor.fetch_page(address),
+                    WebSource::Skills(address) => self.janitor.fetch_skills(address),
+                };
+                self.fetching.push((Some(source.clone()), task));
             }
         }
     }
 
-    /// Tells what came of what was fetched. A page that never was before is waited for, a few
+    /// Tells what came of what was fetched. A page or an index of skills that never was before is waited for, a few
     /// seconds at most: without it the model would not know the rules. Says whether one was.
     async fn finish_fetches(&mut self, scope: &TurnContext) -> bool {
         self.start_fetches();
         let mut waited = false;
         let mut at = 0;
-        while let Some((address, task)) = self.fetching.get_mut(at) {
-            let missing = address.as_ref().is_some_and(|address| self.read.missing.contains(address));
+        while let Some((source, task)) = self.fetching.get_mut(at) {
+            let missing = source.as_ref().is_some_and(|source| self.read.missing.contains(source));
             if !missing && !task.is_finished() {
                 at += 1;
                 continue;
             }
             waited |= missing;
-            let notices = tokio::select! {
-                notices = task => notices.unwrap_or_default(),
+            let done = tokio::select! {
+                done = tokio::time::timeout(PATIENCE, &mut *task) => done,
                 () = scope.cancelled.cancelled() => return false,
             };
+            let Ok(notices) = done else {
+                // It goes on beside the conversation.
+                at += 1;
+                continue;
+            };
+            let notices = notices.unwrap_or_default();
             self.fetching.remove(at);
             for text in notices {
                 scope.outlet.event(notice(text)).await;
@@ -407,8 +463,13 @@ fn providers(settings: &Settings) -> impl PartialEq {
 }
 
 impl ProjectPaths {
+    fn load(&self) -> config::Loaded {
+        config::load_with(&self.environment, &self.worktree, &self.cwd, &self.added)
+    }
+
     pub(super) fn find(environment: &Environment, cwd: &Path, extra: &[PathBuf]) -> Self {
         let worktree = Worktree::find(cwd, extra, environment.home.as_deref());
-        Self { environment: environment.clone(), worktree: Arc::new(worktree), cwd: cwd.to_path_buf() }
+        let (environment, worktree, cwd) = (environment.clone(), Arc::new(worktree), cwd.to_path_buf());
+        Self { environment, worktree, cwd, added: Arc::default() }
     }
 }

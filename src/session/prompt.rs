@@ -53,6 +53,8 @@ impl PromptRun {
     async fn message(self, content: Vec<Content>, watcher: &mut ConfigWatcher) -> PromptResult {
         let Self { sessions, choice, mut scope, mut history, mut record, steered } = self;
         watcher.refresh(&mut scope, &choice).await;
+        let added = hooks::contributions(&scope).await;
+        watcher.contribute(added, &mut scope, &choice).await;
         let servers = &scope.resources.servers;
         servers.greet(&scope.project.settings.mcp, &scope.outlet, &scope.cancelled).await;
         let resumed = history.messages.iter().any(Message::is_prompt);

@@ -1,5 +1,5 @@
-//! A server asks the session's model something, which the user has agreed to: one question, no tools, paid by the
-//! turn.
+//! A server or a tool asks the session's model something, which the user has agreed to: one question, no tools of ours,
+//! paid by the turn.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::turn::{TurnContext, budget, frame, step};
 
 /// Asks, and answers whoever wants to know, unless nobody does any more.
 pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
-    let SampleRequest { system, messages, max_output, temperature, mut reply } = wanted;
-    let question = Question { system, messages, max_output, temperature };
+    let SampleRequest { system, messages, max_output, search, temperature, mut reply } = wanted;
+    let question = Question { system, messages, max_output, search, temperature };
     let answer = tokio::select! {
         answer = question.ask(scope) => answer,
         () = reply.closed() => return,
@@ -28,6 +28,7 @@ struct Question {
     system: Option<String>,
     messages: Vec<crate::model::request::Message>,
     max_output: u64,
+    search: bool,
     temperature: Option<f64>,
 }
 
@@ -51,8 +52,13 @@ impl Question {
             return Err(budget::spent(most));
         }
         let agent = frame::agent(scope).map_err(|fault| fault.message)?;
-        let wanted = frame::model(scope, &agent);
+        let mut wanted = frame::model(scope, &agent);
+        // To search needs no long thoughts.
+        wanted.effort = wanted.effort.filter(|_| !self.search);
         let (model, provider) = scope.project.models.find(&wanted).map_err(|e| e.to_string())?;
+        if self.search && !provider.searches(&model) {
+            return Err(format!("{} does not search the web for {}", model.provider_name, model.name));
+        }
         let request = Request {
             system: self.system.into_iter().collect(),
             messages: self.messages,
@@ -64,6 +70,7 @@ impl Question {
                 max_output: model.max_output().min(self.max_output.max(1)),
                 options: agent.options.clone(),
                 headers: Vec::new(),
+                search: self.search,
             },
             session: format!("{}-sample", scope.session),
             body_cache: BodyCache::default(),
@@ -71,10 +78,11 @@ impl Question {
         };
         let mut bill = Bill { scope, model: model.clone(), usage: Usage::default() };
         let mut answer = provider.ask(Arc::new(request));
-        let (mut text, mut finish) = (String::new(), None);
+        let (mut text, mut found, mut finish) = (String::new(), Vec::new(), None);
         while let Some(delta) = answer.next().await {
             match delta.map_err(|e| e.to_string())? {
                 Delta::Text { text: more, .. } => text.push_str(&more),
+                Delta::Found(pages) => found.extend(pages),
                 Delta::Usage(usage) => bill.usage = usage,
                 Delta::Finish(end) => finish = Some(end),
                 _ => {}
@@ -83,7 +91,10 @@ impl Question {
         match finish {
             Some(Finish::Refusal) => Err("the model refused".into()),
             None => Err("the answer was cut off".into()),
-            Some(finish) => Ok(Sample { text, model: model.id.to_string(), cut: finish == Finish::Length }),
+            Some(finish) => {
+                let (model, cut) = (model.id.to_string(), finish == Finish::Length);
+                Ok(Sample { text, found, model, cut })
+            }
         }
     }
 }

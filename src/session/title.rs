@@ -12,7 +12,7 @@ use crate::message::{Content, Message};
 use crate::model::registry::Registry;
 use crate::model::request::{BodyCache, Input, Message as ModelMessage, Params};
 use crate::model::{Delta, Request};
-use crate::turn::{History, TurnContext};
+use crate::turn::{History, TurnContext, hooks};
 
 /// How long a title may take. Nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
     }
     let current = history.messages.iter().rev().find_map(|m| Some(m.assistant()?.model.clone()))?;
     let chosen = agent.model.clone().or_else(|| scope.project.settings.small_model.clone());
-    let wanted = chosen.or_else(|| scope.project.models.small(&current)).unwrap_or(current);
+    let wanted = chosen.or_else(|| scope.project.models.small(&current)).unwrap_or_else(|| current.clone());
     if wanted.provider == Registry::OFFLINE {
         return None;
     }
@@ -90,7 +90,10 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         }
     };
     let first = history.messages.iter().find(|m| m.user().is_some())?;
-    let request = Request {
+    // What the user has chosen, plugins do not change.
+    let open = agent.model.is_none() && scope.project.settings.small_model.is_none();
+    let (own, beside) = (scope.clone(), current);
+    let mut request = Request {
         system: vec![agent.prompt.as_deref().unwrap_or_default().to_owned()],
         messages: vec![ModelMessage::User(vec![Input::Text(material(first)?)])],
         tools: Vec::new(),
@@ -101,12 +104,21 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
             max_output: model.max_output().min(TOKENS),
             options: agent.options.clone(),
             headers: Vec::new(),
+            search: false,
         },
         session: format!("{}-title", scope.session),
         body_cache: BodyCache::default(),
         model,
     };
     Some(tokio::spawn(async move {
+        let mut provider = provider;
+        if open
+            && let Some(small) = hooks::small_model(&own, &beside).await
+            && let Ok(found) = own.project.models.find(&small)
+        {
+            (request.model, provider) = found;
+            request.params.max_output = request.model.max_output().min(TOKENS);
+        }
         let answer = async {
             let mut answer = provider.ask(Arc::new(request));
             let mut text = String::new();

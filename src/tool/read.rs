@@ -1,4 +1,4 @@
-//! `read`: a file with line numbers, a directory's entries, an image or a PDF.
+//! `read`: a file with line numbers, a directory's entries, an image, a PDF or a recording.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ const LINE: usize = 2_000;
 const LINES: usize = 2_000;
 /// The largest image, in bytes: it is made smaller on its way.
 const IMAGE: usize = 50 << 20;
-/// The largest PDF, in bytes.
+/// The largest PDF, and the largest recording, in bytes.
 const PDF: usize = 20 << 20;
 
 #[derive(Default)]
@@ -287,7 +287,11 @@ fn directory(place: &ResolvedPath, offset: usize, limit: usize) -> Result<ToolOu
 }
 
 fn attachment(place: &ResolvedPath, bytes: &[u8], mime: &str) -> Result<ToolOutput, Failure> {
-    let (what, most) = if mime == "application/pdf" { ("PDF", PDF) } else { ("Image", IMAGE) };
+    let (what, most) = match mime {
+        "application/pdf" => ("PDF", PDF),
+        mime if mime.starts_with("audio/") => ("Recording", PDF),
+        _ => ("Image", IMAGE),
+    };
     if bytes.len() > most {
         return Err(Failure::Tell(format!(
             "{} has {} MiB; a {what} may have at most {} MiB here. Make a smaller copy first.",
@@ -309,6 +313,10 @@ pub(super) fn picture(bytes: &[u8]) -> Option<&'static str> {
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
         [b'%', b'P', b'D', b'F', b'-', ..] => Some("application/pdf"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some("audio/wav"),
+        [b'I', b'D', b'3', 2..=4, ..] => Some("audio/mpeg"),
+        [b'f', b'L', b'a', b'C', 0, ..] => Some("audio/flac"),
+        [b'O', b'g', b'g', b'S', 0, ..] => Some("audio/ogg"),
         _ => None,
     }
 }
@@ -429,6 +437,7 @@ mod tests {
         stage.write_bytes("p.txt", b"\x89PNG\r\n\x1a\nrest");
         stage.write_bytes("d.pdf", b"%PDF-1.7\n%\xe2\xe3");
         stage.write_bytes("bin", b"\x7fELF\0\0");
+        stage.write_bytes("a.wav", b"RIFF\x24\0\0\0WAVEfmt ");
         stage.write_bytes("latin", b"caf\xe9 cr\xe8me\n");
         stage.write_bytes("wide", b"\xff\xfea\0\n\0");
         stage.write("sub/x", "");
@@ -438,6 +447,11 @@ mod tests {
         assert_eq!(
             (output.text.as_str(), output.attachments[0].mime.as_str()),
             ("Image read successfully", "image/png")
+        );
+        let output = read(&context, json!({"filePath": "a.wav"})).await.unwrap();
+        assert_eq!(
+            (output.text.as_str(), output.attachments[0].mime.as_str()),
+            ("Recording read successfully", "audio/wav")
         );
         let output = read(&context, json!({"filePath": "d.pdf"})).await.unwrap();
         assert_eq!(
@@ -451,7 +465,7 @@ mod tests {
         let text = read(&context, json!({"filePath": "."})).await.unwrap().text;
         assert!(
             text.contains(
-                "<entries>\n.git/\nbin\nd.pdf\nlatin\np.txt\nReadme.md\nsub/\nwide\n\n(8 entries)\n</entries>"
+                "<entries>\n.git/\na.wav\nbin\nd.pdf\nlatin\np.txt\nReadme.md\nsub/\nwide\n\n(9 entries)\n</entries>"
             ),
             "{text}"
         );

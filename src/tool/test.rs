@@ -163,6 +163,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
     let context = ToolContext {
         call: CallContext {
             id: CallId::new(format!("call_{}", policy.place.cwd.display())),
+            message: None,
             position: None,
             agent: "build".into(),
             variables: Vec::new(),

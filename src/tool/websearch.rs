@@ -1,4 +1,5 @@
-//! `websearch`: what a search engine finds, by the user's own key. Offered only where there is one.
+//! `websearch`: what a search engine finds, by the user's own key, else what the search of the model's own provider
+//! does. Offered only where there is one of them.
 //!
 //! To add an engine: an entry in `ENGINES`.
 
@@ -11,18 +12,24 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use super::aliases::Aliases;
 use super::webfetch::secrets;
 use super::{CallDescription, Failure, Offer, Tool, ToolContext, ToolOutput};
 use crate::environment::Environment;
-use crate::event::Kind;
+use crate::event::{Kind, Sample, SampleRequest, SessionRequest};
+use crate::model::FoundPage;
 use crate::model::http::Client;
+use crate::model::request::{Input as Asked, Message};
 use crate::permission::Need;
-use crate::text;
+use crate::{prompts, text};
 
-/// How long a search may take.
+/// How long a search may take, and how long one by the model's provider, which reads pages.
 const PATIENCE: Duration = Duration::from_secs(25);
+const READING: Duration = Duration::from_secs(120);
+/// Tokens of what the provider says of what it found.
+const ANSWER: u64 = 4_000;
 /// The largest answer, in bytes.
 const LARGEST: usize = 4 << 20;
 /// How many results are asked for, and at most.
@@ -113,27 +120,42 @@ pub struct Input {
 
 /// A search that may be made.
 pub struct Ready {
-    engine: &'static SearchEngine,
-    key: String,
+    by: Searcher,
     query: String,
     count: u32,
 }
 
-/// Whether the user has a search engine.
-pub fn offered(environment: &Environment) -> bool {
-    chosen(environment).is_some()
+/// Who searches.
+#[derive(Debug, Clone)]
+enum Searcher {
+    /// An engine, with its key.
+    Engine(&'static SearchEngine, String),
+    /// The provider of the session's model.
+    Provider,
 }
 
-/// The engine that the user named, else the first that has a key; with its key.
-fn chosen(environment: &Environment) -> Option<(&'static SearchEngine, String)> {
+/// Whether somebody searches here; `provider` says whether the model's own does.
+pub fn offered(environment: &Environment, provider: impl FnOnce() -> bool) -> bool {
+    match chosen(environment) {
+        Some(Searcher::Engine(..)) => true,
+        Some(Searcher::Provider) => provider(),
+        None => false,
+    }
+}
+
+/// Who the user named (`model` for its provider), else the first engine that has a key, else the model's provider.
+fn chosen(environment: &Environment) -> Option<Searcher> {
     let key = |engine: &'static SearchEngine| {
         let key = engine.keys.iter().find_map(|name| environment.var(name)).map(str::trim);
-        Some((engine, key.filter(|key| !key.is_empty())?.to_owned()))
+        Some(Searcher::Engine(engine, key.filter(|key| !key.is_empty())?.to_owned()))
     };
     let named = environment.setting("WEBSEARCH_PROVIDER").map(str::to_lowercase);
+    if named.as_deref() == Some("model") {
+        return Some(Searcher::Provider);
+    }
     match named.and_then(|named| ENGINES.iter().find(|engine| engine.name == named)) {
         Some(engine) => key(engine),
-        None => ENGINES.iter().find_map(key),
+        None => ENGINES.iter().find_map(key).or(Some(Searcher::Provider)),
     }
 }
 
@@ -168,29 +190,71 @@ impl Tool for WebsearchTool {
         if known.iter().any(|secret| secret.len() >= 8 && query.contains(secret.as_str())) {
             return Err(Failure::tell("The query contains a key of the user's; it was not sent."));
         }
-        let Some((engine, key)) = chosen(environment) else {
-            return Err(Failure::tell("There is no search engine: none has a key."));
+        let Some(by) = chosen(environment) else {
+            return Err(Failure::tell("There is no search engine: the one that the user named has no key."));
         };
         let count = input.num_results.unwrap_or(RESULTS).clamp(1, MOST);
         let need = Need::new(Self::NAME, query.as_str()).always(query.as_str());
-        Ok((vec![need], Ready { engine, key, query, count }))
+        Ok((vec![need], Ready { by, query, count }))
     }
 
     async fn run(&self, ready: Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let name = ready.engine.name;
-        let asked = tokio::time::timeout(PATIENCE, ready.ask(&context.project.environment));
+        let (name, patience) = match &ready.by {
+            Searcher::Engine(engine, _) => (engine.name, PATIENCE),
+            Searcher::Provider => ("The model's provider", READING),
+        };
+        let asked = tokio::time::timeout(patience, ready.search(&context));
         let answer = tokio::select! {
-            answer = asked => answer.unwrap_or_else(|_| Err(format!("{name} did not answer within {} s", PATIENCE.as_secs()))),
+            answer = asked => answer.unwrap_or_else(|_| Err(format!("{name} did not answer within {} s", patience.as_secs()))),
             () = context.cancelled.cancelled() => return Err(Failure::Cancelled),
         };
-        let answer = answer.map_err(|why| Failure::Tell(format!("The search failed: {why}.")))?;
-        Ok(ToolOutput::text(ready.engine.shown(&answer, ready.count)))
+        let failed = |why: String| Failure::Tell(format!("The search failed: {}.", why.trim_end_matches('.')));
+        Ok(ToolOutput::text(answer.map_err(failed)?))
     }
 }
 
 impl Ready {
-    async fn ask(&self, environment: &Environment) -> Result<Value, String> {
-        let engine = self.engine;
+    async fn search(&self, context: &ToolContext) -> Result<String, String> {
+        match &self.by {
+            Searcher::Engine(engine, key) => {
+                let answer = self.ask(engine, key, &context.project.environment).await?;
+                Ok(shown(&engine.pages(&answer), self.count))
+            }
+            Searcher::Provider => {
+                let sample = self.have_searched(context).await?;
+                let pages = together(sample.found);
+                let (words, _) = text::visible(sample.text.trim());
+                let cut = if sample.cut { " It was cut off." } else { "" };
+                Ok(match (words.is_empty(), pages.is_empty()) {
+                    (true, _) => shown(&pages, self.count),
+                    (false, true) => format!("No page was found. {} says:{cut}\n{words}", sample.model),
+                    (false, false) => {
+                        let pages = shown(&pages, self.count);
+                        format!("What {} says of the pages below:{cut}\n{words}\n\n{pages}", sample.model)
+                    }
+                })
+            }
+        }
+    }
+
+    /// Has the provider of the session's model search.
+    async fn have_searched(&self, context: &ToolContext) -> Result<Sample, String> {
+        let none = || "there is no model to ask now".to_owned();
+        let (reply, said) = oneshot::channel();
+        let wanted = SampleRequest {
+            system: Some(prompts::wire("search").into()),
+            messages: vec![Message::User(vec![Asked::Text(format!("Search the web for: {}", self.query))])],
+            max_output: ANSWER,
+            search: true,
+            temperature: None,
+            reply,
+        };
+        let request = SessionRequest::Sample(Box::new(wanted));
+        context.client.session_requests.send(request).await.map_err(|_| none())?;
+        said.await.unwrap_or_else(|_| Err(none()))
+    }
+
+    async fn ask(&self, engine: &SearchEngine, key: &str, environment: &Environment) -> Result<Value, String> {
         let encoded: String = reqwest::Url::parse_with_params("http://x/", [("q", &self.query)])
             .map_err(|e| e.to_string())?
             .query()
@@ -199,13 +263,13 @@ impl Ready {
             .to_owned();
         let url = engine
             .url
-            .replace("{base}", self.key.trim_end_matches('/'))
+            .replace("{base}", key.trim_end_matches('/'))
             .replace("{query}", &encoded)
             .replace("{count}", &self.count.to_string());
         let mut headers = HeaderMap::new();
         headers.insert("accept", HeaderValue::from_static("application/json"));
         if let Some((name, before)) = engine.header {
-            let mut value = HeaderValue::from_str(&format!("{before}{}", self.key))
+            let mut value = HeaderValue::from_str(&format!("{before}{key}"))
                 .map_err(|_| "its key has characters that no key has".to_owned())?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_static(name), value);
@@ -214,7 +278,7 @@ impl Ready {
             (Method::GET, Vec::new())
         } else {
             headers.insert("content-type", HeaderValue::from_static("application/json"));
-            (Method::POST, self.body()?)
+            (Method::POST, self.body(engine)?)
         };
         let environment = environment.clone();
         // Reading certificates takes milliseconds that nobody should wait for.
@@ -233,8 +297,8 @@ impl Ready {
         serde_json::from_slice(&body).map_err(|_| format!("{} answered with something that is not JSON", engine.name))
     }
 
-    fn body(&self) -> Result<Vec<u8>, String> {
-        let mut body: Value = serde_json::from_str(self.engine.body).map_err(|e| e.to_string())?;
+    fn body(&self, engine: &SearchEngine) -> Result<Vec<u8>, String> {
+        let mut body: Value = serde_json::from_str(engine.body).map_err(|e| e.to_string())?;
         for value in body.as_object_mut().into_iter().flat_map(|body| body.values_mut()) {
             match value.as_str() {
                 Some("{query}") => *value = json!(self.query),
@@ -247,28 +311,65 @@ impl Ready {
 }
 
 impl SearchEngine {
-    /// The results, as data for the model.
-    fn shown(&self, answer: &Value, count: u32) -> String {
-        let mut out = String::new();
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
+    /// The results of an answer.
+    fn pages(&self, answer: &Value) -> Vec<FoundPage> {
         let results = answer.pointer(self.list).and_then(Value::as_array).into_iter().flatten();
-        let field = |result: &Value, at: usize| {
-            let said = result.get(self.fields[at]).and_then(Value::as_str).unwrap_or_default();
-            text::visible(said).0.split_whitespace().collect::<Vec<_>>().join(" ")
+        let page = |result: &Value| {
+            let [title, url, date, extract] = self.fields.map(|name| {
+                let said = result.get(name).and_then(Value::as_str).unwrap_or_default();
+                said.to_owned()
+            });
+            FoundPage { title, url, date, extract }
         };
-        for result in results.filter(|result| !field(result, 1).is_empty()).take(count) {
-            let _ = writeln!(out, "{}\n{}", text::cut_chars(&field(result, 0), 200), field(result, 1));
-            let date = field(result, 2);
-            if !date.is_empty() {
-                let _ = writeln!(out, "Date: {}", text::cut_chars(&date, 40));
+        results.map(page).collect()
+    }
+}
+
+/// Pages that were named several times, each once: with all that was said of it.
+fn together(found: Vec<FoundPage>) -> Vec<FoundPage> {
+    let mut pages: Vec<FoundPage> = Vec::new();
+    for page in found {
+        let Some(known) = pages.iter_mut().find(|known| known.url == page.url) else {
+            pages.push(page);
+            continue;
+        };
+        for (known, more) in [(&mut known.title, page.title), (&mut known.date, page.date)] {
+            if known.is_empty() {
+                *known = more;
             }
-            let _ = writeln!(out, "{}\n", text::cut_chars(&field(result, 3), EXTRACT));
         }
-        if out.is_empty() {
-            "No search results found. Please try a different query.".into()
-        } else {
-            out.trim_end().to_owned()
+        if !known.extract.contains(&page.extract) {
+            known.extract = format!("{} {}", known.extract, page.extract);
         }
+    }
+    pages
+}
+
+/// Pages as data for the model.
+fn shown(pages: &[FoundPage], count: u32) -> String {
+    let mut out = String::new();
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let tidy = |said: &str, most: usize| {
+        let words = text::visible(said).0.split_whitespace().collect::<Vec<_>>().join(" ");
+        text::cut_chars(&words, most)
+    };
+    for page in pages.iter().filter(|page| !page.url.trim().is_empty()).take(count) {
+        let lines = [
+            tidy(&page.title, 200),
+            tidy(&page.url, 2_000),
+            Some(tidy(&page.date, 40))
+                .filter(|date| !date.is_empty())
+                .map(|date| format!("Date: {date}"))
+                .unwrap_or_default(),
+            tidy(&page.extract, EXTRACT),
+        ];
+        let lines: Vec<String> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        let _ = writeln!(out, "{}\n", lines.join("\n"));
+    }
+    if out.is_empty() {
+        "No search results found. Please try a different query.".into()
+    } else {
+        out.trim_end().to_owned()
     }
 }
 
@@ -290,9 +391,17 @@ mod tests {
 
     #[test]
     fn the_users_own_engine_is_asked() {
-        let name = |vars: &[(&str, &str)]| chosen(&environment(vars)).map(|(engine, _)| engine.name);
-        assert_eq!(name(&[]), None);
-        assert_eq!(name(&[("KAGI_API_KEY", " ")]), None);
+        let name = |vars: &[(&str, &str)]| {
+            chosen(&environment(vars)).map(|by| match by {
+                Searcher::Engine(engine, _) => engine.name,
+                Searcher::Provider => "provider",
+            })
+        };
+        assert_eq!(name(&[]), Some("provider"));
+        assert_eq!(name(&[("KAGI_API_KEY", " ")]), Some("provider"));
+        assert_eq!(name(&[("KAGI_API_KEY", "k"), ("ADJUTANT_WEBSEARCH_PROVIDER", "model")]), Some("provider"));
+        assert!(!offered(&environment(&[]), || false) && offered(&environment(&[]), || true));
+        assert!(offered(&environment(&[("KAGI_API_KEY", "k")]), || false));
         assert_eq!(name(&[("BRAVE_SEARCH_API_KEY", "k"), ("SEARXNG_URL", "http://s")]), Some("brave"));
         let both = [("EXA_API_KEY", "k"), ("KAGI_API_KEY", "k")];
         assert_eq!(name(&both), Some("exa"));
@@ -303,11 +412,12 @@ mod tests {
     #[test]
     fn each_engine_is_asked_and_read_in_its_way() {
         for engine in ENGINES {
-            let ready = Ready { engine, key: "k".into(), query: "a \"b\"".into(), count: 3 };
+            let by = Searcher::Engine(engine, "k".into());
+            let ready = Ready { by, query: "a \"b\"".into(), count: 3 };
             if engine.body.is_empty() {
                 assert!(engine.url.contains("{query}"), "{}", engine.name);
             } else {
-                let body: Value = serde_json::from_slice(&ready.body().unwrap()).unwrap();
+                let body: Value = serde_json::from_slice(&ready.body(engine).unwrap()).unwrap();
                 assert_eq!(body["query"], "a \"b\"", "{}", engine.name);
                 assert!(body.to_string().contains(":3"), "{}: {body}", engine.name);
             }
@@ -319,9 +429,29 @@ mod tests {
                 answer = json!({key: answer});
             }
             let wanted = "T\nhttps://a.example\nDate: 2026-01-02\none two";
-            assert_eq!(engine.shown(&answer, 3), wanted, "{}", engine.name);
-            assert!(engine.shown(&json!({"error": 1}), 3).starts_with("No search results"), "{}", engine.name);
+            assert_eq!(shown(&engine.pages(&answer), 3), wanted, "{}", engine.name);
+            assert!(shown(&engine.pages(&json!({"error": 1})), 3).starts_with("No search results"), "{}", engine.name);
         }
+    }
+
+    #[test]
+    fn a_page_that_is_named_twice_is_one() {
+        let page = |title: &str, url: &str, date: &str, extract: &str| FoundPage {
+            title: title.into(),
+            url: url.into(),
+            date: date.into(),
+            extract: extract.into(),
+        };
+        let found = vec![
+            page("A", "https://a.example", "May", ""),
+            page("B", "https://b.example", "", ""),
+            page("", "https://a.example", "", "One."),
+            page("A", "https://a.example", "", "Two."),
+            page("A", "https://a.example", "", "One."),
+            page("nowhere", "", "", "x"),
+        ];
+        let wanted = "A\nhttps://a.example\nDate: May\nOne. Two.\n\nB\nhttps://b.example";
+        assert_eq!(shown(&together(found), 8), wanted);
     }
 
     #[tokio::test]

@@ -277,6 +277,9 @@ impl RunningCall<'_> {
         self.call.state = match made {
             Ok(mut output) => {
                 pictures::fit(&mut output, self.scope.project.settings.images).await;
+                if !self.frame.model.pdf {
+                    pictures::pdfs_in_words(&mut output, &self.context()).await;
+                }
                 let told = CallFacts { details: output.metadata, ..output.facts };
                 let facts = self.facts.all().and(told);
                 if !output.title.is_empty() {
@@ -548,6 +551,7 @@ impl RunningCall<'_> {
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
         let limits = truncate::OutputLimits { bytes, ..context.limits };
         let call = CallContext {
+            message: Some(self.message.clone()),
             position: self.position.clone(),
             facts: self.facts.clone(),
             instructions: self.instructions.clone(),

@@ -258,6 +258,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
         max_output: model.max_output(),
         options: agent.as_ref().map(|agent| agent.options.clone()).unwrap_or_default(),
         headers: Vec::new(),
+        search: false,
     };
     Summarizer { model, provider, system: vec![system.to_owned()], params }
 }
@@ -374,7 +375,7 @@ async fn read(
             Delta::Call { .. } => return Ok(Err("the model called a tool instead of writing it")),
             Delta::Usage(counted) => *usage = counted,
             Delta::Finish(reason) => finish = Some(reason),
-            Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } => {}
+            Delta::Reasoning { .. } | Delta::Arguments { .. } | Delta::Provider { .. } | Delta::Found(_) => {}
         }
         // An endless one is not read to its end.
         if size::tokens(text.len()) > limit {

@@ -154,7 +154,8 @@ pub fn freeze(scope: &TurnContext, last: bool, history: &History) -> Result<Fram
         let skill = SkillTool::new(&scope.project.background.skills, &agent.rules).map(erase);
         let servers = scope.resources.servers.tools(&agent.rules);
         let lsp = (offered(&scope.project.settings) && !agent.rules.hides(LspTool::NAME)).then(|| erase(LspTool));
-        let searches = websearch::offered(&scope.environment) && !agent.rules.hides(WebsearchTool::NAME);
+        let searches = websearch::offered(&scope.environment, || provider.searches(&model))
+            && !agent.rules.hides(WebsearchTool::NAME);
         let search = searches.then(|| erase(WebsearchTool));
         let custom = scope.resources.extensions.scripts.tools(&agent.rules);
         let made = task.into_iter().chain(skill).chain(lsp).chain(search).chain(servers).collect();

@@ -7,12 +7,13 @@ use tokio_util::sync::CancellationToken;
 use super::frame::Frame;
 use super::{History, Outcome, TurnContext, frame, next, remind, tool_context};
 use crate::agent::Agent;
+use crate::config::contribution::Contribution;
 use crate::config::settings::HookPoint;
 use crate::event::{Event, Outlet, Severity};
 use crate::extension::advice::Advice;
 use crate::extension::any;
 use crate::extension::moment::Moment;
-use crate::message::{Call, CallState, Content, Message, Text};
+use crate::message::{Call, CallState, Content, Message, ModelRef, Text};
 use crate::model::Request;
 use crate::permission::{Action, Need, Verdict};
 use crate::text;
@@ -148,6 +149,19 @@ fn asked_by_rules(need: &Need, verdict: &Verdict) -> bool {
         && units.clone().all(|unit| unit.reason.is_none())
 }
 
+/// Makes plugins ready for a prompt, and gives what they add to the settings.
+pub async fn contributions(scope: &TurnContext) -> Vec<Contribution> {
+    let scripts = &scope.resources.extensions.scripts;
+    if scope.project.settings.scripts.is_empty() {
+        return Vec::new();
+    }
+    let Ok(agent) = frame::agent(scope) else { return Vec::new() };
+    let context = tool_context::context(scope, &agent, &scope.call_id());
+    // A cancel is found out by who comes next.
+    scripts.greet(&context).await.ok();
+    scripts.added()
+}
+
 /// A prompt is about to reach the model; the first one of an opened session begins it. What hooks add to it is
 /// put behind it. None: one of them refuses it, and the user was told.
 pub async fn prompt(scope: &TurnContext, resumed: bool, mut content: Vec<Content>) -> Option<Vec<Content>> {
@@ -247,6 +261,27 @@ pub(super) async fn compaction(scope: &TurnContext, agent: &Agent, auto: bool, f
     let moment =
         Moment::new(HookPoint::Compaction, &agent.name).with("auto", auto).with("text", focus.unwrap_or_default());
     scope.resources.extensions.ask(moment, &context).await.unwrap_or_default().context
+}
+
+/// Whether a turn goes on by itself once its history was summarised: plugins may end it there.
+pub(super) async fn goes_on(scope: &TurnContext, frame: &Frame, overflow: bool) -> bool {
+    let extensions = &scope.resources.extensions;
+    if !extensions.scripts.hangs_into("experimental.compaction.autocontinue") {
+        return true;
+    }
+    let context = tool_context::context(scope, &frame.agent, &scope.call_id());
+    extensions.goes_on(&frame.model, overflow, &context).await.unwrap_or(true)
+}
+
+/// The model that plugins want for small work beside this one.
+pub async fn small_model(scope: &TurnContext, beside: &ModelRef) -> Option<ModelRef> {
+    let extensions = &scope.resources.extensions;
+    if !extensions.scripts.hangs_into("experimental.provider.small_model") {
+        return None;
+    }
+    let agent = frame::agent(scope).ok()?;
+    let context = tool_context::context(scope, &agent, &scope.call_id());
+    extensions.small_model(beside, &context).await.ok()?
 }
 
 /// A session is closed. Nobody listens any more, and nobody waits for long.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{TurnContext, hooks};
+use super::{TurnContext, hooks, later};
 use crate::agent::Agent;
 use crate::approvals::Approvals;
 use crate::event::{CallUpdate, PermissionReply, PermissionRequest, Progress, TurnMessage};
@@ -25,6 +25,7 @@ pub(super) async fn permit(
 ) -> Result<(), Failure> {
     let approvals = || scope.permissions.chosen.borrow().approvals();
     let need = &as_held(scope, agent, need, approvals()).await;
+    later::forbidden(scope, agent, need, false).await?;
     let judge = || approve::judge(approvals(), &agent.rules, &scope.permissions.grants.of(&agent.name), need);
     // Subscribed before judging: a grant given in between is not missed.
     let mut changes = scope.permissions.grants.changes();
@@ -63,8 +64,9 @@ pub(super) async fn permit(
             biased;
             () = scope.cancelled.cancelled() => return Err(Failure::Cancelled),
             answer = &mut answer => return match answer {
-                Ok(PermissionReply::Once) => Ok(()),
+                Ok(PermissionReply::Once) => later::forbidden(scope, agent, need, true).await,
                 Ok(PermissionReply::Always) => {
+                    later::forbidden(scope, agent, need, true).await?;
                     scope.permissions.grants.give(&agent.name, &need.permission, &need.always).await;
                     Ok(())
                 }

@@ -1,4 +1,4 @@
-//! Pictures that a provider would not take: they are kept, and left out of every later request, so that one of them
+//! PDFs of results for models that take none, and pictures that a provider would not take: they are kept, and left out of every later request, so that one of them
 //! never blocks a session.
 
 use super::{History, TurnContext, view};
@@ -7,7 +7,7 @@ use crate::event::{Event, Severity};
 use crate::message::{CallState, Content, File, Message, Part};
 use crate::picture::{self, is_picture};
 use crate::text;
-use crate::tool::ToolOutput;
+use crate::tool::{ToolContext, ToolOutput, pdf};
 
 /// Makes the pictures of a result fit. Of one that cannot be sent the result says why.
 pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
@@ -19,6 +19,16 @@ pub(super) async fn fit(output: &mut ToolOutput, limits: ImageSettings) {
         }
     }
     output.attachments = kept;
+}
+
+/// Puts the text of PDFs in their place, where it can be had.
+pub(super) async fn pdfs_in_words(output: &mut ToolOutput, context: &ToolContext) {
+    for file in std::mem::take(&mut output.attachments) {
+        match pdf::words(&file, context).await {
+            Some(words) => output.text = format!("{}\n{words}", output.text),
+            None => output.attachments.push(file),
+        }
+    }
 }
 
 /// Whether the model is sent a picture that was not refused yet.

@@ -40,6 +40,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
             max_output: frame.model.max_output(),
             options: frame.agent.options.clone(),
             headers: Vec::new(),
+            search: false,
         },
         session: session.into(),
         body_cache: BodyCache::default(),
@@ -125,7 +126,7 @@ fn attached(file: &File, frame: &Frame) -> Input {
 fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
     let able = match file.mime.as_str() {
         "application/pdf" => frame.model.pdf,
-        mime => mime.starts_with("image/") && frame.model.images,
+        mime => mime.starts_with("image/") && frame.model.images || mime.starts_with("audio/") && frame.model.audio,
     };
     let data = file.data.as_ref().filter(|_| able && !file.refused)?;
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })

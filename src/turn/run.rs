@@ -193,7 +193,8 @@ async fn make_room(
     }
     compact::compact(history, scope, &frame, why, None).await?;
     release::let_go(history, scope).await;
-    Ok(())
+    let overflow = why == CompactionTrigger::Refused;
+    if hooks::goes_on(scope, &frame, overflow).await { Ok(()) } else { Err(Outcome::Ended) }
 }
 
 fn limits(scope: &TurnContext, agent: &Agent, spoken_last: bool) -> Limits {

@@ -349,6 +349,8 @@ impl AnswerBuilder<'_> {
                 }
                 self.changed(place);
             }
+            // They stand in the words, too.
+            Delta::Found(_) => {}
             Delta::Usage(usage) => self.usage = usage,
             Delta::Finish(finish) => self.finish = Some(finish),
         }

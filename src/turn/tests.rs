@@ -220,6 +220,7 @@ impl Stage {
                 roots: Arc::new([]),
                 settings,
                 agents: Arc::new(agents),
+                read: Arc::new(super::later::SettingsRead::new(Arc::default())),
                 models: Models::new(watch::channel(Arc::new(registry)).1, None, Arc::default()),
                 tools: Arc::new(tool::registry::ToolRegistry::built_in()),
                 background: Arc::new(Background {

@@ -33,6 +33,7 @@ pub fn context(scope: &TurnContext, agent: &Agent, call: &CallId) -> ToolContext
     ToolContext {
         call: CallContext {
             id: call.clone(),
+            message: None,
             position: None,
             agent: agent.name.clone(),
             variables: Vec::new(),

@@ -93,6 +93,9 @@ const checks = [
   [
     "TypeScript: a broken caller in another file is told, a fix clears it, a renaming reaches both",
     async () => {
+      // A server that was never started on this machine is read from its disk first, which may take longer than an
+      // edit waits.
+      await calls(lsp("hover", "ts/deep/b.ts", 2, "add"));
       const [broken, mended, own, uses] = await calls(
         edit("ts/a.ts", "b: number)", "b: string)"),
         edit("ts/a.ts", "b: string)", "b: number)"),
@@ -111,6 +114,15 @@ const checks = [
       );
       assert.match(hover, /add\(a: number, b: number\): number/);
       assert.match(renamed, /M ts\/a\.ts\nM ts\/deep\/b\.ts/);
+      file("ts/c.ts", 'import { sum } from "./a";\nexport function four() {\n  return sum(2, 2);\n}\nexport const odd: number = "x";\n');
+      const [callers, called, everything] = await calls(
+        lsp("incomingCalls", "ts/a.ts", 1, "sum"),
+        lsp("outgoingCalls", "ts/c.ts", 2, "four"),
+        lsp("diagnostics"),
+      );
+      assert.match(callers, /function four \(ts\/c\.ts:2\)/);
+      assert.match(called, /function sum \(ts\/a\.ts:1\)/);
+      assert.match(everything, /<diagnostics file="ts\/c\.ts">\nERROR \[5:14\]/);
       assert.match(text("ts/deep/b.ts"), /import \{ sum \}.*\n.* = sum\(1, 2\)/);
     },
   ],
@@ -148,6 +160,27 @@ if (there("clangd", "--version")) {
       );
       assert.match(broken, /ERROR \[2:\d+\] Too few arguments/i);
       assert.doesNotMatch(mended, /ERROR/);
+    },
+  ]);
+}
+
+if (there("gopls", "version")) {
+  checks.push([
+    "Go: a broken caller in another package is told, a fix clears it, a renaming reaches both",
+    async () => {
+      file("go/go.mod", "module x\n\ngo 1.19\n");
+      file("go/a/a.go", "package a\n\nfunc Add(a int, b int) int { return a + 1 }\n");
+      file("go/main.go", 'package main\n\nimport "x/a"\n\nfunc main() { println(a.Add(1, 2)) }\n');
+      const [broken, mended, renamed, callers] = await calls(
+        edit("go/a/a.go", "b int)", "b string)"),
+        edit("go/a/a.go", "b string)", "b int)"),
+        lsp("rename", "go/a/a.go", 3, "Add", { newName: "Sum" }),
+        lsp("incomingCalls", "go/a/a.go", 3, "Sum"),
+      );
+      assert.match(broken, /<diagnostics file="go\/main\.go">\nERROR \[5:/);
+      assert.doesNotMatch(mended, /ERROR/);
+      assert.match(renamed, /M go\/a\/a\.go\nM go\/main\.go/);
+      assert.match(callers, /function main \(go\/main\.go:5\)/);
     },
   ]);
 }

@@ -30,6 +30,15 @@ const passed = await run([
   }],
   ["it is the version that the registry's manifest names, and Cargo.toml", async () => {
     assert.equal(manifest.distribution.npx.package, `adjutant-acp@${manifest.version}`);
+    // What the registry's schema asks, and of the icon.
+    assert.match(manifest.id, /^[a-z][a-z0-9-]*$/);
+    assert.match(manifest.version, /^\d+\.\d+\.\d+$/);
+    for (const key of ["name", "description"]) assert.ok(manifest[key].length > 0, key);
+    for (const key of ["repository", "license_url"]) assert.equal(new URL(manifest[key]).protocol, "https:");
+    assert.deepEqual(Object.keys(manifest.distribution), ["npx"]);
+    const icon = readFileSync(".github/registry/icon.svg", "utf8");
+    assert.match(icon, /<svg width="16" height="16"/);
+    for (const [, colour] of icon.matchAll(/(?:fill|stroke)="([^"]*)"/g)) assert.match(colour, /^(currentColor|none)$/);
     assert.match(start(["--version"]).stdout, new RegExp(`\\b${manifest.version.replaceAll(".", "\\.")}\\b`));
   }],
   ["without arguments it serves an editor, and ends with its input", async () => {

@@ -94,6 +94,8 @@ const plugins = [
   ["opencode-gemini-auth", [], ["auth"]],
   ["opencode-openai-codex-auth", [], ["auth"]],
   ["opencode-antigravity-auth", ["google_search"], ["auth", "event"]],
+  ["opencode-beads", [], ["config", "chat.message"]],
+  ["@sureshsankaran/opencode-destructive-check", ["destructive-check-status"], ["tool.execute.before"]],
 ];
 const checks = [];
 for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bun", withBun]] : [])]) {
@@ -111,7 +113,8 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
   checks.push([
     `a session with all of them in ${kind}: the system prompt, a tool, a failure that is told`,
     async () => {
-      const all = plugins.map(([name]) => name);
+      // What guards commands is tried below.
+      const all = plugins.map(([name]) => name).filter((name) => !name.includes("destructive"));
       const { requests, err } = await prompt(all, "Hello.", [["supermemory", { mode: "help" }], "Done."], more);
       assert.ok(names(requests[0]).includes("compress"), names(requests[0]).join(" "));
       assert.ok(names(requests[0]).includes("google_search"));
@@ -119,6 +122,25 @@ for (const [kind, more] of [["Node", { PATH: withoutBun() }], ...(hasBun ? [["Bu
       assert.match(err, /opencode-gemini-auth hooks into auth/);
       // What the plugins say of the same words stays the same, for the provider's cache.
       assert.equal(JSON.stringify(requests[0].messages[0]), JSON.stringify(requests[1].messages[0]));
+    },
+  ]);
+  checks.push([
+    `agents and commands that a plugin adds to the settings are there in ${kind}`,
+    async () => {
+      const { requests } = await prompt(["opencode-beads"], "/bd-ready", ["Done."], more);
+      const task = requests[0].tools.find((tool) => tool.function.name === "task").function.description;
+      assert.match(task, /beads-task-agent/);
+      assert.doesNotMatch(JSON.stringify(requests[0].messages.at(-1)), /\/bd-ready/);
+    },
+  ]);
+  checks.push([
+    `a plugin that guards commands is heard in ${kind}`,
+    async () => {
+      asked.length = 0;
+      answers = [["bash", { command: "rm -rf /tmp/nothing-of-adjutant", description: "x" }], "Done."];
+      const { err } = await adjutant(["@sureshsankaran/opencode-destructive-check"], ["run", "Clean up."], more);
+      // Nobody is there to be asked.
+      assert.match(err, /rejected: rm -rf \/tmp\/nothing-of-adjutant/);
     },
   ]);
   checks.push([

@@ -97,7 +97,7 @@ pub(crate) const PERMISSIONS: [(&str, &str); 20] = [
     ("skill", "Loading a skill; patterns are skill names."),
     ("webfetch", "Fetching a page; patterns are addresses."),
     ("websearch", "Searching the web; patterns are queries."),
-    ("codesearch", "Searching public code: no tool does that here; `websearch` finds pages."),
+    ("codesearch", "Searching public code."),
     ("lsp", "Asking a language server."),
     ("todowrite", "Keeping the plan."),
     ("todoread", "Reading the plan."),
@@ -139,6 +139,9 @@ impl JsonSchema for Permission {
             .map(|(key, description)| {
                 let mut rule = rule.clone();
                 rule.insert("description".into(), (*description).into());
+                if *key == "codesearch" {
+                    rule.insert("x-status".into(), "no effect: no tool does that here; `websearch` finds pages".into());
+                }
                 ((*key).into(), rule.to_value())
             })
             .collect();

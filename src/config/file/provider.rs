@@ -164,7 +164,7 @@ pub(crate) struct CostConfig {
     #[schemars(extend("x-status" = "no effect: reasoning is counted as output"))]
     pub reasoning: Option<f64>,
     /// Spoken input.
-    #[schemars(extend("x-status" = "no effect: nothing spoken is sent"))]
+    #[schemars(extend("x-status" = "no effect: it is counted as input"))]
     pub input_audio: Option<f64>,
     /// Spoken output.
     #[schemars(extend("x-status" = "no effect: nothing spoken is asked for"))]

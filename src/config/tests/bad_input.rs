@@ -97,7 +97,7 @@ fn every_bad_input_is_told_and_costs_no_more_than_itself() {
         (
             "mcp by address",
             format!("{{{good}, \"mcp\": {{\"x\": {{\"url\": \"ftp://x\"}}}}}}"),
-            "mcp.x.url: its address begins with ftp:, which is not supported",
+            "mcp.x.url: a server cannot be reached over ftp:",
         ),
         (
             "mcp with a token in the open",

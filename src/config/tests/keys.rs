@@ -201,7 +201,8 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("webfetch", json!({"private": ["localhost"]}), Withheld),
         ("webfetch.private", json!(["localhost"]), Withheld),
         ("formatter", json!(true), Withheld),
-        ("formatter.<name>.disabled", json!(true), Holds),
+        // What leaves one off says nothing where the user has none on.
+        ("formatter.<name>.disabled", json!(true), Ignored),
         ("hook", json!({"n": {"on": "prompt", "command": ["x"]}}), Withheld),
         ("hook.<name>.on", json!("prompt"), Withheld),
         ("hook.<name>.tool", text(), Withheld),
@@ -213,7 +214,7 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         ("hooks.claude", json!(true), Holds),
         ("replace_tools", json!(["bash"]), Ignored),
         ("lsp", json!(true), Withheld),
-        ("lsp.<name>.disabled", json!(true), Holds),
+        ("lsp.<name>.disabled", json!(true), Ignored),
         ("lsp.<name>.initialization", json!({}), Withheld),
         ("watcher", json!({}), Parts),
         ("watcher.ignore", json!(["x"]), Holds),
@@ -336,6 +337,31 @@ fn what_is_left_off_is_not_switched_on_with_a_projects_words() {
         assert!(!loaded.trust.items.is_empty(), "{text}");
         let tree = loaded.tree().to_json().to_string();
         assert!(!tree.contains("evil"), "{tree}");
+    }
+}
+
+/// An object switches the usual formatters and language servers on by being one: not a project's that only leaves some
+/// off, and not before the user has agreed.
+#[test]
+fn leaving_one_off_switches_no_other_on() {
+    let table = [
+        ("{}", r#"{"formatter": {"other": {"disabled": true}}, "lsp": {"other": {"disabled": true}}}"#, false, ""),
+        (r#"{"formatter": false, "lsp": false}"#, r#"{"formatter": {}, "lsp": {}}"#, false, ""),
+        (r#"{"formatter": true, "lsp": true}"#, r#"{"formatter": {"gofmt": {"disabled": true}}}"#, true, "lsp"),
+        (r#"{"formatter": true, "lsp": true}"#, r#"{"lsp": {"gopls": {"disabled": true}}}"#, true, "lsp"),
+        ("{}", r#"{"lsp": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#, false, "lsp lsp.y"),
+        ("{}", r#"{"formatter": {"y": {"command": ["./y"], "extensions": [".y"]}}}"#, false, "formatter formatter.y"),
+    ];
+    for (user, project, on, withheld) in table {
+        let mut place = ConfigFixture::new();
+        place.write("work/repo/opencode.json", project);
+        place.var("ADJUTANT_CONFIG_CONTENT", user);
+        let loaded = place.load();
+        let settings = &loaded.settings;
+        let known = [!settings.formatters.is_empty(), !settings.language_servers.is_empty()];
+        assert_eq!(known, [on, on], "{user} {project}");
+        let keys: Vec<&str> = loaded.trust.items.iter().map(|item| item.key.as_str()).collect();
+        assert_eq!(keys.join(" "), withheld, "{user} {project}");
     }
 }
 

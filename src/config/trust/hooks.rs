@@ -1,10 +1,9 @@
 //! Hooks of the user's own that run what belongs to a project: a script it has, or a file that decides what a program
 //! does there. Other files that they name are data, which may change.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{Item, Kind, command_line, hooked, is_off, runs, starts};
+use super::{Item, Kind, Known, command_line, hooked, is_off, runs, starts};
 use crate::config::covered::{Covered, is_code};
 use crate::config::node::{Node, NodeValue};
 use crate::worktree::Worktree;
@@ -13,7 +12,7 @@ use crate::worktree::Worktree;
 pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<Item> {
     let mut found = Vec::new();
     for entry in alone.get("hook").map(Node::entries).unwrap_or_default() {
-        if is_off("hook", entry, &BTreeSet::new()) {
+        if is_off("hook", entry, &Known::default()) {
             continue;
         }
         let covered = code(&entry.node, worktree, cwd);

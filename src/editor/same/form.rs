@@ -15,16 +15,29 @@ pub(in crate::editor) fn fill(peer: &Peer, session: &SessionId, form: Form) -> A
     static ADDRESSES: AtomicU64 = AtomicU64::new(1);
     let call = form.call.map(|call| acp::ToolCallId::from(call.share()));
     let scope = acp::ElicitationSessionScope::new(session.share()).tool_call_id(call);
+    let mut told = None;
     let mode: acp::ElicitationMode = match form.page {
         FormPage::Fields(fields) => acp::ElicitationFormMode::new(scope, schema(fields)).into(),
         FormPage::Address(url) => {
             let id = format!("address-{}", ADDRESSES.fetch_add(1, Ordering::Relaxed));
+            told = form.finished.map(|finished| (acp::CompleteElicitationNotification::new(id.clone()), finished));
             acp::ElicitationUrlMode::new(scope, id, url).into()
         }
     };
     let request = acp::CreateElicitationRequest::new(mode, form.message);
     let peer = peer.clone();
-    Box::pin(async move { Ok(answer(peer.call(&request, None).await?.action)) })
+    Box::pin(async move {
+        let said = answer(peer.call(&request, None).await?.action);
+        if let (FormAnswer::Filled(_), Some((done, finished))) = (&said, told) {
+            // Nobody waits for it: the session goes on meanwhile.
+            tokio::spawn(async move {
+                if finished.await.is_ok() {
+                    peer.notify("elicitation/complete", &done).await;
+                }
+            });
+        }
+        Ok(said)
+    })
 }
 
 fn schema(fields: Vec<FormField>) -> acp::ElicitationSchema {

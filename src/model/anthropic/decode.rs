@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, counted, entry, finished};
-use crate::model::{Delta, Error, classify};
+use crate::model::{Delta, Error, FoundPage, classify};
 
 /// One answer, as far as it came.
 pub(super) struct Blocks {
@@ -121,6 +121,10 @@ impl Blocks {
         let Some(mut open) = self.open.remove(&index) else { return };
         match open.kind {
             Kind::Text if !open.citations.is_empty() => {
+                let cited: Vec<FoundPage> = open.citations.iter().filter_map(page).collect();
+                if !cited.is_empty() {
+                    out.push(Delta::Found(cited));
+                }
                 out.push(Delta::Provider { index, data: entry("citations", open.citations) });
             }
             Kind::Thinking if !open.signature.is_empty() => {
@@ -133,6 +137,11 @@ impl Blocks {
                 }
             }
             Kind::Opaque => {
+                let results = open.whole.get("content").and_then(Value::as_array).into_iter().flatten();
+                let found: Vec<FoundPage> = results.filter_map(page).collect();
+                if !found.is_empty() {
+                    out.push(Delta::Found(found));
+                }
                 if let Ok(input) = serde_json::from_str::<Value>(&open.json) {
                     open.whole.insert("input".into(), input);
                 }
@@ -177,6 +186,15 @@ impl Blocks {
             self.reason(reason);
         }
     }
+}
+
+/// A result of a search, or a place in one that is cited.
+fn page(found: &Value) -> Option<FoundPage> {
+    let text = |name: &str| found.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = found.get("type").and_then(Value::as_str)?;
+    let searched = ["web_search_result", "web_search_result_location"].contains(&kind);
+    let (title, url, date, extract) = (text("title"), text("url"), text("page_age"), text("cited_text"));
+    searched.then_some(FoundPage { title, url, date, extract })
 }
 
 fn append(map: &mut Map<String, Value>, name: &str, more: &str) {

@@ -25,6 +25,9 @@ const RESERVED: &[&str] = &[
     "toolStreaming",
 ];
 
+/// How often the provider may search for one question.
+const SEARCHES: u64 = 3;
+
 const NAMES: &[(&str, &str)] =
     &[("outputConfig", "output_config"), ("contextManagement", "context_management"), ("mcpServers", "mcp_servers")];
 
@@ -54,6 +57,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         if request.must_call {
             body.field("tool_choice", &json!({"type": "any"}))?;
         }
+    } else if request.params.search {
+        body.field("tools", &[json!({"type": "web_search_20250305", "name": "web_search", "max_uses": SEARCHES})])?;
     } else if has_calls(request) {
         // Calls in the history are refused unless tools are defined.
         let schema = json!({"type": "object", "properties": {}});

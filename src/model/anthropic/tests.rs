@@ -279,3 +279,41 @@ fn versions_and_efforts() {
         json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}})
     );
 }
+
+#[test]
+fn what_a_search_found_is_told() {
+    let result = |url: &str| json!({"type": "web_search_result", "title": "T", "url": url, "page_age": "May"});
+    let cited = json!({"type": "web_search_result_location", "title": "T", "url": "u1", "cited_text": "words"});
+    let mut events = vec![
+        start(
+            0,
+            json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": [result("u1"), result("u2")]}),
+        ),
+        stop(0),
+        start(
+            1,
+            json!({"type": "web_search_tool_result", "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"}}),
+        ),
+        stop(1),
+        start(2, json!({"type": "text", "text": "So."})),
+        delta(2, json!({"type": "citations_delta", "citation": cited})),
+        stop(2),
+    ];
+    events.extend(finish("end_turn"));
+    let said = read(&events).unwrap();
+    let found: Vec<&str> = said.lines().filter(|line| line.starts_with("found")).collect();
+    assert_eq!(found, [r#"found T <u1> "May" """#, r#"found T <u2> "May" """#, r#"found T <u1> "" "words""#], "{said}");
+}
+
+#[test]
+fn who_searches() {
+    for (id, wanted) in
+        [("claude-sonnet-4-5", true), ("claude-3-5-haiku-latest", true), ("claude-3-opus", false), ("kimi", false)]
+    {
+        assert_eq!(searches(id), wanted, "{id}");
+    }
+    let mut asked = request(vec![Message::User(vec![Input::Text("x".into())])]);
+    (asked.tools, asked.params.search) = (Vec::new(), true);
+    let tools = encode(&asked, json!({}))["tools"].clone();
+    assert_eq!(tools, json!([{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]));
+}

@@ -232,6 +232,7 @@ impl ChatMessages<'_> {
         match readable(file, &self.request.model) {
             Err(told) => ContentPart::Text { text: told.into(), marked: false },
             Ok(file) if file.mime == "application/pdf" => ContentPart::Pdf(file),
+            Ok(file) if file.mime.starts_with("audio/") => ContentPart::Audio(file),
             Ok(file) => ContentPart::Image(file),
         }
     }
@@ -279,6 +280,7 @@ enum Content<'a> {
 enum ContentPart<'a> {
     Text { text: Cow<'a, str>, marked: bool },
     Image(&'a Attachment),
+    Audio(&'a Attachment),
     Pdf(&'a Attachment),
 }
 
@@ -299,6 +301,12 @@ struct FileData<'a> {
     file_data: DataUrl<'a>,
 }
 
+#[derive(Serialize)]
+struct InputAudio<'a> {
+    data: &'a str,
+    format: &'a str,
+}
+
 impl Serialize for ContentPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -313,6 +321,16 @@ impl Serialize for ContentPart<'_> {
             Self::Image(file) => {
                 map.serialize_entry("type", "image_url")?;
                 map.serialize_entry("image_url", &ImageUrl { url: file.data_url() })?;
+            }
+            Self::Audio(file) => {
+                let kind = file.mime.trim_start_matches("audio/").trim_start_matches("x-");
+                let format = match kind {
+                    "mpeg" => "mp3",
+                    "wave" | "vnd.wave" => "wav",
+                    kind => kind,
+                };
+                map.serialize_entry("type", "input_audio")?;
+                map.serialize_entry("input_audio", &InputAudio { data: &file.data, format })?;
             }
             Self::Pdf(file) => {
                 let filename = file.name.as_deref().unwrap_or("document.pdf");

@@ -456,12 +456,13 @@ fn what_a_model_cannot_read_it_is_told() {
         let text = sent["messages"][1]["content"][i]["text"].as_str().unwrap();
         assert!(text.starts_with("ERROR: \"f\" could not be attached"), "{text}");
     }
-    let sighted = Model { pdf: true, ..model() };
+    let sighted = Model { pdf: true, audio: true, ..model() };
     let sent = body(
         &request(sighted, vec![Message::User(files.to_vec())]),
         &Target { base_url: "http://h".into(), ..Target::default() },
     );
     assert_eq!(sent["messages"][1]["content"][1]["file"]["file_data"], "data:application/pdf;base64,AA");
+    assert_eq!(sent["messages"][1]["content"][2]["input_audio"], json!({"data": "AA", "format": "mp3"}));
 }
 
 #[test]

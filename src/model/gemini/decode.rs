@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, counted, entry, finished};
-use crate::model::{Delta, Error, classify};
+use crate::model::{Delta, Error, FoundPage, classify};
 
 /// One answer, as far as it came.
 pub(super) struct Parts {
@@ -123,6 +123,10 @@ impl Decoder for Parts {
             if chunk.feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
                 self.finish = Some(Finish::Refusal);
             }
+            let found = candidate.grounding_metadata.map(Grounding::pages).unwrap_or_default();
+            if !found.is_empty() {
+                out.push(Delta::Found(found));
+            }
             let Some(reason) = candidate.finish_reason else { continue };
             self.finish = Some(match reason.as_str() {
                 "STOP" | "FINISH_REASON_UNSPECIFIED" if self.called => Finish::ToolCalls,
@@ -170,6 +174,59 @@ struct Candidate {
     content: Option<Content>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
+    grounding_metadata: Option<Grounding>,
+}
+
+/// What Google's search has found, and which words of the answer stand on which page.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Grounding {
+    grounding_chunks: Vec<GroundingChunk>,
+    grounding_supports: Vec<GroundingSupport>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingChunk {
+    web: Option<GroundingPage>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingPage {
+    uri: String,
+    title: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct GroundingSupport {
+    segment: GroundingSegment,
+    grounding_chunk_indices: Vec<usize>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GroundingSegment {
+    text: String,
+}
+
+impl Grounding {
+    fn pages(self) -> Vec<FoundPage> {
+        let page = |chunk: GroundingChunk| {
+            let web = chunk.web.unwrap_or_default();
+            FoundPage { title: web.title, url: web.uri, ..FoundPage::default() }
+        };
+        let mut pages: Vec<FoundPage> = self.grounding_chunks.into_iter().map(page).collect();
+        for support in self.grounding_supports {
+            for at in support.grounding_chunk_indices {
+                let Some(page) = pages.get_mut(at) else { continue };
+                let space = if page.extract.is_empty() { "" } else { " " };
+                page.extract.push_str(&format!("{space}{}", support.segment.text));
+            }
+        }
+        pages
+    }
 }
 
 #[derive(Deserialize)]

@@ -52,6 +52,8 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
         if request.must_call {
             body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "ANY"}}))?;
         }
+    } else if request.params.search {
+        body.field("tools", &[json!({"google_search": {}})])?;
     } else if has_calls(request) {
         body.field("toolConfig", &json!({"functionCallingConfig": {"mode": "NONE"}}))?;
     }

@@ -167,3 +167,17 @@ fn options_and_efforts() {
         assert_eq!(Gemini.efforts(&model).join(" "), expected);
     }
 }
+
+#[test]
+fn who_searches() {
+    let table = [
+        ("gemini-2.5-pro", true),
+        ("gemini-3-flash", true),
+        ("gemini-1.5-pro", false),
+        ("gemma-3", false),
+        ("gemini-2.5-flash-image", false),
+    ];
+    for (id, wanted) in table {
+        assert_eq!(searches(id), wanted, "{id}");
+    }
+}

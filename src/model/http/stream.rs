@@ -238,7 +238,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
                 Delta::Text { text, .. } | Delta::Reasoning { text, .. } => self.size += text.len(),
                 Delta::Arguments { json, .. } => self.size += json.len(),
                 Delta::Call { index, .. } => drop(self.calls.insert(*index)),
-                Delta::Provider { .. } | Delta::Usage(_) | Delta::Finish(_) => {}
+                Delta::Provider { .. } | Delta::Found(_) | Delta::Usage(_) | Delta::Finish(_) => {}
             }
             if let Some(fault) = oversized(&self.who, self.size, self.calls.len()) {
                 (self.fault, self.over, self.open) = (Some(fault), true, false);

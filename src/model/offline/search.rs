@@ -39,10 +39,22 @@ fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
     (names, words, path)
 }
 
+/// The one thing whose place is asked for, even where its word says nothing anywhere else: "where is main?"
+fn sought(tokens: &[Token]) -> Option<String> {
+    const AROUND: &str = "where is are was the a an of defined declared implemented located definition find show me";
+    let mut left = tokens.iter().filter(|token| !AROUND.split(' ').any(|word| word == token.plain()));
+    let asks = tokens.first().is_some_and(|first| ["where", "find"].contains(&first.plain().as_str()));
+    let one = left.next().filter(|one| asks && one.text.chars().all(|c| c.is_alphanumeric() || c == '_'))?;
+    left.next().is_none().then(|| one.text.clone())
+}
+
 /// Answers a question; none where nothing is asked.
 pub(super) fn answer(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> {
     let (mut names, mut words, path) = question(tokens);
-    // One word alone is taken for a name: "where is main?"
+    if names.is_empty() && words.is_empty() && path.is_none() {
+        names.extend(sought(tokens));
+    }
+    // One word alone is taken for a name.
     if let ([name, ..], []) | ([], [name]) = (&*names, &*words) {
         if let Some(found) = by_name(turn, name)? {
             return Ok(Some(found));

@@ -180,7 +180,7 @@ fn fold(deltas: &[Delta]) -> (String, Vec<(String, Value)>) {
             Delta::Call { name, .. } => calls.push((name.clone(), Value::Null)),
             Delta::Arguments { json, .. } => calls.last_mut().unwrap().1 = serde_json::from_str(json).unwrap(),
             Delta::Finish(why) => finish = Some(*why),
-            Delta::Reasoning { .. } | Delta::Usage(_) | Delta::Provider { .. } => {}
+            Delta::Reasoning { .. } | Delta::Usage(_) | Delta::Provider { .. } | Delta::Found(_) => {}
         }
     }
     assert_eq!(finish, Some(if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls }));
@@ -259,6 +259,18 @@ fn names_lead_to_their_definitions() {
         let text = cited.first().and_then(|(path, line)| project.files[path].lines().nth(line - 1)).unwrap_or_default();
         assert!(cited.first().is_some_and(|first| first.0 == path) && text.contains(contains), "{question}\n{answer}");
         assert!(calls.len() <= 4, "{question}: {calls:?}");
+    }
+}
+
+#[test]
+fn a_word_that_says_nothing_is_a_name_where_it_is_all_there_is() {
+    let mut project = Project::of(&[("src/main.rs", "fn main() {}\n"), ("src/get.rs", "pub fn get() {}\n")]);
+    for (question, place) in [("where is main defined?", "src/main.rs:1"), ("find get", "src/get.rs:1")] {
+        let (_, answer) = play(&mut project, question);
+        assert!(answer.contains(place), "{question}: {answer}");
+    }
+    for talk in ["hello", "where am I?", "what is this?", "help", "where is it?"] {
+        assert!(play(&mut project, talk).1.starts_with("I am adjutant's offline model"), "{talk}");
     }
 }
 

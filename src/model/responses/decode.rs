@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::message::{Finish, Usage};
 use crate::model::sse::Flow;
 use crate::model::wire::{Decoder, entry, finished, tokens};
-use crate::model::{Delta, Error, classify};
+use crate::model::{Delta, Error, FoundPage, classify};
 
 /// One answer, as far as it came.
 pub(super) struct Items {
@@ -109,6 +109,16 @@ impl Items {
                     if !text.is_empty() {
                         self.late(output, kind, text.to_owned(), out);
                     }
+                    let cited: Vec<FoundPage> = part
+                        .get("annotations")
+                        .and_then(Value::as_array)
+                        .into_iter()
+                        .flatten()
+                        .filter_map(page)
+                        .collect();
+                    if !cited.is_empty() {
+                        out.push(Delta::Found(cited));
+                    }
                 }
                 if let Some(phase) = item.get("phase").filter(|phase| !phase.is_null()) {
                     let index = self.block(output, Kind::Text, out);
@@ -181,6 +191,14 @@ impl Items {
         });
         self.end(out)
     }
+}
+
+/// A page that is cited. Some number them in place of a title.
+fn page(note: &Value) -> Option<FoundPage> {
+    let text = |name: &str| note.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let cited = note.get("type").and_then(Value::as_str) == Some("url_citation");
+    let title = Some(text("title")).filter(|title| title.parse::<u32>().is_err()).unwrap_or_default();
+    cited.then(|| FoundPage { title, url: text("url"), ..FoundPage::default() })
 }
 
 /// What of a reasoning item goes back: without what only says how far it is.

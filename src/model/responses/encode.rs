@@ -38,6 +38,9 @@ pub(super) fn call(request: &Request, target: &Target, knobs: &Knobs) -> Result<
             body.field("tool_choice", "required")?;
         }
     }
+    if request.tools.is_empty() && request.params.search {
+        body.field("tools", &[json!({"type": "web_search"})])?;
+    }
     let conversation = ResponsesInput { request, names: CallNames::new(request, call_id) };
     let mut headers = Vec::new();
     if let Some(key) = &target.key {

@@ -237,3 +237,18 @@ fn efforts() {
         json!({"reasoning": {"effort": "low", "summary": "auto"}})
     );
 }
+
+#[test]
+fn who_searches() {
+    let table = [("gpt-5.2", true), ("gpt-4o", true), ("o3", true), ("gpt-4.1-nano", false), ("gpt-3.5-turbo", false)];
+    for (id, wanted) in table {
+        assert_eq!(searches(id), wanted, "{id}");
+    }
+    // Some number their pages in place of a title.
+    let note = |title: &str| json!({"type": "url_citation", "title": title, "url": "u"});
+    let content =
+        json!([{"type": "output_text", "text": "x", "annotations": [note("T"), note("1"), {"type": "file_citation"}]}]);
+    let item = event("output_item.done", 0, json!({"item": {"type": "message", "content": content}}));
+    let said = read(&[item, completed(json!({}))]).unwrap();
+    assert!(said.contains("found T <u> \"\" \"\"\nfound  <u> \"\" \"\"\nusage"), "{said}");
+}

@@ -293,9 +293,12 @@ impl Index {
     /// which nothing was ever said.
     fn reconcile(&self, dir: &Path) -> Result<(), Error> {
         let Ok(files) = std::fs::read_dir(dir.join("sessions")) else { return Ok(()) };
-        let mut query = self.db.prepare("SELECT id, messages > 0 FROM session").map_err(unwritable)?;
-        let ids = query.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?))).map_err(unwritable)?;
-        let mut known = ids.collect::<rusqlite::Result<HashMap<String, bool>>>().map_err(unwritable)?;
+        let sql = format!("SELECT id, messages > 0, NOT {UNSAID} FROM session");
+        let mut query = self.db.prepare(&sql).map_err(unwritable)?;
+        let flags = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, (row.get(1)?, row.get(2)?)));
+        let ids = query.query_map([], flags).map_err(unwritable)?;
+        // Whether anything was said in it, and whether it is listed.
+        let mut known = ids.collect::<rusqlite::Result<HashMap<String, (bool, bool)>>>().map_err(unwritable)?;
         let mut unknown = Vec::new();
         for file in files.flatten() {
             let name = file.file_name();
@@ -303,12 +306,13 @@ impl Index {
             if rest == session::GONE {
                 // Its removal was cut off.
                 std::fs::remove_file(file.path()).ok();
-            } else if rest.is_empty() && !known.remove(id).unwrap_or_default() {
-                // Without a message it may have been made by somebody who did not count them.
+            } else if rest.is_empty() && !known.remove(id).unwrap_or_default().1 {
+                // Without a message it may have been made by somebody who did not count them. What is listed all
+                // the same need not be opened for that.
                 unknown.push(file.path());
             }
         }
-        let empty: Vec<String> = known.into_iter().filter(|(_, said)| !said).map(|(id, _)| id).collect();
+        let empty: Vec<String> = known.into_iter().filter(|(_, (said, _))| !said).map(|(id, _)| id).collect();
         if unknown.is_empty() && empty.is_empty() {
             return Ok(());
         }

@@ -40,10 +40,23 @@ fn meets(cause: Cause, name: &str, args: &[Arg]) -> bool {
     }
     // A command that nobody knows does everything.
     let Some(meets) = judge::meets(&format!("git {name}")) else { return true };
+    if cause == Cause::Index && meets.contains(&Cause::Object.name()) && args.iter().any(names_the_index) {
+        return true;
+    }
     if cause == Cause::Contents && matches!(name, "log" | "reflog" | "stash") {
         return args.first().is_some_and(|arg| arg.is("show")) || !args.iter().all(commits_only);
     }
     meets.contains(&cause.name())
+}
+
+/// Whether a word may be a revision of the index, `:a.txt` or `:0:a.txt`, or says that such may be read. To find what
+/// that is, git reads the index.
+fn names_the_index(arg: &Arg) -> bool {
+    let Some(text) = arg.text() else { return true };
+    let begins = |at: usize| at == 0 || text[..at].ends_with(['.', '^', '=', '!']);
+    among("--stdin --shared-index-path", text)
+        || text.starts_with("--batch")
+        || text.match_indices(':').any(|(at, _)| begins(at))
 }
 
 /// A word that makes `log` show commits at most: an option known to, or no option.
@@ -203,6 +216,17 @@ mod tests {
         assert_eq!(judge::meets("git status"), Some(["index", "refresh", "object", "contents"].as_slice()));
         assert_eq!(judge::meets("git remote"), Some([].as_slice()));
         assert_eq!(judge::meets("git push"), None);
+    }
+
+    #[test]
+    fn a_revision_of_the_index_is_seen() {
+        let seen = [":a.txt", ":0:a.txt", "HEAD..:a.txt", "^:a.txt", "--contains=:a.txt", "--batch-check", "--stdin"];
+        let none = ["HEAD:a.txt", "HEAD", "--format=%(refname:short)", "main@{upstream}", "a.txt"];
+        for (words, wanted) in [(&seen[..], true), (&none, false)] {
+            for word in words {
+                assert_eq!(super::names_the_index(&super::Arg::exact(*word)), wanted, "{word}");
+            }
+        }
     }
 
     #[test]

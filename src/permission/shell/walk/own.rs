@@ -26,8 +26,13 @@ const SHOWING: [(&str, Option<&[&str]>); 8] = [
 /// Options whose value is a directory, which may be called as we are.
 const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "--git-dir", "--work-tree"];
 
-/// Words of ours that do more.
-const CHANGING: [&str; 3] = ["trust", "run", "acp"];
+/// Words of ours that do more. With those above they are all that there are, which a test of the command line sees to.
+const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
+
+/// Whether a word is a subcommand of ours.
+fn knows(word: &str) -> bool {
+    CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word)
+}
 
 impl Walk<'_> {
     /// Whether a program is adjutant, by its name or by what its file is: a link, or a copy.
@@ -93,7 +98,8 @@ pub(super) fn judge(ours: bool, all: &[Arg], unit: &mut Unit) {
 /// Asks about what nobody takes apart, a program in another language say, where it names adjutant and
 /// something of ours that changes what is allowed.
 pub(super) fn told(unit: &mut Unit) {
-    const VERBS: [&str; 5] = ["trust", "revoke", "auth", "import", "acp"];
+    const VERBS: [&str; 11] =
+        ["trust", "revoke", "auth", "import", "acp", "serve", "mcp", "login", "logout", "create", "run"];
     let names = |text: &String| {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
         words.contains(&"adjutant") && VERBS.iter().any(|verb| words.contains(verb))
@@ -106,11 +112,10 @@ pub(super) fn told(unit: &mut Unit) {
 /// The words from the first one of ours on, behind options with their values: only then is it us that another
 /// program would start. Whether words that are `computed` count as ours.
 fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
-    let ours = |word: &str| CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word);
     let mut value = false;
     for (at, arg) in args.iter().enumerate() {
         let option = arg.prefix().starts_with('-');
-        if !option && arg.text().map_or(computed, ours) {
+        if !option && arg.text().map_or(computed, knows) {
             return args.get(at..);
         }
         if !option && !value {
@@ -138,6 +143,13 @@ fn shows(args: &[Arg]) -> bool {
 mod tests {
     use crate::permission::cases::{Lab, with};
     use crate::permission::{Action, command_need, evaluate};
+
+    #[test]
+    fn every_subcommand_is_known() {
+        for name in crate::cli::subcommands() {
+            assert!(super::knows(&name), "{name}");
+        }
+    }
 
     #[test]
     fn an_agent_does_not_answer_for_the_user() {
@@ -179,6 +191,13 @@ mod tests {
             "rtk adjutant trust --yes",
             "some-wrapper -x /opt/bin/adjutant sessions import x.json",
             "npx adjutant $x",
+            "cargo run -- mcp call server tool",
+            "cargo run --bin adjutant -- mcp add x --write -- sh",
+            "cargo run mcp login x",
+            "rtk adjutant mcp login x",
+            "cargo run -- extensions",
+            "perl -e 'system(\"adjutant mcp call x y\")'",
+            "node -e \"require('child_process').execSync('adjutant agents create x')\"",
             "./linked trust --yes",
             "./hard trust --yes",
             "./copy trust --yes",

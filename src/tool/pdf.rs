@@ -1,0 +1,93 @@
+//! PDFs for models that take none: their text, where Poppler's `pdftotext` is installed. It runs in the sandbox of
+//! commands that only read.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::ToolContext;
+use crate::message::File;
+use crate::process::{self, GIT_HELD, Program};
+use crate::text;
+
+const PROGRAM: &str = "pdftotext";
+
+/// How long it may take, and how much it may print, in bytes.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PRINTED: u64 = 16 << 20;
+
+/// The text of a PDF for the model, or why there is none; nothing of anything else, or where nobody can read it.
+pub async fn words(file: &File, context: &ToolContext) -> Option<String> {
+    let data = file.data.as_ref().filter(|_| file.mime == "application/pdf" && !file.refused)?;
+    let environment = &context.project.environment;
+    let program = process::find(PROGRAM, environment.path())?;
+    let name = text::title(file.name.as_deref().or(file.uri.as_deref()).unwrap_or("The PDF"));
+    let bytes = STANDARD.decode(data.trim_ascii()).ok()?;
+    let confinement = context.confinement.reading().quietly();
+    let lock = confinement.lock(context).await.ok()?;
+    let mut env = context.project.settings.variables.tame(environment);
+    env.extend(GIT_HELD.map(|(name, value)| (name.into(), value.into())));
+    // Not in the project: nothing of it is needed.
+    let program = Program::new(program, "/", env).args(["-q", "-layout", "-enc", "UTF-8", "-", "-"]);
+    let program = confinement.enter(&lock, context, program);
+    let ran = tokio::select! {
+        ran = program.answer(&bytes, PRINTED, PATIENCE) => ran,
+        () = context.cancelled.cancelled() => return None,
+    };
+    let said = match ran {
+        Ok(ran) if ran.status.success() => String::from_utf8_lossy(&ran.stdout).into_owned(),
+        Ok(ran) => {
+            let why = text::title(String::from_utf8_lossy(&ran.stderr).trim());
+            return Some(format!("[{name} is a PDF whose text {PROGRAM} could not take out: {why}]"));
+        }
+        Err(e) => return Some(format!("[{name} is a PDF whose text {PROGRAM} could not take out: {e}]")),
+    };
+    let (said, _) = text::visible(said.trim());
+    if said.trim().is_empty() {
+        return Some(format!("[{name} is a PDF without text, perhaps a scan; this model cannot look at it]"));
+    }
+    let head = text::head(&said, context.limits.bytes);
+    let rest = match said.len() - head.len() {
+        0 => String::new(),
+        more => format!("\n[{more} bytes more are left out; {PROGRAM} gives them]"),
+    };
+    Some(format!("[{name} is a PDF; this is its text, by {PROGRAM}]\n{head}{rest}"))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::test::TestProject;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_text_of_a_pdf_is_told() {
+        let file = |mime: &str| File {
+            mime: mime.into(),
+            name: Some("a.pdf".into()),
+            uri: None,
+            data: Some(STANDARD.encode("%PDF-1.7")),
+            refused: false,
+        };
+        let table = [
+            ("cat; echo ' and more'", "[a.pdf is a PDF; this is its text, by pdftotext]\n%PDF-1.7 and more"),
+            ("echo", "[a.pdf is a PDF without text, perhaps a scan; this model cannot look at it]"),
+            ("echo 'no good' >&2; exit 1", "[a.pdf is a PDF whose text pdftotext could not take out: no good]"),
+        ];
+        for (script, wanted) in table {
+            let stage = TestProject::new();
+            let mut context = stage.context();
+            let path = stage.cwd().join(PROGRAM);
+            stage.write(PROGRAM, &format!("#!/bin/sh\n{script}\n"));
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let dirs = format!("{}:/usr/bin:/bin", stage.cwd().display());
+            context.project.environment = context.project.environment.with("PATH", &dirs);
+            assert_eq!(words(&file("application/pdf"), &context).await.as_deref(), Some(wanted));
+            assert_eq!(words(&file("image/png"), &context).await, None);
+            context.project.environment = context.project.environment.with("PATH", "/nowhere");
+            assert_eq!(words(&file("application/pdf"), &context).await, None);
+        }
+    }
+}
