@@ -357,20 +357,3 @@ async fn children_go_with_their_parent() {
     })
     .await;
 }
-
-/// What is listed anyway is not opened again by every process that starts.
-#[tokio::test]
-async fn a_session_that_is_only_named_is_not_read_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let known = record("ses_00000001", "/w", 5);
-    let store = Store::start(dir.path());
-    store.create(&known).await.unwrap();
-    let named = store.rename(&known.id, "Mine").await.unwrap();
-    store.stop().await;
-    let index = index::Index::open(dir.path()).unwrap();
-    index.put(&Record { title: Some("As it was read".into()), ..named }, 0).unwrap();
-    drop(index);
-    let again = Store::start(dir.path());
-    let titles = again.list(None, None, 10).await.unwrap().sessions.into_iter().map(|session| session.title);
-    assert_eq!(titles.collect::<Vec<_>>(), [Some("As it was read".to_owned())]);
-}
