@@ -10,8 +10,8 @@
 //! | FD05 | a flush fails once (where there is strace), and for good | here, `faults/large.rs` |
 //! | FD06 | a full disk, by a limit on files, and a small real one | here, `faults/large.rs` |
 //! | FD07 | no place to keep anything | `first-words/no-home.md`, `first-words/read-only-home.md` |
-//! | FD04 | power cuts | `src/store/power.rs` |
-//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/faults.rs` |
+//! | FD04 | power cuts | `src/store/sqlite/power.rs` |
+//! | FD02, FD08, FD09, FD11, FD12, FD15 | prefixes, damage, foreign files, networks, clocks, readers | `src/store/sqlite/faults.rs` |
 //! | FD13, FD14, FD16 | long sessions, long outputs, loose permissions | `faults/large.rs`; times: `bench/store.rs` |
 //! | FW01, FW02, FW08, FW10 | killed and refused edits, undo beside a user, killed undos | `faults/edits.rs` |
 //! | FW03, FW04, FW05, FW07 | files that change meanwhile, line ends, encodings, more than words | `src/tool/faults.rs` |
@@ -26,6 +26,7 @@ mod ends;
 mod files;
 mod hostile;
 mod large;
+mod leases;
 mod offsets;
 mod soak;
 mod storm;
@@ -55,7 +56,7 @@ use crate::project::Project;
 use crate::talk::Talk;
 
 /// A name, beginning with the row's id, and what to do.
-pub const ALL: [(&str, fn()); 26] = [
+pub const ALL: [(&str, fn()); 29] = [
     ("FD01 a writer is killed a thousand times", killed_writers),
     ("FD03 the agent is killed at every step", killed_agents),
     ("FD05 a flush fails", failed_flushes),
@@ -82,6 +83,9 @@ pub const ALL: [(&str, fn()); 26] = [
     ("a random editor and a random model", soak::soak),
     ("few files may be open", files::few),
     ("the limit on open files is raised, for us alone", files::raised),
+    ("an owner in a database is killed", leases::killed_owners),
+    ("an owner in a database is stopped for longer than its lease", leases::stopped_owner),
+    ("the database is restarted in a turn", leases::restarted),
 ];
 
 /// Set for a process that only writes: what it is to do, and where.
@@ -102,7 +106,7 @@ pub fn write_if_asked() {
         _ => {}
     }
     runtime.block_on(async {
-        let store = Store::start(Path::new(dir));
+        let store = leases::store(dir);
         let id = SessionId::new(id);
         match what {
             "append" => append(&store, &id, usize::MAX).await,

@@ -17,6 +17,7 @@
 mod anytime;
 mod both;
 mod conversations;
+mod database;
 mod editor;
 mod faults;
 mod files;
@@ -89,6 +90,11 @@ fn main() -> ExitCode {
         if !bless && both::chosen(&path) {
             let (name, path) = (format!("{name} in version 2"), path.clone());
             trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run_second()?)));
+        }
+        // Where a variable says so, all of them are.
+        if !bless && !database::wanted() && project::DATABASE_PAGES.contains(&name.as_str()) {
+            let (name, path) = (format!("{name} in a database"), path.clone());
+            trials.push(Trial::test(name, move || project::in_database(|| Ok(Transcript::read(&path).run(false)?))));
         }
         trials.push(Trial::test(name, move || Ok(Transcript::read(&path).run(bless)?)));
     }

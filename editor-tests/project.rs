@@ -1,6 +1,7 @@
 //! A place to work in: a project, a home, a temporary directory, and an environment that holds
 //! nothing of the machine the tests run on.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,40 @@ use tempfile::TempDir;
 #[cfg(target_os = "linux")]
 use tokio::net::unix::pipe::Receiver;
 
+use crate::database::{self, Database};
+
 /// The variable every process of a test inherits; what still carries it afterwards is a leftover. Its
 /// name is one that commands are given.
 const MARKER: &str = "CARGO_ADJUTANT_TEST";
+
+thread_local! {
+    /// What is begun on this thread keeps its sessions in a database.
+    static IN_DATABASE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Pages that are acted out once more with a database: what a session can go through. None where an agent is killed
+/// and its session loaded at once: there its lease has not run out yet.
+pub const DATABASE_PAGES: &[&str] = &[
+    "sessions/archive",
+    "sessions/close",
+    "sessions/fork",
+    "sessions/fork-at-a-message",
+    "sessions/list",
+    "sessions/list-changes",
+    "sessions/load-and-prompt",
+    "sessions/modes",
+    "sessions/resume",
+    "sessions/title-meanwhile",
+    "sessions/undo",
+];
+
+/// Does something whose projects keep their sessions in a database.
+pub fn in_database<T>(work: impl FnOnce() -> T) -> T {
+    IN_DATABASE.set(true);
+    let done = work();
+    IN_DATABASE.set(false);
+    done
+}
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -53,7 +85,13 @@ impl Project {
             ("ADJUTANT_DISABLE_TITLES", "1".into()),
             (MARKER, format!("{}-{number}", std::process::id())),
         ];
-        let vars = vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut vars: BTreeMap<String, String> =
+            vars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        if (IN_DATABASE.get() || database::wanted())
+            && let Some(database) = Database::get()
+        {
+            vars.insert("ADJUTANT_STORE".into(), database.fresh(15));
+        }
         Self { root, vars, _directory: directory }
     }
 

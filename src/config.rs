@@ -15,6 +15,7 @@ pub mod formatter;
 pub mod hook;
 mod insert;
 mod jsonc;
+pub mod kept;
 pub mod language_server;
 mod layers;
 mod legacy;

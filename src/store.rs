@@ -1,49 +1,43 @@
-//! What is kept: sessions, messages, parts, grants. One SQLite file per session, opened by one
-//! process at a time, and one index database that can be rebuilt from them: a damaged file hides
-//! no other session, and the lock on a file is how a session open elsewhere is noticed.
+//! What is kept: sessions, messages, parts, grants, and by whom: a backend. All SQL lives in this folder, behind
+//! domain types: no row id, file path or SQL leaks upward.
 //!
-//! All SQL lives in this folder, behind domain types: no row id, file path or SQL leaks upward.
-//!
-//! One thread owns every connection (`store/thread.rs`). Writes are in its queue when their call is first
-//! polled, do not wait but for room, and are done in order for each session; [`Store::flush`] waits until everything before it about its session is on the
-//! disk, and hardly for what is written about others. What was flushed
-//! survives a power cut where the disk honours flushes; what was merely written survives the
-//! death of the process.
+//! The seam is a queue of jobs (`store/job.rs`): a backend is a thread that does them, and nothing above can tell
+//! which one does. Writes are in its queue when their call is first polled, do not wait but for room, and are done in
+//! order for each session; [`Store::flush`] waits until everything before it about its session is kept for good,
+//! and hardly for what is written about others. A session is open in one process at a time.
 
-mod beside;
+mod assembly;
 mod copy;
 mod error;
-mod index;
+mod holder;
 mod job;
-mod lock;
-mod migrate;
 mod pack;
-mod peek;
-mod queue;
+mod postgres;
 mod record;
-mod salvage;
 mod search;
-mod session;
-pub mod takeover;
-mod thread;
-mod wal;
+mod sqlite;
+mod takeover;
+mod write;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use self::job::StoreJob;
-use crate::channel::Sender;
+use self::write::SessionWrite;
+use crate::channel::{self, Sender};
 use crate::environment::Timestamp;
 use crate::id::{MessageId, PartId, SessionId};
-use crate::message::{Message, Part};
+use crate::message::{Message, ModelRef, Part};
 
 pub use copy::{forked, renamed};
 pub use error::Error;
-pub use lock::LockHolder;
+pub use holder::LockHolder;
+pub use postgres::{AwayLimits, DatabasePlace};
 pub use record::{DiffStats, Record, RecordChange, TitleSource, UndoEntry, visible};
-pub use search::{SearchHit, search};
+pub use search::SearchHit;
+pub use takeover::TakeoverRequests;
 
 /// A session as it was kept. Its JSON is what is exported and imported.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,72 +81,65 @@ pub struct Grant {
     pub given: Timestamp,
 }
 
+/// Where sessions are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StorePlace {
+    /// In files below a directory.
+    Files(PathBuf),
+    /// In a database, which processes on other machines share.
+    Database(DatabasePlace),
+}
+
+/// What holds the sessions, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendState {
+    /// The name of the engine.
+    pub kind: &'static str,
+    /// A directory, or an address without its password.
+    pub place: String,
+    /// What else is to be known of it.
+    pub details: Vec<String>,
+    /// Why nothing can be kept at the moment.
+    pub problem: Option<String>,
+}
+
+/// How many jobs may wait unseen: a backend that cannot keep up slows the turn down.
+const WAITING: usize = 512;
+
 /// The way to the store's thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
     jobs: Sender<StoreJob>,
-    dir: Arc<Path>,
-}
-
-/// Something to be written about a session.
-#[derive(Debug)]
-enum SessionWrite {
-    Record(Box<Record>),
-    Amend(RecordChange),
-    Message {
-        id: String,
-        json: String,
-    },
-    Part {
-        id: String,
-        message: String,
-        json: String,
-    },
-    /// A message and all after it are gone.
-    Cut {
-        from: String,
-    },
-}
-
-impl SessionWrite {
-    /// About how much of it there is to be written.
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Message { json, .. } | Self::Part { json, .. } => json.len(),
-            Self::Record(_) | Self::Amend(_) | Self::Cut { .. } => 0,
-        }
-    }
-
-    /// A whole session, in order.
-    fn of(stored: &StoredSession) -> Vec<Self> {
-        let mut entries = vec![Self::Record(Box::new(stored.record.clone()))];
-        for message in &stored.messages {
-            let json = serde_json::to_string(message).unwrap_or_default();
-            entries.push(Self::Message { id: message.id.to_string(), json });
-            for part in &message.parts {
-                let json = serde_json::to_string(part).unwrap_or_default();
-                entries.push(Self::Part { id: part.id.to_string(), message: message.id.to_string(), json });
-            }
-        }
-        entries
-    }
-}
-
-/// A path with something after its last letter.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 impl Store {
-    /// A store in `dir`. Nothing is opened until it is needed.
+    /// A store in files below `dir`. Nothing is opened until it is needed.
     pub fn start(dir: &Path) -> Self {
-        Self { jobs: thread::start(dir.to_path_buf()), dir: dir.into() }
+        let dir = dir.to_path_buf();
+        Self::open(move || StorePlace::Files(dir))
     }
 
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// A store in the place that is found. Both looking for it and keeping are done by a thread of the store's own,
+    /// which ends when the last hand on the store is gone; nothing is opened until it is needed.
+    pub fn open(find: impl FnOnce() -> StorePlace + Send + 'static) -> Self {
+        let (jobs, received) = channel::channel(WAITING);
+        let wake = jobs.downgrade();
+        let work = move || match find() {
+            StorePlace::Files(dir) => sqlite::work(dir, received, wake),
+            StorePlace::Database(place) => postgres::work(place, received),
+        };
+        if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
+            tracing::error!("no thread for the store: {e}");
+        }
+        Self { jobs }
+    }
+
+    /// What holds the sessions.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where the store has stopped.
+    pub async fn about(&self) -> Result<BackendState, Error> {
+        self.ask(|reply| StoreJob::About { reply }).await
     }
 
     /// Makes a session known, and ours. Its file is made with the first thing its user tells it: a message, a
@@ -379,6 +366,51 @@ impl Store {
         }
     }
 
+    /// Asks who has a session to let go of it. Gives back how long that may take; none where it cannot be asked: it
+    /// runs on another machine with files of its own, or is no longer there.
+    pub async fn request(&self, holder: &LockHolder, session: &SessionId) -> Option<Duration> {
+        let (holder, session) = (holder.clone(), session.clone());
+        self.ask(|reply| StoreJob::Ask { holder, session, reply }).await.ok()?
+    }
+
+    /// Hears from now on who wants sessions that are open here. One hand on the store can do so.
+    ///
+    /// # Errors
+    /// Where nobody can be heard.
+    pub async fn requests(&self) -> Result<TakeoverRequests, Error> {
+        let source = self.ask(|reply| StoreJob::Requests { reply }).await?;
+        TakeoverRequests::listen(source).map_err(|e| Error::Unwritable(e.to_string()))
+    }
+
+    /// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
+    /// The hits come in the order of `records`; `limit` of them at most.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`] where nothing can be read.
+    pub async fn search(&self, records: Vec<Record>, words: &str, limit: usize) -> Result<Vec<SearchHit>, Error> {
+        let words = words.to_owned();
+        self.ask(|reply| StoreJob::Search { records, words, limit, reply }).await
+    }
+
+    /// The models chosen last in a project, the newest first.
+    pub async fn recent(&self, project: &str) -> Vec<ModelRef> {
+        let project = project.to_owned();
+        let read = self.ask(|reply| StoreJob::Recent { project, reply }).await;
+        read.unwrap_or_else(|e| {
+            tracing::warn!("what was chosen last is not known: {e}");
+            Vec::new()
+        })
+    }
+
+    /// Keeps the models chosen last in a project, the newest first.
+    ///
+    /// # Errors
+    /// [`Error::Unwritable`]; what was kept is then as it was.
+    pub async fn chosen(&self, project: &str, models: Vec<ModelRef>) -> Result<(), Error> {
+        let project = project.to_owned();
+        self.ask(|reply| StoreJob::Chosen { project, models, reply }).await
+    }
+
     /// What the user granted in a project.
     ///
     /// # Errors
@@ -431,11 +463,5 @@ impl Store {
     }
 }
 
-#[cfg(test)]
-mod damage;
-#[cfg(test)]
-mod faults;
-#[cfg(test)]
-mod power;
 #[cfg(test)]
 mod tests;

@@ -339,9 +339,9 @@ const OPENERS: &[&str] = &[
     "cli/agents.rs",
     "sandbox/probe.rs",
     "sandbox/trial.rs",
-    "store/index.rs",
-    "store/session.rs",
-    "store/takeover.rs",
+    "store/sqlite/index.rs",
+    "store/sqlite/session.rs",
+    "store/sqlite/takeover.rs",
     "tidy.rs",
     "tool/watch.rs",
 ];

@@ -7,6 +7,8 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "for whoever runs them")]
 #![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
 
+#[path = "../database.rs"]
+mod database;
 #[path = "../editor.rs"]
 mod editor;
 #[path = "../marathon.rs"]

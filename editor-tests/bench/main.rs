@@ -6,6 +6,8 @@
 #![expect(unreachable_pub, dead_code, reason = "what the tests pretend with is used here as well")]
 
 mod config;
+#[path = "../database.rs"]
+mod database;
 #[path = "../editor.rs"]
 mod editor;
 #[path = "../model.rs"]

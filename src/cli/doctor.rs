@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::place::Here;
-use crate::config::ProblemSeverity;
 use crate::config::settings::SandboxMode;
+use crate::config::{self, ProblemSeverity};
 use crate::environment::Environment;
 use crate::extension::scripts::Scripts;
 use crate::extension::{survey, tally};
@@ -18,7 +18,6 @@ use crate::model::registry::Access;
 use crate::process;
 use crate::sandbox::{Level, ProvenSandbox, Sandbox};
 use crate::session::models::ModelSources;
-use crate::store::Store;
 
 /// How to tell it.
 #[derive(Debug, clap::Args)]
@@ -154,7 +153,7 @@ fn writable(path: &Path) -> bool {
 async fn store(report: &mut DoctorReport, environment: &Environment) {
     /// More than these are not counted.
     const MOST: usize = 10_000;
-    let store = Store::start(&environment.dirs.data);
+    let store = config::kept::store(environment);
     let told = match store.list(None, None, MOST).await {
         Ok(page) => {
             let count = page.sessions.len();
@@ -167,6 +166,18 @@ async fn store(report: &mut DoctorReport, environment: &Environment) {
             report.broken.push(e.to_string());
             json!({ "sessions": null, "problem": e.to_string() })
         }
+    };
+    let told = match store.about().await {
+        Ok(about) => {
+            let details: String = about.details.iter().map(|detail| format!(", {detail}")).collect();
+            report.say("store", &format!("{} at {}{details}", about.kind, about.place));
+            let mut told = told;
+            told["kind"] = json!(about.kind);
+            told["place"] = json!(about.place);
+            told["details"] = json!(about.details);
+            told
+        }
+        Err(_) => told,
     };
     store.stop().await;
     report.keep("store", told);

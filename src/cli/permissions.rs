@@ -7,13 +7,14 @@ use anyhow::{Context as _, anyhow, bail};
 
 use super::place::Here;
 use crate::approvals::Approvals;
+use crate::config;
 use crate::environment::Environment;
 use crate::permission::check::check_line;
 use crate::permission::explain::explain;
 use crate::permission::paths::{self, Barred};
 use crate::permission::{Access, Action, Need, Place, Policy, Rules, Verdict, command_need};
 use crate::sandbox::Sandbox;
-use crate::store::{Grant, Store};
+use crate::store::Grant;
 use crate::tool::confinement::Confinement;
 use crate::tool::webfetch::secrets;
 
@@ -185,7 +186,7 @@ fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
 }
 
 async fn list(all: bool, environment: &Environment) -> anyhow::Result<u8> {
-    let store = Store::start(&environment.dirs.data);
+    let store = config::kept::store(environment);
     let grants = if all { store.all_grants().await? } else { store.grants(&project(environment)?).await? };
     if grants.is_empty() {
         super::say(if all { "Nothing has been granted." } else { "Nothing has been granted in this project." });
@@ -208,7 +209,7 @@ async fn revoke(
     agent: Option<String>,
     environment: &Environment,
 ) -> anyhow::Result<u8> {
-    let store = Store::start(&environment.dirs.data);
+    let store = config::kept::store(environment);
     let grants = store.grants(&project(environment)?).await?;
     let fits = |grant: &&Grant| {
         grant.permission == permission

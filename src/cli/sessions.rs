@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::place::Here;
 use super::{input, terminal};
+use crate::config;
 use crate::environment::{Environment, Timestamp};
 use crate::export;
 use crate::id::SessionId;
@@ -141,7 +142,7 @@ pub(super) enum Format {
 
 pub(super) async fn sessions(args: Args, environment: &Environment) -> anyhow::Result<u8> {
     let verb = args.verb.unwrap_or(Verb::List(args.listing));
-    let store = Store::start(&environment.dirs.data);
+    let store = config::kept::store(environment);
     let done = carry_out(verb, &store, environment).await;
     store.stop().await;
     done
@@ -198,8 +199,7 @@ async fn carry_out(verb: Verb, store: &Store, environment: &Environment) -> anyh
 
 async fn search(store: &Store, environment: &Environment, words: &str, all: bool, limit: usize) -> anyhow::Result<u8> {
     let records = records(store, (!all).then_some(Path::new(".")), environment).await?;
-    let (dir, words) = (store.dir().to_path_buf(), words.to_owned());
-    let hits = tokio::task::spawn_blocking(move || store::search(&dir, records, &words, limit)).await?;
+    let hits = store.search(records, words, limit).await?;
     for hit in &hits {
         super::say(&line(&hit.record, all));
         if hit.messages > 0 {

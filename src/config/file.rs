@@ -30,7 +30,7 @@ pub(crate) use self::hook::{HookConfig, HooksConfig};
 pub use self::hook::{HookFormat, HookPoint};
 use self::ignored::{AutoUpdate, Enterprise, LogLevel, Plugin, ServerConfig, Share, Watcher};
 pub(crate) use self::language_server::LanguageServer;
-pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, ToolOutputConfig};
+pub(crate) use self::limits::{BudgetConfig, CompactionConfig, SessionsConfig, StoreConfig, ToolOutputConfig};
 pub(crate) use self::mcp::{McpConfig, McpKind, OAuthChoice};
 pub use self::mcp::{McpLog, OAuth};
 pub(crate) use self::provider::{CostConfig, ModelConfig, ProviderConfig, TimeoutConfig};
@@ -82,6 +82,8 @@ pub(crate) struct ConfigFile {
     pub attachment: Option<AttachmentConfig>,
     /// How long sessions are kept. Counts in your own settings only, not in a project's.
     pub sessions: Option<SessionsConfig>,
+    /// Where sessions are kept, where that is not on this machine. Read from your own files only.
+    pub store: Option<StoreConfig>,
     /// What happens when a session outgrows the model's context window.
     pub compaction: Option<CompactionConfig>,
     /// What a turn may take before it ends by itself. Read from your own files only.

@@ -9,7 +9,7 @@
 //! 5. directories: the user's two, `~/.opencode`, `~/.adjutant`, then `.opencode` and `.adjutant`
 //!    from the project's root down to the session's directory, then the ones that
 //!    `OPENCODE_CONFIG_DIR` and `ADJUTANT_CONFIG_DIR` name — an inner one wins over an outer one;
-//! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`;
+//! 6. `OPENCODE_CONFIG_CONTENT`, then `ADJUTANT_CONFIG_CONTENT`; `ADJUTANT_STORE`, which is `store.url`;
 //! 7. the administrator's: `/etc/opencode`, then `/etc/adjutant` (other systems: [`administered`]);
 //! 8. `OPENCODE_PERMISSION`, then `ADJUTANT_PERMISSION`, which are laid over `permission`.
 
@@ -77,6 +77,10 @@ pub(crate) fn read(
         if let Some(text) = environment.var(name) {
             layers.text(text, &variable(name, Layer::Inline), Some(cwd));
         }
+    }
+    if let Some(url) = environment.var("ADJUTANT_STORE") {
+        let text = serde_json::json!({ "store": { "url": url } }).to_string();
+        layers.text(&text, &variable("ADJUTANT_STORE", Layer::Inline), Some(cwd));
     }
     let managed = environment.setting("TEST_MANAGED_CONFIG_DIR").map(PathBuf::from);
     let managed =
@@ -270,6 +274,10 @@ impl LayerReader<'_, '_> {
         if origin.project && node.take("budget").is_some() {
             let text = "what a turn may cost is for you to say, not for a project; it is ignored";
             self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "budget", text));
+        }
+        if (origin.project || origin.layer == Layer::Remote) && node.take("store").is_some() {
+            let text = "where your sessions are kept is for you to say; it is ignored";
+            self.disk.problems.push(Problem::warning(ProblemCode::NotForProjects, &node.at, "store", text));
         }
         if origin.project && node.take("serve").is_some() {
             let text = "who may connect is for you to say, not for a project; it is ignored";

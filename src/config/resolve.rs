@@ -111,6 +111,7 @@ fn limits(file: &ConfigFile, environment: &Environment) -> Settings {
         to.max_base64_bytes = bytes.unwrap_or(to.max_base64_bytes);
     }
     settings.keep_days = file.sessions.as_ref().and_then(|sessions| sessions.keep_days);
+    settings.store = file.store.as_ref().and_then(super::kept::database);
     if let Some(compaction) = &file.compaction {
         let to = &mut settings.compaction;
         to.auto = compaction.auto.unwrap_or(to.auto);

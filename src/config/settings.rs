@@ -19,6 +19,7 @@ use crate::approvals::Approvals;
 use crate::message::ModelRef;
 use crate::permission::Rules;
 use crate::process::Variables;
+use crate::store::DatabasePlace;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -62,6 +63,8 @@ pub struct Settings {
     pub images: ImageSettings,
     /// After how many unused days a session may go, if ever. A project has no say in it.
     pub keep_days: Option<u64>,
+    /// The database that keeps sessions; none: files on this machine do.
+    pub store: Option<DatabasePlace>,
     /// What happens when a session outgrows the context window.
     pub compaction: CompactionSettings,
     pub budget: BudgetSettings,
@@ -116,6 +119,7 @@ impl Default for Settings {
             tool_output: OutputLimits { lines: 2_000, bytes: 50 << 10 },
             images: ImageSettings::default(),
             keep_days: None,
+            store: None,
             compaction: CompactionSettings {
                 auto: true,
                 prune: true,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Loaded;
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemSeverity};
+use crate::store::DatabasePlace;
 
 /// How many further places of a repeated problem are listed.
 const PLACES: usize = 8;
@@ -93,6 +94,9 @@ fn value(way: &[String], node: &Node) -> String {
     });
     if secret && matches!(node.value, NodeValue::Text(_)) {
         return "(not shown)".to_owned();
+    }
+    if let Some(url) = node.as_text().filter(|_| way == ["store", "url"]) {
+        return serde_json::Value::from(DatabasePlace::new(url).shown()).to_string();
     }
     let text = node.to_json().to_string();
     let mut cut: String = text.chars().take(100).collect();

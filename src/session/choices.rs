@@ -54,9 +54,7 @@ impl Choices {
         let chosen = self.current.borrow().model.clone();
         let Some(model) = chosen.filter(|model| self.remembered.as_ref() != Some(model)) else { return };
         self.remembered = Some(model.clone());
-        let recent = self.recent.clone();
-        let kept = tokio::task::spawn_blocking(move || recent.chosen(&model)).await;
-        if let Ok(Err(e)) = kept {
+        if let Err(e) = self.recent.chosen(&model).await {
             tracing::warn!("the choice of a model could not be remembered: {e}");
         }
     }

@@ -11,8 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::id::SessionId;
 use crate::lock::locked;
-use crate::store::Store;
-use crate::store::takeover::TakeoverRequests;
+use crate::store::{Store, TakeoverRequests};
 
 #[derive(Default)]
 pub(super) struct LiveSessions {
@@ -87,10 +86,13 @@ impl LiveSessions {
         // A token of an earlier opening of the session has nobody left who waits for it.
         drop(locked(&self.wanted).insert(id.clone(), wanted.clone()));
         if !self.listening.swap(true, Ordering::Relaxed) {
-            match TakeoverRequests::listen(store.dir()) {
-                Ok(requests) => drop(tasks.spawn(self.clone().listen(requests, ended.clone()))),
-                Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),
-            }
+            let (live, store, ended) = (self.clone(), store.clone(), ended.clone());
+            tasks.spawn(async move {
+                match store.requests().await {
+                    Ok(requests) => live.listen(requests, ended).await,
+                    Err(e) => tracing::info!("sessions cannot be taken over from here: {e}"),
+                }
+            });
         }
         wanted
     }

@@ -214,11 +214,10 @@ impl Sessions {
 
     /// Asks another process for its session, and waits until it has let go, but not for long.
     async fn take_over(&self, id: SessionId, holder: LockHolder) -> Result<(StoredSession, usize), store::Error> {
-        const GRACE: Duration = Duration::from_secs(5);
         const PAUSE: Duration = Duration::from_millis(20);
-        if !store::takeover::ask(self.store.dir(), &holder, &id) {
+        let Some(patience) = self.store.request(&holder, &id).await else {
             return Err(store::Error::Locked { id, holder });
-        }
+        };
         let taken = async {
             loop {
                 match self.store.load_lean(&id).await {
@@ -228,7 +227,7 @@ impl Sessions {
             }
         };
         let late = |_| Err(store::Error::Locked { id: id.clone(), holder });
-        tokio::time::timeout(GRACE, taken).await.unwrap_or_else(late)
+        tokio::time::timeout(patience, taken).await.unwrap_or_else(late)
     }
 
     async fn open(
@@ -241,8 +240,8 @@ impl Sessions {
         self.janitor.start_cleaning();
         let paths = ProjectPaths::find(&self.environment, &options.cwd, &options.extra);
         let read = ConfigSnapshot::new(&paths).await;
-        let recent = RecentModels::of(&self.environment, &paths.worktree.root);
-        let (models, registry, local) = self.models(&read.settings, recent.read().into());
+        let recent = RecentModels::of(&self.store, &paths.worktree.root);
+        let (models, registry, local) = self.models(&read.settings, recent.read().await.into());
         let known = record.agent.clone().filter(|agent| read.agents.get(agent).is_some());
         let agent = known.unwrap_or_else(|| read.agents.default().name.clone());
         let model = record.model.clone().filter(|model| models.find(model).is_ok());

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::janitor::Janitor;
 use super::live::{HistoryGuard, LiveSessions};
 use super::models::{ModelSources, RegistrySender};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::environment::Environment;
 use crate::id::SessionId;
 use crate::lock::locked;
@@ -45,13 +45,13 @@ pub struct Sessions {
 impl Sessions {
     /// Nothing is read, opened or connected before the first session needs it.
     pub fn new(environment: Environment, ended: CancellationToken) -> Arc<Self> {
-        let store = Store::start(&environment.dirs.data);
+        let store = config::kept::store(&environment);
         Self::with_store(environment, ended, store)
     }
 
     /// The same for one of the users of this process, who sees no sessions but their own.
     pub fn of_user(environment: Environment, ended: CancellationToken, user: &str) -> Arc<Self> {
-        let store = Store::start(&environment.dirs.data.join("users").join(user));
+        let store = config::kept::store_of(&environment, user);
         Self::with_store(environment, ended, store)
     }
 

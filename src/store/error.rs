@@ -54,6 +54,24 @@ pub enum Error {
         "the session's file was removed or replaced while it was in use: what was said before is lost with it, and what comes from now on is kept: {0}"
     )]
     Removed(String),
+    /// The database was written by a newer adjutant.
+    #[error(
+        "the store's database was written by a newer adjutant (format {found}, this one knows {known}); update adjutant"
+    )]
+    NewerDatabase {
+        found: i64,
+        /// The newest format known here.
+        known: i64,
+    },
+    /// The database cannot be reached: what is to be written waits in memory.
+    #[error("the database is away ({0}); the conversation goes on in memory and is saved when it is back")]
+    Away(String),
+    /// The database has been away for longer, or more waits for it, than the settings allow.
+    #[error("the database has been away for too long ({0}); what was said since it went is not saved")]
+    AwayTooLong(String),
+    /// Another process took the session while this one did not show that it is alive.
+    #[error("session {0} was taken over by another process; what was said here since is not saved")]
+    TakenOver(SessionId),
     /// It could not be written: a full disk, a read-only directory.
     #[error("the session could not be saved: {0}")]
     Unwritable(String),

@@ -1,12 +1,19 @@
-//! What the store's thread is asked to do.
+//! The seam. A backend is whoever does these jobs: those about one session in the order they come, each answered by
+//! what its reply is for, none ever left without an answer while the backend lives. Nothing else passes between a
+//! backend and the rest of the program.
 
 use std::path::PathBuf;
 
 use tokio::sync::oneshot;
 
-use super::{Error, Grant, ListCursor, Record, RecordChange, SessionPage, SessionWrite, StoredSession};
+use super::takeover::RequestSource;
+use super::write::SessionWrite;
+use super::{
+    BackendState, Error, Grant, ListCursor, LockHolder, Record, RecordChange, SearchHit, SessionPage, StoredSession,
+};
 use crate::id::{PartId, SessionId};
-use crate::message::Part;
+use crate::message::{ModelRef, Part};
+use std::time::Duration;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
@@ -97,6 +104,35 @@ pub(super) enum StoreJob {
         session: SessionId,
         reply: Reply<()>,
     },
+    Search {
+        records: Vec<Record>,
+        words: String,
+        limit: usize,
+        reply: Reply<Vec<SearchHit>>,
+    },
+    /// Asks a holder to let go of a session. How long that may take; none where it cannot be asked.
+    Ask {
+        holder: LockHolder,
+        session: SessionId,
+        reply: Reply<Option<Duration>>,
+    },
+    /// Where this process hears who wants its sessions, or has taken them.
+    Requests {
+        reply: Reply<RequestSource>,
+    },
+    About {
+        reply: Reply<BackendState>,
+    },
+    /// The models chosen last in a project, the newest first.
+    Recent {
+        project: String,
+        reply: Reply<Vec<ModelRef>>,
+    },
+    Chosen {
+        project: String,
+        models: Vec<ModelRef>,
+        reply: Reply<()>,
+    },
     Wake,
     Stop {
         reply: oneshot::Sender<()>,
@@ -119,7 +155,16 @@ impl StoreJob {
             | Self::HandOver { session, .. }
             | Self::Leave { session, .. }
             | Self::Close { session, .. } => JobScope::Session(session.clone()),
-            Self::Grants { .. } | Self::Grant { .. } | Self::Revoke { .. } | Self::Wake => JobScope::None,
+            Self::Grants { .. }
+            | Self::Grant { .. }
+            | Self::Revoke { .. }
+            | Self::Search { .. }
+            | Self::Ask { .. }
+            | Self::Requests { .. }
+            | Self::About { .. }
+            | Self::Recent { .. }
+            | Self::Chosen { .. }
+            | Self::Wake => JobScope::None,
             Self::Children { .. }
             | Self::List { .. }
             | Self::Unsaid { .. }

@@ -1,11 +1,10 @@
-//! Finding sessions by their words. The files themselves are read, newest first: there is no second
+//! Finding sessions by their words. The sessions themselves are read, newest first: there is no second
 //! copy of the words that could say something else.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Record, StoredSession, peek};
+use super::{Error, Record, StoredSession};
 use crate::lock::locked;
 use crate::message::{Content, Message};
 
@@ -22,9 +21,14 @@ pub struct SearchHit {
 const AROUND: usize = 60;
 
 /// Searches sessions for words, all of which must be in a message or in the title, in whatever case.
-/// The hits come in the order of `records`; `limit` of them at most.
-pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Vec<SearchHit> {
-    let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+/// The hits come in the order of `records`; `limit` of them at most. Blocks.
+pub(super) fn search(
+    read: &(dyn Fn(&Record) -> Result<StoredSession, Error> + Sync),
+    records: &[Record],
+    words: &str,
+    limit: usize,
+) -> Vec<SearchHit> {
+    let words = wanted(words);
     if words.is_empty() {
         return Vec::new();
     }
@@ -36,14 +40,7 @@ pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Ve
         if locked(&found).len() >= limit {
             return;
         }
-        let hit = match peek::peek(dir, &record.id, Some(record.clone())) {
-            Ok(stored) => hit(&stored, &words),
-            Err(e) => {
-                tracing::debug!("not searched: {e}");
-                hit(&StoredSession { record: record.clone(), messages: Vec::new(), damage: Vec::new() }, &words)
-            }
-        };
-        if let Some(hit) = hit {
+        if let Some(hit) = looked(record, read(record), &words) {
             locked(&found).push((at, hit));
         }
     };
@@ -56,6 +53,20 @@ pub fn search(dir: &Path, records: Vec<Record>, words: &str, limit: usize) -> Ve
     let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().map(|(_, hit)| hit).take(limit).collect()
+}
+
+/// The words of a question, as they are compared.
+pub(super) fn wanted(words: &str) -> Vec<String> {
+    words.split_whitespace().map(str::to_lowercase).collect()
+}
+
+/// Whether a session that was read has the words; of one that cannot be read, whether its title has.
+pub(super) fn looked(record: &Record, read: Result<StoredSession, Error>, words: &[String]) -> Option<SearchHit> {
+    let stored = read.unwrap_or_else(|e| {
+        tracing::debug!("not searched: {e}");
+        StoredSession { record: record.clone(), messages: Vec::new(), damage: Vec::new() }
+    });
+    hit(&stored, words)
 }
 
 fn hit(stored: &StoredSession, words: &[String]) -> Option<SearchHit> {

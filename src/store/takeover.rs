@@ -1,124 +1,43 @@
-//! How one process asks another for a session it has open: by a line in the other one's named pipe.
-//! No socket listens, nothing is polled, and a pipe that nobody reads any more refuses by itself.
+//! How a process hears that others want its sessions.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::PathBuf;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
 
-use super::lock::LockHolder;
+use super::sqlite::takeover::PipeRequests;
 use crate::id::SessionId;
 
-/// The name of this process's pipe, made up once.
-pub(super) fn own() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(|| {
-        let tail: String = std::iter::repeat_with(fastrand::alphanumeric).take(8).collect();
-        format!("{}-{tail}", std::process::id())
-    })
-}
-
-fn doors(dir: &Path) -> PathBuf {
-    dir.join("doors")
-}
-
-/// What other processes ask of this one.
+/// Where they are heard.
 #[derive(Debug)]
-pub struct TakeoverRequests {
-    path: PathBuf,
-    pipe: pipe::Receiver,
-    text: Vec<u8>,
+pub(super) enum RequestSource {
+    /// By a pipe below a directory.
+    Pipe(PathBuf),
+    Heard(mpsc::UnboundedReceiver<SessionId>),
+}
+
+/// What other processes ask of this one, or have taken from it.
+#[derive(Debug)]
+pub struct TakeoverRequests(Source);
+
+#[derive(Debug)]
+enum Source {
+    Pipe(PipeRequests),
+    Heard(mpsc::UnboundedReceiver<SessionId>),
 }
 
 impl TakeoverRequests {
-    /// Opens this process's pipe.
-    ///
-    /// # Errors
-    /// The system's, where there can be no pipe: then nobody can ask.
-    pub fn listen(dir: &Path) -> std::io::Result<Self> {
-        let doors = doors(dir);
-        crate::environment::private_dir(&doors)?;
-        sweep(&doors);
-        let path = doors.join(own());
-        match rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        // Opened for both, so that it does not end when one who asked closes it.
-        let pipe = pipe::OpenOptions::new().read_write(true).open_receiver(&path)?;
-        Ok(Self { path, pipe, text: Vec::new() })
+    pub(super) fn listen(source: RequestSource) -> std::io::Result<Self> {
+        Ok(Self(match source {
+            RequestSource::Pipe(dir) => Source::Pipe(PipeRequests::listen(&dir)?),
+            RequestSource::Heard(heard) => Source::Heard(heard),
+        }))
     }
 
-    /// The next session that somebody wants. None: the pipe is broken, nobody can ask any more.
+    /// The next session that somebody wants, or has taken. None: nobody can ask any more.
     pub async fn next(&mut self) -> Option<SessionId> {
-        loop {
-            if let Some(end) = self.text.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.text.drain(..=end).collect();
-                let id = SessionId::new(String::from_utf8_lossy(&line).trim());
-                if id.is_well_formed() {
-                    return Some(id);
-                }
-                continue;
-            }
-            if self.text.len() > 4096 {
-                self.text.clear(); // nothing of ours
-            }
-            if self.pipe.read_buf(&mut self.text).await.ok()? == 0 {
-                return None;
-            }
+        match &mut self.0 {
+            Source::Pipe(pipe) => pipe.next().await,
+            Source::Heard(heard) => heard.recv().await,
         }
-    }
-}
-
-impl Drop for TakeoverRequests {
-    fn drop(&mut self) {
-        // What stays behind is swept by the next process.
-        std::fs::remove_file(&self.path).ok();
-    }
-}
-
-/// Asks who has a session to let go of it. False when it cannot be asked: it runs on another
-/// machine, or is no longer there.
-pub fn ask(dir: &Path, holder: &LockHolder, session: &SessionId) -> bool {
-    let plain = |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let Some(pipe) = holder.pipe.as_ref().filter(plain) else { return false };
-    let Ok(mut pipe) = open(&doors(dir).join(pipe)) else { return false };
-    pipe.write_all(format!("{session}\n").as_bytes()).is_ok()
-}
-
-fn open(path: &Path) -> std::io::Result<std::fs::File> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    // Fails where nobody reads.
-    std::fs::OpenOptions::new().write(true).custom_flags(flags).open(path)
-}
-
-/// Removes what killed processes left behind.
-fn sweep(doors: &Path) {
-    for entry in std::fs::read_dir(doors).into_iter().flatten().flatten() {
-        if open(&entry.path()).is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())) {
-            std::fs::remove_file(entry.path()).ok();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_living_process_can_be_asked_and_a_dead_one_cannot() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut requests = TakeoverRequests::listen(dir.path()).unwrap();
-        let holder = LockHolder { pid: None, pipe: Some(own().into()) };
-        let wanted = SessionId::new("ses_00000001");
-        assert!(ask(dir.path(), &holder, &wanted));
-        assert_eq!(requests.next().await, Some(wanted.clone()));
-        drop(requests);
-        assert!(!ask(dir.path(), &holder, &wanted));
-        assert!(!ask(dir.path(), &LockHolder { pid: None, pipe: Some("../../etc/x".into()) }, &wanted));
     }
 }

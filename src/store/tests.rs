@@ -1,7 +1,12 @@
-//! The store through its own door.
+//! The store through its own door, in each backend that can be had here.
 
+use self::database::Database;
 use super::*;
-use crate::message::{Content, ModelRef, Role, Text, User};
+use crate::message::{Content, Role, Text, User};
+
+/// As the tests of the whole program have it.
+#[path = "../../editor-tests/database.rs"]
+pub(super) mod database;
 
 pub(super) fn record(id: &str, cwd: &str, updated: u64) -> Record {
     let title = Some(format!("title of {id}"));
@@ -22,6 +27,29 @@ pub(super) fn message(id: &str, words: &[&str]) -> Message {
     }
 }
 
+/// A place to keep sessions in, for one test.
+pub(super) struct Bed {
+    pub(super) place: StorePlace,
+    dir: tempfile::TempDir,
+}
+
+impl Bed {
+    pub(super) fn store(&self) -> Store {
+        let place = self.place.clone();
+        Store::open(move || place)
+    }
+}
+
+/// Does the same in each backend.
+async fn each(test: impl AsyncFn(Bed)) {
+    let dir = tempfile::tempdir().unwrap();
+    test(Bed { place: StorePlace::Files(dir.path().into()), dir }).await;
+    if let Some(database) = Database::get() {
+        let place = StorePlace::Database(DatabasePlace::new(&database.fresh(60)));
+        test(Bed { place, dir: tempfile::tempdir().unwrap() }).await;
+    }
+}
+
 pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) {
     for message in messages {
         store.message(&record.id, message).await;
@@ -33,412 +61,299 @@ pub(super) async fn write(store: &Store, record: &Record, messages: &[Message]) 
 
 #[tokio::test]
 async fn a_history_comes_back_as_it_was_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let record = record("ses_00000001", "/w", 5);
-    let messages = [message("b", &["one", "two"]), message("a", &["three"])];
-    {
-        let store = Store::start(dir.path());
-        store.create(&record).await.unwrap();
-        assert_eq!(store.load(&record.id).await.unwrap().messages, []);
-        write(&store, &record, &messages).await;
-        // A part that is written again keeps its place.
-        store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
-        store.flush(&record.id).await.unwrap();
-        store.close(&record.id).await;
-        store.flush(&record.id).await.unwrap();
-    }
-    let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
-    assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
-}
-
-#[tokio::test]
-async fn a_file_that_could_not_be_made_is_made_later() {
-    let dir = tempfile::tempdir().unwrap();
-    let (record, other) = (record("ses_00000001", "/w", 5), record("ses_00000002", "/w", 6));
-    let messages = [message("a", &["one"]), message("b", &["two"])];
-    let store = Store::start(dir.path());
-    store.create(&record).await.unwrap();
-    // Something is in the way, and cannot be taken for what is left of a file.
-    let way = dir.path().join("sessions/ses_00000001.db-new");
-    std::fs::create_dir_all(way.join("x")).unwrap();
-    write(&store, &record, &messages[..1]).await;
-    let failed = store.flush(&record.id).await;
-    assert!(matches!(failed, Err(Error::Unwritable(_))), "{failed:?}");
-    // Others go on.
-    store.create(&other).await.unwrap();
-    write(&store, &other, &messages).await;
-    store.flush(&other.id).await.unwrap();
-    std::fs::remove_dir_all(&way).unwrap();
-    write(&store, &record, &messages[1..]).await;
-    store.flush(&record.id).await.unwrap();
-    store.stop().await;
-    for record in [record, other] {
-        let stored = Store::start(dir.path()).load(&record.id).await.unwrap();
+    each(async |bed: Bed| {
+        let record = record("ses_00000001", "/w", 5);
+        let messages = [message("b", &["one", "two"]), message("a", &["three"])];
+        {
+            let store = bed.store();
+            store.create(&record).await.unwrap();
+            assert_eq!(store.load(&record.id).await.unwrap().messages, []);
+            write(&store, &record, &messages).await;
+            // A part that is written again keeps its place.
+            store.part(&record.id, &messages[0].id, &messages[0].parts[0]).await;
+            store.flush(&record.id).await.unwrap();
+            store.close(&record.id).await;
+            store.flush(&record.id).await.unwrap();
+        }
+        let stored = bed.store().load(&record.id).await.unwrap();
         assert_eq!(stored, StoredSession { record, messages: messages.to_vec(), damage: vec![] });
-    }
+    })
+    .await;
 }
 
 /// More sessions than are written to at once, each with much to say: everything is kept, in order.
 #[tokio::test]
 async fn many_sessions_write_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
-    let long = "many words ".repeat(30_000);
-    let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
-    let store = Store::start(dir.path());
-    let session = async |record: &Record| {
-        store.create(record).await.unwrap();
-        for _ in 0..3 {
-            write(&store, record, &messages).await;
-            store.handed_over(&record.id).await;
-            assert_eq!(store.peek(&record.id).await.unwrap().messages, messages);
-        }
-        store.flush(&record.id).await.unwrap();
-        store.close(&record.id).await;
-    };
-    futures_util::future::join_all(records.iter().map(session)).await;
-    assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), 9);
-    store.stop().await;
-    let again = Store::start(dir.path());
-    for record in records {
-        let stored = again.load(&record.id).await.unwrap();
-        assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
-    }
-}
-
-#[tokio::test]
-async fn lists_are_paged_and_can_be_rebuilt() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::start(dir.path());
-    for n in 0..5u64 {
-        let cwd = if n == 3 { "/other" } else { "/w" };
-        let record = record(&format!("ses_0000000{n}"), cwd, 10 + n / 2);
-        store.create(&record).await.unwrap();
-        write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
-        store.record(&record).await;
-        store.flush(&record.id).await.unwrap();
-        store.close(&record.id).await;
-    }
-    let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
-    let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
-    assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
-    let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
-    assert_eq!(ids(&second), ["ses_00000001", "ses_00000000"]);
-    assert_eq!(second.next, None);
-    let all = store.list(None, None, 100).await.unwrap();
-    drop(store);
-    std::fs::write(dir.path().join("index.db"), "not a database, but long enough to be looked at").unwrap();
-    let rebuilt = Store::start(dir.path()).list(None, None, 100).await.unwrap();
-    assert_eq!(ids(&rebuilt), ids(&all));
-}
-
-#[tokio::test]
-async fn what_cannot_be_opened_says_why_and_stays() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
-    let file = |id: &str| dir.path().join("sessions").join(format!("{id}.db"));
-    let store = Store::start(dir.path());
-    let unknown = store.load(&SessionId::new("ses_nothing1")).await;
-    assert_eq!(unknown, Err(Error::NotFound(SessionId::new("ses_nothing1"))));
-    std::fs::write(file("ses_garbage1"), vec![b'x'; 9000]).unwrap();
-    let damaged = store.load(&SessionId::new("ses_garbage1")).await;
-    assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
-    assert_eq!(std::fs::read(file("ses_garbage1")).unwrap(), vec![b'x'; 9000]);
-    let newer = rusqlite::Connection::open(file("ses_newer001")).unwrap();
-    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE t(x);").unwrap();
-    drop(newer);
-    let newer = store.load(&SessionId::new("ses_newer001")).await;
-    assert!(matches!(newer, Err(Error::Newer { found: 99, .. })), "{newer:?}");
-}
-
-#[tokio::test]
-async fn many_may_start_at_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let stores: Vec<Store> = (0..8).map(|_| Store::start(dir.path())).collect();
-    let records: Vec<Record> = (0..8u64).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
-    let made = stores.iter().zip(&records).map(async |(store, record)| {
-        store.create(record).await.unwrap();
-        write(store, record, &[message("a", &["one"])]).await;
-        store.flush(&record.id).await.unwrap();
-    });
-    futures_util::future::join_all(made).await;
-    let page = stores[0].list(None, None, 100).await.unwrap();
-    assert_eq!(page.sessions.len(), 8);
-    let names = std::fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().file_name());
-    assert!(!names.into_iter().any(|name| name.to_string_lossy().contains("damaged")));
-}
-
-#[tokio::test]
-async fn a_newer_index_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let newer = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE kept(x);").unwrap();
-    drop(newer);
-    let store = Store::start(dir.path());
-    let listed = store.list(None, None, 10).await;
-    assert_eq!(listed, Err(Error::NewerIndex { found: 99, known: 2 }));
-    let kept = rusqlite::Connection::open(dir.path().join("index.db")).unwrap();
-    assert_eq!(kept.query_row("SELECT count(*) FROM kept", [], |row| row.get::<_, i64>(0)), Ok(0));
-}
-
-fn file(dir: &Path, id: &str) -> PathBuf {
-    dir.join("sessions").join(format!("{id}.db"))
-}
-
-/// A session of the first format, with every kind of part there was. Whatever changes later, such a
-/// file must open, keep all of it, and be written in the present format.
-#[tokio::test]
-async fn a_store_of_the_first_format_opens() {
-    let dir = tempfile::tempdir().unwrap();
-    let id = SessionId::new("ses_019e2b8fd2c80001abcdefghij");
-    std::fs::create_dir_all(dir.path().join("sessions")).unwrap();
-    let old = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
-    old.execute_batch(include_str!("../../editor-tests/fixtures/store/format-1.sql")).unwrap();
-    drop(old);
-    let first = {
-        let store = Store::start(dir.path());
-        let listed = store.list(None, None, 10).await.unwrap();
-        assert_eq!(listed.sessions[0].title.as_deref(), Some("Say hello"));
-        let stored = store.load(&id).await.unwrap();
-        store.stop().await;
-        stored
-    };
-    assert_eq!(first.damage, Vec::<String>::new());
-    assert_eq!(first.messages.iter().map(|m| m.parts.len()).collect::<Vec<_>>(), [6, 7, 0]);
-    assert_eq!(first.record.model.as_ref().unwrap().effort.as_deref(), Some("high"));
-    assert_eq!(first.record.todos.len(), 1);
-    let db = rusqlite::Connection::open(file(dir.path(), id.as_str())).unwrap();
-    let format: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(format, migrate::SESSION_FORMAT);
-    // What is read is what was written, but for members that were left out because they are empty.
-    let mut rows = db.prepare("SELECT data FROM part ORDER BY seq").unwrap();
-    let rows = rows.query_map([], |row| row.get::<_, String>(0)).unwrap();
-    let parts = first.messages.iter().flat_map(|m| &m.parts);
-    for (row, part) in rows.zip(parts) {
-        let kept: serde_json::Value = serde_json::from_str(&row.unwrap()).unwrap();
-        let mut read = serde_json::to_value(part).unwrap();
-        for member in ["kind", "title"] {
-            if kept.get(member).is_none() {
-                read.as_object_mut().unwrap().remove(member);
+    each(async |bed: Bed| {
+        let records: Vec<Record> = (0..9).map(|n| record(&format!("ses_0000000{n}"), "/w", n)).collect();
+        let long = "many words ".repeat(30_000);
+        let messages: Vec<Message> = (0..3).map(|n| message(&format!("m{n}"), &[&long[n..], "short"])).collect();
+        let store = bed.store();
+        let session = async |record: &Record| {
+            store.create(record).await.unwrap();
+            for _ in 0..3 {
+                write(&store, record, &messages).await;
+                store.handed_over(&record.id).await;
+                assert_eq!(store.peek(&record.id).await.unwrap().messages, messages);
             }
+            store.flush(&record.id).await.unwrap();
+            store.close(&record.id).await;
+        };
+        futures_util::future::join_all(records.iter().map(session)).await;
+        assert_eq!(store.list(None, None, 100).await.unwrap().sessions.len(), 9);
+        store.stop().await;
+        let again = bed.store();
+        for record in records {
+            let stored = again.load(&record.id).await.unwrap();
+            assert_eq!(stored, StoredSession { record, messages: messages.clone(), damage: vec![] });
         }
-        assert_eq!(read, kept);
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_session_is_one_process_s_from_its_first_moment() {
-    let dir = tempfile::tempdir().unwrap();
-    let (one, other) = (Store::start(dir.path()), Store::start(dir.path()));
-    let record = record("ses_00000001", "/w", 1);
-    one.create(&record).await.unwrap();
-    assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
-    // Before its first message nobody else knows of it.
-    assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
-    let messages = [message("a", &["one"])];
-    write(&one, &record, &messages).await;
-    one.flush(&record.id).await.unwrap();
-    let refused = other.load(&record.id).await;
-    assert!(
-        matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
-        "{refused:?}"
-    );
-    assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
-    // It can be read all the same.
-    assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
-    assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
-    one.close(&record.id).await;
-    one.flush(&record.id).await.unwrap();
-    assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
-    assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
-    other.stop().await;
-    let left: Vec<_> =
-        std::fs::read_dir(dir.path().join("sessions")).unwrap().flatten().map(|f| f.file_name()).collect();
-    assert_eq!(left, ["ses_00000001.db"]);
+    each(async |bed: Bed| {
+        let (one, other) = (bed.store(), bed.store());
+        let record = record("ses_00000001", "/w", 1);
+        one.create(&record).await.unwrap();
+        assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+        // Before its first message nobody else knows of it.
+        assert!(matches!(other.peek(&record.id).await, Err(Error::NotFound(_))));
+        let messages = [message("a", &["one"])];
+        write(&one, &record, &messages).await;
+        one.flush(&record.id).await.unwrap();
+        let refused = other.load(&record.id).await;
+        assert!(
+            matches!(&refused, Err(Error::Locked { holder, .. }) if holder.pid == Some(std::process::id())),
+            "{refused:?}"
+        );
+        assert!(matches!(other.delete(&record.id).await, Err(Error::Locked { .. })));
+        // It can be read all the same.
+        assert_eq!(other.peek(&record.id).await.unwrap().messages, messages);
+        assert!(matches!(other.load(&record.id).await, Err(Error::Locked { .. })));
+        one.close(&record.id).await;
+        one.flush(&record.id).await.unwrap();
+        assert_eq!(other.load(&record.id).await.unwrap().messages, messages);
+        assert!(matches!(one.load(&record.id).await, Err(Error::Locked { .. })));
+        other.stop().await;
+        if let StorePlace::Files(dir) = &bed.place {
+            let left = std::fs::read_dir(dir.join("sessions")).unwrap().flatten().map(|file| file.file_name());
+            assert_eq!(left.collect::<Vec<_>>(), ["ses_00000001.db"]);
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn forks_and_imports_are_sessions_of_their_own() {
-    let dir = tempfile::tempdir().unwrap();
-    let environment = crate::environment::Environment::from_vars(std::collections::BTreeMap::from([(
-        "HOME".to_owned(),
-        dir.path().display().to_string(),
-    )]));
-    let store = Store::start(dir.path());
-    let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
-    store.create(&record).await.unwrap();
-    write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
-    let original = store.load(&record.id).await.unwrap();
-    let fork = forked(&original, &environment);
-    store.import(fork.clone()).await.unwrap();
-    assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
-    let read = store.load(&fork.record.id).await.unwrap();
-    assert_eq!(read, fork);
-    assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
-    assert_eq!(read.record.agent.as_deref(), Some("plan"));
-    let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
-    assert_eq!(texts(&read), texts(&original));
-    store.rename(&fork.record.id, "Another road").await.unwrap();
-    let listed = store.list(None, None, 10).await.unwrap();
-    assert!(
-        listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User)
-    );
-    assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
-}
-
-#[tokio::test]
-async fn damage_is_salvaged_and_said() {
-    let dir = tempfile::tempdir().unwrap();
-    let record = record("ses_00000001", "/w", 1);
-    let messages: Vec<Message> =
-        (0..200).map(|n| message(&format!("m{n:03}"), &[&format!("word{n} ").repeat(100)])).collect();
-    {
-        let store = Store::start(dir.path());
+    each(async |bed: Bed| {
+        let environment = crate::environment::Environment::from_vars(std::collections::BTreeMap::from([(
+            "HOME".to_owned(),
+            bed.dir.path().display().to_string(),
+        )]));
+        let store = bed.store();
+        let record = Record { agent: Some("plan".into()), ..record("ses_00000001", "/w", 1) };
         store.create(&record).await.unwrap();
-        write(&store, &record, &messages).await;
-        store.record(&record).await;
-        store.stop().await;
-    }
-    let path = file(dir.path(), "ses_00000001");
-    let whole = std::fs::read(&path).unwrap();
-    // The first page, one in the middle, one flipped letter.
-    let flipped = whole.windows(6).position(|w| w == b"\"m150\"").unwrap() + 1;
-    for (at, length, least) in [(0, 4096, 150), (whole.len() / 2 / 4096 * 4096, 4096, 150), (flipped, 1, 199)] {
-        let mut bytes = whole.clone();
-        bytes[at..at + length].iter_mut().for_each(|byte| *byte ^= 0x55);
-        std::fs::write(&path, &bytes).unwrap();
-        let store = Store::start(dir.path());
-        let stored = store.load(&record.id).await.unwrap();
-        assert!(stored.damage[0].contains("damaged file is kept as"), "{:?}", stored.damage);
-        let good = stored.messages.iter().filter(|m| messages.contains(m)).count();
-        assert!(good >= least, "{good} of 200 at {at}");
-        let strange = stored.messages.iter().filter(|m| !m.parts.is_empty() && !messages.contains(m)).count();
-        assert_eq!(strange, 0, "nothing is invented");
-        let n = stored.damage[0].rsplit('-').next().unwrap().trim_end_matches('.').to_owned();
-        assert_eq!(std::fs::read(format!("{}.damaged-{n}", path.display())).unwrap(), bytes, "kept as it was");
-        store.stop().await;
-        let again = Store::start(dir.path());
-        assert_eq!(again.load(&record.id).await.unwrap().damage, Vec::<String>::new(), "and it is whole from now on");
-        again.stop().await;
-    }
+        write(&store, &record, &[message("a", &["one", "two"]), message("b", &["three"])]).await;
+        let original = store.load(&record.id).await.unwrap();
+        let fork = forked(&original, &environment);
+        store.import(fork.clone()).await.unwrap();
+        assert_eq!(store.import(fork.clone()).await, Err(Error::Taken(fork.record.id.clone())));
+        let read = store.load(&fork.record.id).await.unwrap();
+        assert_eq!(read, fork);
+        assert_eq!(read.record.title.as_deref(), Some("title of ses_00000001 (fork #1)"));
+        assert_eq!(read.record.agent.as_deref(), Some("plan"));
+        let texts = |stored: &StoredSession| stored.messages.iter().map(Message::visible_text).collect::<Vec<_>>();
+        assert_eq!(texts(&read), texts(&original));
+        store.rename(&fork.record.id, "Another road").await.unwrap();
+        let listed = store.list(None, None, 10).await.unwrap();
+        assert!(
+            listed.sessions.iter().any(|r| r.title.as_deref() == Some("Another road") && r.titled == TitleSource::User)
+        );
+        assert_eq!(store.load(&record.id).await.unwrap(), original, "the first one is untouched");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn words_are_found_in_whatever_case() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::start(dir.path());
-    for (n, words) in
-        ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
-    {
-        let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
-        store.create(&record).await.unwrap();
-        write(&store, &record, &[message(&format!("m{n}"), &[words])]).await;
-        store.record(&record).await;
-        store.flush(&record.id).await.unwrap();
-    }
-    let records = store.list(None, None, 10).await.unwrap().sessions;
-    // All of them are open.
-    let found = |words: &str| {
-        let hits = search(dir.path(), records.clone(), words, 10);
-        hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
-    };
-    let both = [
-        ("ses_00000002".to_owned(), "an übersicht of an EMPTY room".to_owned()),
-        ("ses_00000000".to_owned(), "The Übersicht is empty".to_owned()),
-    ];
-    assert_eq!(found("Empty übersicht"), both);
-    assert_eq!(found("title of ses_00000001"), [("ses_00000001".to_owned(), String::new())]);
-    assert_eq!(found("  "), []);
+    each(async |bed: Bed| {
+        let store = bed.store();
+        for (n, words) in
+            ["The Übersicht is empty", "nothing of the kind", "an übersicht of an EMPTY room"].iter().enumerate()
+        {
+            let record = record(&format!("ses_0000000{n}"), "/w", n as u64);
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &[words])]).await;
+            store.record(&record).await;
+            store.flush(&record.id).await.unwrap();
+        }
+        let records = store.list(None, None, 10).await.unwrap().sessions;
+        // All of them are open.
+        let found = async |words: &str| {
+            let hits = store.search(records.clone(), words, 10).await.unwrap();
+            hits.iter().map(|hit| (hit.record.id.to_string(), hit.excerpt.clone())).collect::<Vec<_>>()
+        };
+        let both = [
+            ("ses_00000002".to_owned(), "an übersicht of an EMPTY room".to_owned()),
+            ("ses_00000000".to_owned(), "The Übersicht is empty".to_owned()),
+        ];
+        assert_eq!(found("Empty übersicht").await, both);
+        assert_eq!(found("title of ses_00000001").await, [("ses_00000001".to_owned(), String::new())]);
+        assert_eq!(found("  ").await, []);
+    })
+    .await;
 }
 
 /// A session whose user has told it nothing is known to the process that made it, and leaves nothing behind. What
 /// the user tells it before the first message is kept as everything is, until the session is left.
 #[tokio::test]
 async fn what_was_never_prompted_is_kept_until_it_is_left() {
-    let dir = tempfile::tempdir().unwrap();
-    let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
-    let named = || RecordChange::Title("Mine".into());
-    let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
-    let store = Store::start(dir.path());
-    for n in 1..=4 {
-        let record = record(id(n).as_str(), "/w", n);
-        store.create(&record).await.unwrap();
-        store.record(&record).await;
-    }
-    for (n, change) in [(2, chosen()), (3, named()), (4, chosen())] {
-        store.amend(&id(n), change).await;
-    }
-    write(&store, &Record { agent: Some("plan".into()), ..record(id(4).as_str(), "/w", 4) }, &[message("a", &["one"])])
+    each(async |bed: Bed| {
+        let chosen = || RecordChange::Choice { agent: "plan".into(), model: None, steer: None, approvals: None };
+        let named = || RecordChange::Title("Mine".into());
+        let id = |n: u64| SessionId::new(format!("ses_0000000{n}"));
+        let store = bed.store();
+        for n in 1..=4 {
+            let record = record(id(n).as_str(), "/w", n);
+            store.create(&record).await.unwrap();
+            store.record(&record).await;
+        }
+        for (n, change) in [(2, chosen()), (3, named()), (4, chosen())] {
+            store.amend(&id(n), change).await;
+        }
+        write(
+            &store,
+            &Record { agent: Some("plan".into()), ..record(id(4).as_str(), "/w", 4) },
+            &[message("a", &["one"])],
+        )
         .await;
-    let listed = async |store: &Store| -> Vec<SessionId> {
-        store.list(None, None, 10).await.unwrap().sessions.into_iter().map(|one| one.id).collect()
-    };
-    for n in 1..=4 {
-        store.handed_over(&id(n)).await;
-    }
-    assert_eq!(listed(&store).await, [id(4), id(3)]);
-    assert!(!session::path(dir.path(), &id(1)).exists());
-    // Let go of without a word, as by a kill.
-    for n in 1..=4 {
-        store.close(&id(n)).await;
-    }
-    let again = Store::start(dir.path());
-    assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
-    assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
-    assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
-    assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
-    // In use: nobody else takes it away.
-    assert!(!again.discard(&id(2), true).await.unwrap());
-    for (n, removed) in [(2, true), (3, false), (4, false)] {
-        assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
-    }
-    assert!(!session::path(dir.path(), &id(2)).exists());
-    assert_eq!(listed(&again).await, [id(4), id(3)]);
-    assert_eq!(again.unsaid().await.unwrap(), []);
+        let listed = async |store: &Store| -> Vec<SessionId> {
+            store.list(None, None, 10).await.unwrap().sessions.into_iter().map(|one| one.id).collect()
+        };
+        for n in 1..=4 {
+            store.handed_over(&id(n)).await;
+        }
+        assert_eq!(listed(&store).await, [id(4), id(3)]);
+        // Let go of without a word, as by a kill.
+        for n in 1..=4 {
+            store.close(&id(n)).await;
+        }
+        let again = bed.store();
+        assert!(matches!(again.load(&id(1)).await, Err(Error::NotFound(_))));
+        assert_eq!(again.load(&id(2)).await.unwrap().record.agent.as_deref(), Some("plan"));
+        assert_eq!(again.load(&id(3)).await.unwrap().record.title.as_deref(), Some("Mine"));
+        assert_eq!(again.load(&id(4)).await.unwrap().messages.len(), 1);
+        // In use: nobody else takes it away.
+        assert!(!again.discard(&id(2), true).await.unwrap());
+        for (n, removed) in [(2, true), (3, false), (4, false)] {
+            assert_eq!(again.leave(&id(n)).await.unwrap(), removed, "{n}");
+        }
+        assert_eq!(listed(&again).await, [id(4), id(3)]);
+        assert_eq!(again.unsaid().await.unwrap(), []);
+    })
+    .await;
 }
 
-/// What an earlier version has left of sessions without a file goes with the first list.
 #[tokio::test]
-async fn a_row_without_a_file_and_a_message_goes() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::create_dir(dir.path().join("sessions")).unwrap();
-    let empty = record("ses_00000001", "/w", 5);
-    let index = index::Index::open(dir.path()).unwrap();
-    index.put(&empty, 0).unwrap();
-    drop(index);
-    let store = Store::start(dir.path());
-    assert_eq!(store.list(None, None, 10).await.unwrap().sessions, []);
-    assert!(matches!(store.load(&empty.id).await, Err(Error::NotFound(_))));
+async fn lists_are_paged() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        for n in 0..5u64 {
+            let cwd = if n == 3 { "/other" } else { "/w" };
+            let record = Record { archived: n == 4, ..record(&format!("ses_0000000{n}"), cwd, 10 + n / 2) };
+            store.create(&record).await.unwrap();
+            write(&store, &record, &[message(&format!("m{n}"), &["x"])]).await;
+            store.record(&record).await;
+            store.close(&record.id).await;
+        }
+        let ids = |page: &SessionPage| page.sessions.iter().map(|r| r.id.to_string()).collect::<Vec<_>>();
+        let first = store.list(Some(Path::new("/w")), None, 2).await.unwrap();
+        assert_eq!(ids(&first), ["ses_00000004", "ses_00000002"]);
+        let second = store.list(Some(Path::new("/w")), first.next, 2).await.unwrap();
+        assert_eq!((ids(&second), second.next), (vec!["ses_00000001".to_owned(), "ses_00000000".to_owned()], None));
+        let aside = store.list_archived(None, Some(true), None, 9).await.unwrap();
+        assert_eq!(ids(&aside), ["ses_00000004"]);
+        assert_eq!(store.list_archived(None, Some(false), None, 9).await.unwrap().sessions.len(), 4);
+    })
+    .await;
 }
 
-/// A title is kept also where the file it belongs into is gone.
+/// What is undone for good is gone, and what is written after it stands in its place.
 #[tokio::test]
-async fn a_session_without_a_file_can_be_named() {
-    let dir = tempfile::tempdir().unwrap();
-    let known = record("ses_00000001", "/w", 5);
-    let index = index::Index::open(dir.path()).unwrap();
-    index.put(&known, 0).unwrap();
-    drop(index);
-    let store = Store::start(dir.path());
-    assert_eq!(store.rename(&known.id, "Mine").await.unwrap().title.as_deref(), Some("Mine"));
-    store.stop().await;
-    let again = Store::start(dir.path());
-    assert_eq!(again.load(&known.id).await.unwrap().record.title.as_deref(), Some("Mine"));
+async fn what_is_cut_off_is_gone() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let record = record("ses_00000001", "/w", 5);
+        store.create(&record).await.unwrap();
+        write(&store, &record, &[message("a", &["one"]), message("b", &["two"]), message("c", &["three"])]).await;
+        store.handed_over(&record.id).await;
+        // Some of it is written in one go with what follows.
+        write(&store, &record, &[message("d", &["four"])]).await;
+        store.cut(&record.id, &MessageId::new("b")).await;
+        write(&store, &record, &[message("b", &["again"])]).await;
+        store.flush(&record.id).await.unwrap();
+        store.stop().await;
+        let store = bed.store();
+        let left = store.load(&record.id).await.unwrap();
+        assert_eq!(left.messages, [message("a", &["one"]), message("b", &["again"])]);
+        store.cut(&record.id, &MessageId::new("a")).await;
+        store.flush(&record.id).await.unwrap();
+        assert_eq!(store.peek(&record.id).await.unwrap().messages, []);
+        assert_eq!(store.list(None, None, 9).await.unwrap().sessions, [], "nothing is said in it any more");
+    })
+    .await;
 }
 
-/// What is listed anyway is not opened again by every process that starts.
 #[tokio::test]
-async fn a_session_that_is_only_named_is_not_read_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let known = record("ses_00000001", "/w", 5);
-    let store = Store::start(dir.path());
-    store.create(&known).await.unwrap();
-    let named = store.rename(&known.id, "Mine").await.unwrap();
-    store.stop().await;
-    let index = index::Index::open(dir.path()).unwrap();
-    index.put(&Record { title: Some("As it was read".into()), ..named }, 0).unwrap();
-    drop(index);
-    let again = Store::start(dir.path());
-    let titles = again.list(None, None, 10).await.unwrap().sessions.into_iter().map(|session| session.title);
-    assert_eq!(titles.collect::<Vec<_>>(), [Some("As it was read".to_owned())]);
+async fn grants_and_choices_belong_to_a_project() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let grant = |project: &str, pattern: &str| Grant {
+            project: project.into(),
+            agent: "build".into(),
+            permission: "bash".into(),
+            pattern: pattern.into(),
+            given: Timestamp(7),
+        };
+        for grant in [grant("/a", "ls *"), grant("/a", "cat *"), grant("/b", "ls *"), grant("/a", "ls *")] {
+            store.grant(&grant).await.unwrap();
+        }
+        assert_eq!(store.grants("/a").await.unwrap(), [grant("/a", "cat *"), grant("/a", "ls *")]);
+        store.revoke(&grant("/a", "cat *")).await.unwrap();
+        assert_eq!(store.all_grants().await.unwrap(), [grant("/a", "ls *"), grant("/b", "ls *")]);
+        let model = |name: &str| ModelRef { provider: "p".into(), model: name.into(), effort: None };
+        store.chosen("/a", vec![model("1")]).await.unwrap();
+        store.chosen("/a", vec![model("2"), model("1")]).await.unwrap();
+        assert_eq!(store.recent("/a").await, [model("2"), model("1")]);
+        assert_eq!(store.recent("/b").await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn children_go_with_their_parent() {
+    each(async |bed: Bed| {
+        let store = bed.store();
+        let parent = record("ses_00000001", "/w", 5);
+        let child = Record { parent: Some(parent.id.clone()), ..record("ses_00000002", "/w", 6) };
+        for record in [&parent, &child] {
+            store.create(record).await.unwrap();
+            write(&store, record, &[message("a", &["one"])]).await;
+            store.close(&record.id).await;
+        }
+        assert_eq!(store.children(&parent.id).await.unwrap(), std::slice::from_ref(&child.id));
+        assert_eq!(store.list(None, None, 9).await.unwrap().sessions.len(), 1);
+        let part = store.parts(&child.id, vec![PartId::new("a-0"), PartId::new("none")]).await.unwrap();
+        assert_eq!(part, message("a", &["one"]).parts);
+        assert!(store.change(&parent.id, RecordChange::Archived(true)).await.unwrap().archived);
+        store.close(&child.id).await;
+        store.delete(&parent.id).await.unwrap();
+        for id in [&parent.id, &child.id] {
+            assert!(!store.has(id).await.unwrap());
+            assert!(matches!(store.load(id).await, Err(Error::NotFound(_))));
+        }
+    })
+    .await;
 }

@@ -17,13 +17,15 @@ pub struct Recorder {
     session: SessionId,
     /// The user was told that nothing is kept.
     told: Arc<AtomicBool>,
+    /// More is unsaved than may be.
+    unsaved: Arc<AtomicBool>,
     /// What is chosen now; none for a session in which nothing can be.
     choice: Option<watch::Receiver<Choice>>,
 }
 
 impl Recorder {
     pub fn new(store: Store, session: SessionId) -> Self {
-        Self { store, session, told: Arc::default(), choice: None }
+        Self { store, session, told: Arc::default(), unsaved: Arc::default(), choice: None }
     }
 
     /// One that keeps what is chosen at the time, whatever a record says about that: the user may choose
@@ -92,6 +94,14 @@ impl Recorder {
     /// # Errors
     /// The store's, since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
-        self.store.flush(&self.session).await
+        let flushed = self.store.flush(&self.session).await;
+        self.unsaved.store(matches!(flushed, Err(Error::AwayTooLong(_))), Ordering::Relaxed);
+        flushed
+    }
+
+    /// Whether so much of the session is unsaved that a turn may not go on.
+    pub async fn is_exhausted(&self) -> bool {
+        // Where it was so, it may have become better since.
+        self.unsaved.load(Ordering::Relaxed) && matches!(self.flush().await, Err(Error::AwayTooLong(_)))
     }
 }

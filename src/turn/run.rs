@@ -11,7 +11,7 @@ use super::{
 use crate::agent::Agent;
 use crate::event::{Event, Severity, Status};
 use crate::mcp::resource::ChangedResource;
-use crate::message::{Content, Fault, Message, Text};
+use crate::message::{Content, Fault, FaultKind, Message, Text};
 use crate::prompts::{self, CONTENTS_OF};
 use crate::text;
 
@@ -84,6 +84,9 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         if scope.cancelled.is_cancelled() {
             return Outcome::Cancelled;
         }
+        if scope.record.is_exhausted().await {
+            return Outcome::Failed(exhausted());
+        }
         let agent = match frame::agent(scope) {
             Ok(agent) => agent,
             Err(fault) => return Outcome::Failed(fault),
@@ -136,6 +139,15 @@ async fn steps(history: &mut History, scope: &TurnContext, changed: &mut Option<
         }
         spoken_last |= limits.money == Remaining::Spent;
         step::step(history, scope, &frame, &mut asked, changed, made == 0).await;
+    }
+}
+
+/// Why a turn ends whose conversation cannot be saved.
+fn exhausted() -> Fault {
+    Fault {
+        kind: FaultKind::Store,
+        message: "The database that keeps the conversation has been away for too long.".into(),
+        advice: Some("What was said since it went is in memory; prompt again when it is back.".into()),
     }
 }
 

@@ -12,6 +12,24 @@ pub(crate) struct SessionsConfig {
     pub keep_days: Option<u64>,
 }
 
+/// Where sessions are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct StoreConfig {
+    /// `postgres://user:{env:PASSWORD}@host/database`. Default: files on this machine.
+    pub url: Option<String>,
+    /// The schema in the database that holds the tables. Default: `adjutant`.
+    pub namespace: Option<String>,
+    /// For how many seconds a process that is not heard of has its sessions. Default: 15.
+    #[schemars(range(min = 1))]
+    pub lease_seconds: Option<u64>,
+    /// How many MiB may wait in memory while the database is away. Default: 64.
+    #[schemars(range(min = 1))]
+    pub away_mib: Option<u64>,
+    /// For how many minutes a turn goes on while the database is away. Default: 10.
+    pub away_minutes: Option<u64>,
+}
+
 /// What happens when a session outgrows the context window.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

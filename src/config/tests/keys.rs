@@ -148,6 +148,12 @@ fn table() -> Vec<(&'static str, Json, KeyExample)> {
         // Asked where no project speaks: see `session::prune`.
         ("sessions", json!({}), Parts),
         ("sessions.keep_days", json!(1), Holds),
+        ("store", json!({"url": "postgres://localhost/x"}), Ignored),
+        ("store.url", json!("postgres://localhost/x"), Ignored),
+        ("store.namespace", text(), Ignored),
+        ("store.lease_seconds", json!(9), Ignored),
+        ("store.away_mib", json!(9), Ignored),
+        ("store.away_minutes", json!(9), Ignored),
         ("compaction", json!({}), Parts),
         ("compaction.auto", json!(true), Holds),
         ("compaction.prune", json!(true), Holds),
@@ -414,6 +420,7 @@ fn every_key_has_a_reader_or_says_that_it_has_none() {
         [
             "config.rs",
             "config/hook.rs",
+            "config/kept.rs",
             "config/script.rs",
             "config/resolve.rs",
             "config/legacy.rs",

@@ -7,23 +7,26 @@
 //! the file is back, and no other session does.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc as done;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::beside::{BackgroundWriter, WriteBatch, WriteJob, WriteResult};
 use super::index::Index;
-use super::job::{JobScope, StoreJob};
 use super::lock::{Lock, LockError};
 use super::queue::{Batch, FileStatus, Queue};
 use super::session::{self, IndexUpdate, SessionFile};
-use super::{Error, Record, RecordChange, SessionWrite, StoredSession, TitleSource, peek, salvage, takeover};
-use crate::channel::{self, Receiver, Sender};
+use super::{peek, recent, salvage, takeover};
+use crate::channel::{Receiver, WeakSender};
 use crate::id::SessionId;
+use crate::store::job::{JobScope, StoreJob};
+use crate::store::takeover::RequestSource;
+use crate::store::write::SessionWrite;
+use crate::store::{BackendState, Error, Record, RecordChange, StoredSession, TitleSource};
 
-/// How many jobs may wait unseen, and how many sorted: a store that cannot keep up slows the turn down.
-const WAITING: usize = 512;
+/// How many jobs may wait sorted: a store that cannot keep up slows the turn down.
 const SORTED: usize = 512;
 
 /// How many sessions are written to beside the others at a time. They wait for the disk most of the time.
@@ -39,38 +42,33 @@ const RESERVE: u64 = 36;
 const OPEN: u64 = 64;
 const EACH: u64 = 2;
 
+/// How long somebody who was asked for a session may take to let go of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// How many rows of a session are kept in memory when they cannot be written.
 const UNWRITTEN: usize = 4096;
 
-/// Starts the thread. It ends when the last [`super::Store`] is gone.
-pub(super) fn start(dir: PathBuf) -> Sender<StoreJob> {
-    let (tx, mut rx) = channel::channel(WAITING);
-    let wake = tx.downgrade();
-    let work = move || {
-        let (written, done) = done::channel();
-        let mut thread = Thread {
-            dir,
-            index: None,
-            locks: HashMap::new(),
-            open: HashMap::new(),
-            used: Vec::new(),
-            created: HashMap::new(),
-            unwritten: HashMap::new(),
-            failed: HashMap::new(),
-            away: HashSet::new(),
-            beside: BackgroundWriter::new(written, wake),
-            done,
-        };
-        if let Some(stopped) = thread.run(&mut rx) {
-            drop(thread);
-            // Nobody needs to wait for it.
-            stopped.send(()).ok();
-        }
+/// Does jobs about the sessions below `dir` until the last [`crate::store::Store`] is gone.
+pub(in crate::store) fn work(dir: PathBuf, mut jobs: Receiver<StoreJob>, wake: WeakSender<StoreJob>) {
+    let (written, done) = done::channel();
+    let mut thread = Thread {
+        dir,
+        index: None,
+        locks: HashMap::new(),
+        open: HashMap::new(),
+        used: Vec::new(),
+        created: HashMap::new(),
+        unwritten: HashMap::new(),
+        failed: HashMap::new(),
+        away: HashSet::new(),
+        beside: BackgroundWriter::new(written, wake),
+        done,
     };
-    if let Err(e) = std::thread::Builder::new().name("store".into()).spawn(work) {
-        tracing::error!("no thread for the store: {e}");
+    if let Some(stopped) = thread.run(&mut jobs) {
+        drop(thread);
+        // Nobody needs to wait for it.
+        stopped.send(()).ok();
     }
-    tx
 }
 
 struct Thread {
@@ -391,11 +389,28 @@ impl Thread {
             }
             StoreJob::Grant { grant, reply } => drop(reply.send(self.indexed(|index| index.grant(&grant)))),
             StoreJob::Revoke { grant, reply } => drop(reply.send(self.indexed(|index| index.revoke(&grant)))),
+            StoreJob::Search { records, words, limit, reply } => {
+                peek::search(self.dir.clone(), records, words, limit, reply);
+            }
+            StoreJob::Ask { holder, session, reply } => {
+                drop(reply.send(Ok(takeover::ask(&self.dir, &holder, &session).then_some(PATIENCE))));
+            }
+            StoreJob::Requests { reply } => drop(reply.send(Ok(RequestSource::Pipe(self.dir.clone())))),
+            StoreJob::About { reply } => drop(reply.send(Ok(self.about()))),
+            StoreJob::Recent { project, reply } => drop(reply.send(Ok(recent::read(&self.dir, &project)))),
+            StoreJob::Chosen { project, models, reply } => {
+                let written = recent::write(&self.dir, project, models);
+                drop(reply.send(written.map_err(|e| Error::Unwritable(e.to_string()))));
+            }
             // Everything before it has been written by now.
             StoreJob::HandOver { reply, .. } => drop(reply.send(Ok(()))),
             // Taken out before.
             StoreJob::Write { .. } | StoreJob::Flush { .. } | StoreJob::Wake | StoreJob::Stop { .. } => {}
         }
+    }
+
+    fn about(&self) -> BackendState {
+        BackendState { kind: "SQLite", place: self.dir.display().to_string(), details: Vec::new(), problem: None }
     }
 
     fn create(&mut self, record: &Record) -> Result<(), Error> {
@@ -508,7 +523,7 @@ impl Thread {
                 Ok(())
             }
             Err(e) => {
-                remove_files(&session::path(&self.dir, id)).ok();
+                session::remove_files(&session::path(&self.dir, id)).ok();
                 Err(e)
             }
         }
@@ -577,19 +592,8 @@ impl Thread {
         self.unwritten.remove(session);
         // The index first: who is killed in between leaves a whole session that is found again, not a
         // name with nothing behind it.
-        let gone = self.indexed(|index| index.remove(session)).and_then(|()| remove_files(&path));
+        let gone = self.indexed(|index| index.remove(session)).and_then(|()| session::remove_files(&path));
         self.release(session);
         gone
     }
-}
-
-fn remove_files(path: &Path) -> Result<(), Error> {
-    let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
-    // Under another name the database is gone at once, and with it what the others mean.
-    let gone = super::with_suffix(path, session::GONE);
-    std::fs::rename(path, &gone).or_else(session::unless_missing).map_err(failed)?;
-    for suffix in [session::NEW, "-wal", "-journal", "-shm", session::GONE] {
-        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(session::unless_missing).map_err(failed)?;
-    }
-    Ok(())
 }

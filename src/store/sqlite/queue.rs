@@ -4,11 +4,11 @@
 //! that somebody waits for goes before one that merely writes, or the end of a turn would wait for
 //! the words of all the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::SessionWrite;
-use super::job::{Reply, StoreJob};
 use crate::id::SessionId;
+use crate::store::job::{Reply, StoreJob};
+use crate::store::write::{SessionWrite, latest};
 
 /// How often a session may be passed over.
 const PATIENCE: u32 = 8;
@@ -144,43 +144,6 @@ fn bytes(job: &StoreJob) -> usize {
 /// Whether somebody waits for a job.
 fn waited(job: &StoreJob) -> bool {
     !matches!(job, StoreJob::Write { .. })
-}
-
-/// What is left of entries that are written together: an older state of something is not written where a
-/// newer one follows. The newer one takes its place, for rows keep the order in which they came first.
-fn latest(entries: Vec<SessionWrite>) -> Vec<SessionWrite> {
-    if entries.len() < 2 {
-        return entries;
-    }
-    let mut kept: Vec<SessionWrite> = Vec::with_capacity(entries.len());
-    let mut places: HashMap<(u8, String), usize> = HashMap::new();
-    for entry in entries {
-        let key = match &entry {
-            SessionWrite::Record(_) => (0, String::new()),
-            SessionWrite::Amend(_) => {
-                // A record that follows must not come before it.
-                places.remove(&(0, String::new()));
-                kept.push(entry);
-                continue;
-            }
-            SessionWrite::Message { id, .. } => (1, id.clone()),
-            SessionWrite::Part { id, .. } => (2, id.clone()),
-            SessionWrite::Cut { .. } => {
-                // What was before is gone, or was written before.
-                places.clear();
-                kept.push(entry);
-                continue;
-            }
-        };
-        match places.get(&key) {
-            Some(place) => kept[*place] = entry,
-            None => {
-                places.insert(key, kept.len());
-                kept.push(entry);
-            }
-        }
-    }
-    kept
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::session::SessionFile;
-use super::tests::{message, record, write};
-use super::{Error, Record, SessionWrite, Store, StoredSession, peek, salvage, session, wal, with_suffix};
+use super::{peek, salvage, session, wal, with_suffix};
 use crate::environment::{Environment, Timestamp};
 use crate::id::SessionId;
 use crate::message::Message;
+use crate::store::tests::{message, record, write};
+use crate::store::write::SessionWrite;
+use crate::store::{Error, Record, Store, StoredSession};
 
 /// A fixed seed and a fresh one; the fresh one is printed when a test fails.
 pub(super) fn seeds() -> [u64; 2] {

@@ -2,13 +2,15 @@
 //! of sessions that another process has open: a copy is read, which is whole because the log is
 //! copied after the database and was not begun anew meanwhile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::session::{self, RawRows, SessionFile};
-use super::{Error, Record, StoredSession, migrate, wal};
+use super::{migrate, wal};
 use crate::id::SessionId;
+use crate::store::job::Reply;
+use crate::store::{Error, Record, SearchHit, StoredSession, search as find};
 
 /// How often a copy is made again when the original was reorganised meanwhile.
 const TRIES: usize = 5;
@@ -79,6 +81,16 @@ pub(super) fn record(dir: &Path, path: &Path) -> Option<(Record, i64)> {
     }
     let stored = peek(dir, &id, None).ok()?;
     Some((stored.record, i64::try_from(stored.messages.len()).unwrap_or(i64::MAX)))
+}
+
+/// Searches on a thread of its own: every file is read.
+pub(super) fn search(dir: PathBuf, records: Vec<Record>, words: String, limit: usize, reply: Reply<Vec<SearchHit>>) {
+    let read = move |record: &Record| peek(&dir, &record.id, Some(record.clone()));
+    // A reply that was dropped says that the store is gone.
+    let work = move || drop(reply.send(Ok(find::search(&read, &records, &words, limit))));
+    if let Err(e) = std::thread::Builder::new().name("search".into()).spawn(work) {
+        tracing::error!("no thread to search on: {e}");
+    }
 }
 
 /// Changes whenever a log is begun anew.

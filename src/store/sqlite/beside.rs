@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc as done};
 
-use super::job::{Reply, StoreJob};
 use super::session::{IndexUpdate, SessionFile};
-use super::{Error, Record, SessionWrite};
 use crate::channel::WeakSender;
 use crate::id::SessionId;
 use crate::lock::locked;
+use crate::store::job::{Reply, StoreJob};
+use crate::store::write::SessionWrite;
+use crate::store::{Error, Record};
 
 /// Entries on their way to their file, and all that is needed for it.
 pub(super) struct WriteJob {

@@ -7,31 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::environment::private_file;
-
-/// Who has a session open, as far as it said so.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LockHolder {
-    /// Its process number on its machine.
-    pub pid: Option<u32>,
-    /// Where it listens for others who want the session; see `store/takeover.rs`.
-    pub pipe: Option<String>,
-}
-
-impl std::fmt::Display for LockHolder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "another adjutant process (number {pid})"),
-            None => f.write_str("another adjutant process"),
-        }
-    }
-}
-
-impl LockHolder {
-    fn read(text: &str) -> Self {
-        let mut words = text.split_whitespace();
-        Self { pid: words.next().and_then(|pid| pid.parse().ok()), pipe: words.next().map(str::to_owned) }
-    }
-}
+use crate::store::LockHolder;
 
 /// A session that is ours. The lock ends with the value, and with the process.
 #[derive(Debug)]
@@ -132,7 +108,13 @@ fn say(file: &mut File, pipe: &str) {
 fn holder(file: &mut File) -> LockHolder {
     let mut text = String::new();
     file.take(4096).read_to_string(&mut text).ok();
-    LockHolder::read(&text)
+    read(&text)
+}
+
+fn read(text: &str) -> LockHolder {
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|pid| pid.parse().ok());
+    LockHolder { pid, host: None, door: words.next().map(str::to_owned) }
 }
 
 fn alive(holder: &LockHolder) -> bool {
@@ -151,7 +133,7 @@ mod tests {
         let path = dir.path().join("a.lock");
         let first = Lock::take(&path, "door").unwrap();
         let Err(LockError::Held(holder)) = Lock::take(&path, "other") else { panic!("taken twice") };
-        assert_eq!((holder.pid, holder.pipe.as_deref()), (Some(std::process::id()), Some("door")));
+        assert_eq!((holder.pid, holder.door.as_deref()), (Some(std::process::id()), Some("door")));
         drop(first);
         assert!(!path.exists());
         std::fs::write(&path, "4000000000 left behind by a killed process\n").unwrap();

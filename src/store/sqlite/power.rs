@@ -15,9 +15,10 @@ use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use rusqlite::ffi;
 
 use super::session::{self, SessionFile};
-use super::tests::message;
-use super::{SessionWrite, faults, wal};
+use super::{faults, wal};
 use crate::message::Message;
+use crate::store::tests::message;
+use crate::store::write::SessionWrite;
 
 const SECTOR: usize = 512;
 const WORKLOADS: usize = 20;

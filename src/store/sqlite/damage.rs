@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::tests::{message, record, write};
 use super::*;
+use crate::store::tests::{message, record, write};
+use crate::store::*;
 
 /// A store with three sessions that nobody has open.
 async fn three(dir: &Path) {

@@ -1,6 +1,5 @@
 //! The file of one session.
 
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,10 +7,12 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, params};
 
-use super::lock::LockHolder;
-use super::{Error, Record, SessionWrite, StoredSession, migrate, pack};
+use super::migrate;
 use crate::id::{PartId, SessionId};
-use crate::message::{Content, Message, Part};
+use crate::message::Part;
+use crate::store::assembly::Assembly;
+use crate::store::write::SessionWrite;
+use crate::store::{Error, LockHolder, Record, StoredSession, pack};
 
 /// An open session file. Holding it keeps other processes out.
 pub(super) struct SessionFile {
@@ -300,8 +301,9 @@ impl RawRows {
             rows.take_message(row);
         }
         let mut altered = rows.altered;
-        let Some(mut assembly) = rows.begin(fallback) else { return Ok((None, 0, altered)) };
-        let cold = if lean { assembly.cold(db)? } else { 0 };
+        let begun = Assembly::begin(rows.record, rows.messages, fallback);
+        let Some(mut assembly) = begun else { return Ok((None, 0, altered)) };
+        let cold = if lean { cold(db, &assembly)? } else { 0 };
         let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part ORDER BY seq")?;
         let mut found = query.query([])?;
         while let Some(row) = found.next()? {
@@ -346,81 +348,24 @@ impl RawRows {
     /// out and said. None where nobody knows what session it is.
     pub(super) fn assemble(mut self, fallback: Option<Record>) -> Option<StoredSession> {
         let parts = std::mem::take(&mut self.parts);
-        let mut assembly = self.begin(fallback)?;
+        let mut assembly = Assembly::begin(self.record, self.messages, fallback)?;
         for (id, message, json) in parts {
             assembly.part(&id, &message, &json, 0);
         }
         Some(assembly.end())
     }
-
-    fn begin(self, fallback: Option<Record>) -> Option<Assembly> {
-        let mut damage = Vec::new();
-        let record = self.record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
-        let mut messages: Vec<Message> = Vec::with_capacity(self.messages.len());
-        let mut places: HashMap<String, usize> = HashMap::with_capacity(self.messages.len());
-        for (id, json) in self.messages {
-            match serde_json::from_str(&json) {
-                Ok(message) => {
-                    places.insert(id, messages.len());
-                    messages.push(message);
-                }
-                Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
-            }
-        }
-        Some(Assembly { stored: StoredSession { record, messages, damage }, places, last: 0 })
-    }
 }
 
-/// A session that is being put together.
-struct Assembly {
-    stored: StoredSession,
-    places: HashMap<String, usize>,
-    /// Which one got the last part.
-    last: usize,
-}
-
-impl Assembly {
-    /// How many messages are from before what the last summary kept: no model sees them any more.
-    fn cold(&self, db: &Connection) -> rusqlite::Result<usize> {
-        let messages = &self.stored.messages;
-        let Some(summary) = messages.iter().rfind(|message| message.is_summary()) else { return Ok(0) };
-        let Some(parent) = summary.assistant().map(|summary| &summary.parent) else { return Ok(0) };
-        let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
-        let mut found = query.query([parent.as_str()])?;
-        while let Some(row) = found.next()? {
-            let part = part(row).and_then(|(_, _, json)| serde_json::from_str::<Part>(&json).ok());
-            if let Some(Part { content: Content::Compaction(asked), .. }) = part {
-                let first = asked.tail.as_ref().and_then(|tail| self.places.get(tail.as_str()));
-                return Ok(first.or_else(|| self.places.get(parent.as_str())).copied().unwrap_or(0));
-            }
-        }
-        Ok(0)
+/// As [`Assembly::cold`].
+fn cold(db: &Connection, assembly: &Assembly) -> rusqlite::Result<usize> {
+    let Some(parent) = assembly.summarised() else { return Ok(0) };
+    let mut query = db.prepare("SELECT seq, id, message, data, crc FROM part WHERE message = ?1")?;
+    let mut found = query.query([parent.as_str()])?;
+    let mut parts = Vec::new();
+    while let Some(row) = found.next()? {
+        parts.extend(part(row).map(|(_, _, json)| json));
     }
-
-    fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
-        match (serde_json::from_str::<Part>(json), self.places.get(message)) {
-            (Ok(mut part), Some(place)) => {
-                if let Content::Tool(call) = &mut part.content
-                    && *place < cold
-                {
-                    call.forget_result();
-                }
-                let messages = &mut self.stored.messages;
-                if *place != self.last {
-                    // Most messages have one part or two; there are thousands of messages.
-                    messages[self.last].parts.shrink_to_fit();
-                    self.last = *place;
-                }
-                messages[*place].parts.push(part);
-            }
-            (Ok(_), None) => self.stored.damage.push(format!("part {id} belongs to no message")),
-            (Err(e), _) => self.stored.damage.push(format!("part {id} cannot be read: {e}")),
-        }
-    }
-
-    fn end(self) -> StoredSession {
-        self.stored
-    }
+    Ok(assembly.cold(parent, &parts))
 }
 
 /// The row of a part, if it is as it was written.
@@ -489,6 +434,18 @@ fn make(path: &Path, network: bool) -> std::io::Result<()> {
     });
     // That it has this name is on the disk with the first flush: the log lies beside it.
     written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| drop(std::fs::remove_file(&new)))
+}
+
+/// Removes the file of a session and all that lies beside it.
+pub(super) fn remove_files(path: &Path) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::Unwritable(format!("{}: {e}", path.display()));
+    // Under another name the database is gone at once, and with it what the others mean.
+    let gone = super::with_suffix(path, GONE);
+    std::fs::rename(path, &gone).or_else(unless_missing).map_err(failed)?;
+    for suffix in [NEW, "-wal", "-journal", "-shm", GONE] {
+        std::fs::remove_file(super::with_suffix(path, suffix)).or_else(unless_missing).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// What the name of a file ends with while it is made.

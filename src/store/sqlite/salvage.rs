@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, Row};
 
 use super::session::{self, RawRows, SessionFile};
-use super::{Error, Record, SessionWrite, StoredSession, wal, with_suffix};
+use super::{wal, with_suffix};
 use crate::id::SessionId;
+use crate::store::write::SessionWrite;
+use crate::store::{Error, Record, StoredSession};
 
 /// Where every page of a database begins: the size SQLite gives to new files.
 const PAGE: usize = 4096;

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 
-use super::{Error, Grant, ListCursor, Record, SessionPage, migrate, peek, session};
+use super::{migrate, peek, session};
 use crate::environment::Timestamp;
 use crate::id::SessionId;
+use crate::store::{Error, Grant, ListCursor, Record, SessionPage};
 
 pub(super) struct Index {
     db: Connection,

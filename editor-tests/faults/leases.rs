@@ -1,0 +1,158 @@
+//! Sessions in a database: owners that are killed, or stopped for so long that somebody else took their session, and
+//! a database that is restarted. `ADJUTANT_LEASES=n` kills n owners.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use adjutant::id::SessionId;
+use adjutant::store::{DatabasePlace, Error, Store, StorePlace, StoredSession};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::{Writer, acknowledged, block_on, four, keep, said};
+use crate::database::Database;
+use crate::model::{self, Model};
+use crate::project::Project;
+use crate::talk::Talk;
+
+/// The store at an address, or in a directory.
+pub fn store(place: &str) -> Store {
+    match place.contains("://") {
+        true => {
+            let place = StorePlace::Database(DatabasePlace::new(place));
+            Store::open(move || place)
+        }
+        false => Store::start(Path::new(place)),
+    }
+}
+
+const ID: &str = "ses_00000001";
+
+/// Opens a session as soon as its former owner's lease has run out; none where nothing was said in it.
+async fn taken_over(store: &Store) -> Option<StoredSession> {
+    let start = Instant::now();
+    loop {
+        match store.load(&SessionId::new(ID)).await {
+            Err(Error::Locked { .. }) => {
+                assert!(start.elapsed() < Duration::from_secs(30), "it is never free");
+                tokio::time::sleep(Duration::from_millis(50)).await; // asked again
+            }
+            Err(Error::NotFound(_)) => return None,
+            loaded => return Some(loaded.unwrap()),
+        }
+    }
+}
+
+/// How many messages there are, each whole and in its place; the last one may be without its part, which nobody was
+/// told is safe.
+fn whole(stored: Option<StoredSession>) -> usize {
+    let mut messages = stored.map(|stored| stored.messages).unwrap_or_default();
+    messages.pop_if(|last| last.parts.is_empty());
+    for (number, message) in messages.iter().enumerate() {
+        assert_eq!(*message, said(number));
+    }
+    messages.len()
+}
+
+/// Whatever was acknowledged is there for the next owner.
+pub fn killed_owners() {
+    const AT_ONCE: usize = 4;
+    let Some(database) = Database::get() else { return };
+    let kills = std::env::var("ADJUTANT_LEASES").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    four(AT_ONCE, |number| {
+        let url = database.fresh(1);
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let mut safe = 0;
+        for _ in 0..kills / AT_ONCE {
+            let mut writer = Writer::start("append", ID, Path::new(&url));
+            writer.until("ready");
+            thread::sleep(Duration::from_micros(random.u64(..30_000))); // the moment of the kill
+            safe = safe.max(acknowledged(&writer.kill()).map_or(0, |last| last + 1));
+            let kept = whole(block_on(async {
+                let store = store(&url);
+                let stored = taken_over(&store).await;
+                store.stop().await;
+                stored
+            }));
+            assert!(kept >= safe, "{kept} of {safe} that were acknowledged");
+            safe = kept;
+        }
+    });
+}
+
+/// What it writes when it goes on is refused, and nobody was told that it was safe.
+pub fn stopped_owner() {
+    let Some(database) = Database::get() else { return };
+    let url = database.fresh(1);
+    let mut writer = Writer::start("append", ID, Path::new(&url));
+    writer.until("20");
+    let pid = Pid::from_raw(i32::try_from(writer.child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let (before, after) = block_on(async {
+        let store = store(&url);
+        let before = whole(taken_over(&store).await);
+        kill_process(pid, Signal::CONT).unwrap();
+        // Both write.
+        for number in before..before + 30 {
+            keep(&store, &SessionId::new(ID), number).await.unwrap();
+        }
+        store.stop().await;
+        (before, before + 30)
+    });
+    writer.until(&format!("lost {}", before + 1));
+    let told = writer.kill();
+    assert!(before > 20, "{before}");
+    assert!(acknowledged(&told).is_none_or(|last| last < before), "told to be safe when it was not: {told}");
+    let stored = block_on(async {
+        let store = store(&url);
+        let stored = store.peek(&SessionId::new(ID)).await.unwrap();
+        store.stop().await;
+        stored
+    });
+    let expected: Vec<_> = (0..after).map(said).collect();
+    assert_eq!(stored.messages, expected);
+}
+
+/// The turn goes on, its user is told once, and all of it is there afterwards.
+pub fn restarted() {
+    let Ok(database) = Database::start() else { return };
+    let call = |n: u32| format!("call bash {}\n", json!({ "command": format!("echo {n}") }));
+    let script = format!("text: First.\n{}---\ntext: Second.\n{}---\ntext: Third.\n", call(1), call(2));
+    let model = Model::start(model::script(&script).unwrap());
+    let project = Arc::new(Project::new());
+    let store = json!({ "store": { "url": database.fresh(15) }, "permission": { "bash": "allow" } });
+    project.provider(&model.base(), &store);
+    let mut talk = Talk::new(project.clone());
+    let session = talk.open();
+    talk.prompt(2, &session, "Count.");
+    while talk.hear()["params"]["update"]["content"]["text"] != "First." {}
+    database.control(&["stop", "-m", "immediate"]);
+    let (ended, updates) = talk.answer(2);
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    let told = updates.iter().filter(|update| update.to_string().contains("not being saved")).count();
+    assert!(told <= 1, "{updates:?}");
+    database.control(&["start"]);
+    let cwd = project.cwd();
+    let start = Instant::now();
+    // In another process, which asks for it.
+    let mut other = Talk::new(project);
+    let mut id = 2;
+    let updates = loop {
+        other.request(id, "session/load", &json!({ "sessionId": session, "cwd": cwd, "mcpServers": [] }));
+        let (loaded, updates) = other.answer(id);
+        let whole = updates.iter().any(|update| update["content"]["text"] == "Third.");
+        if loaded.get("result").is_some() && whole {
+            break updates;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{loaded}: {updates:?}");
+        thread::sleep(Duration::from_millis(100)); // asked again
+        id += 1;
+    };
+    for words in ["First.", "Second.", "Third."] {
+        assert!(updates.iter().any(|update| update["content"]["text"] == words), "{updates:?}");
+    }
+    talk.leave();
+    other.leave();
+}

@@ -1,0 +1,80 @@
+//! Putting a session together from what was kept of it.
+
+use std::collections::HashMap;
+
+use super::{Record, StoredSession};
+use crate::id::MessageId;
+use crate::message::{Content, Message, Part};
+
+/// A session that is being put together.
+pub(super) struct Assembly {
+    stored: StoredSession,
+    places: HashMap<String, usize>,
+    /// Which one got the last part.
+    last: usize,
+}
+
+impl Assembly {
+    /// Begins with what is known about a session, and its messages as id and JSON, oldest first. None where nobody
+    /// knows what session it is.
+    pub(super) fn begin(record: Option<String>, rows: Vec<(String, String)>, fallback: Option<Record>) -> Option<Self> {
+        let mut damage = Vec::new();
+        let record = record.and_then(|json| serde_json::from_str(&json).ok()).or(fallback)?;
+        let mut messages: Vec<Message> = Vec::with_capacity(rows.len());
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(rows.len());
+        for (id, json) in rows {
+            match serde_json::from_str(&json) {
+                Ok(message) => {
+                    places.insert(id, messages.len());
+                    messages.push(message);
+                }
+                Err(e) => damage.push(format!("message {id} cannot be read: {e}")),
+            }
+        }
+        Some(Self { stored: StoredSession { record, messages, damage }, places, last: 0 })
+    }
+
+    /// The message whose parts [`Self::cold`] has to see; none where nothing was summarised.
+    pub(super) fn summarised(&self) -> Option<&MessageId> {
+        let summary = self.stored.messages.iter().rfind(|message| message.is_summary())?;
+        summary.assistant().map(|summary| &summary.parent)
+    }
+
+    /// How many messages are from before what the last summary kept, which says so in the `parts` of its `parent`:
+    /// no model sees them any more.
+    pub(super) fn cold(&self, parent: &MessageId, parts: &[String]) -> usize {
+        for json in parts {
+            if let Ok(Part { content: Content::Compaction(asked), .. }) = serde_json::from_str::<Part>(json) {
+                let first = asked.tail.as_ref().and_then(|tail| self.places.get(tail.as_str()));
+                return first.or_else(|| self.places.get(parent.as_str())).copied().unwrap_or(0);
+            }
+        }
+        0
+    }
+
+    /// Adds a part; of one from before `cold` the result of a call is left out.
+    pub(super) fn part(&mut self, id: &str, message: &str, json: &str, cold: usize) {
+        match (serde_json::from_str::<Part>(json), self.places.get(message)) {
+            (Ok(mut part), Some(place)) => {
+                if let Content::Tool(call) = &mut part.content
+                    && *place < cold
+                {
+                    call.forget_result();
+                }
+                let messages = &mut self.stored.messages;
+                if *place != self.last {
+                    // Most messages have one part or two; there are thousands of messages.
+                    messages[self.last].parts.shrink_to_fit();
+                    self.last = *place;
+                }
+                messages[*place].parts.push(part);
+            }
+            (Ok(_), None) => self.stored.damage.push(format!("part {id} belongs to no message")),
+            (Err(e), _) => self.stored.damage.push(format!("part {id} cannot be read: {e}")),
+        }
+    }
+
+    pub(super) fn end(self) -> StoredSession {
+        self.stored
+    }
+}

@@ -1,0 +1,41 @@
+//! Sessions in a PostgreSQL database, for processes on many machines.
+//!
+//! One thread does the jobs, over one connection with its own small runtime: nothing here waits on the thread that
+//! reads what editors say. What is written about any session while a batch is on its way goes with the next one: a
+//! statement, a transaction and a round trip for all of them.
+//!
+//! A session is one process's by its row in `lease`. Each change of hands counts its `epoch` up, and each statement
+//! that writes locks the row and looks at the epoch: whoever was stopped for so long that somebody else took the
+//! session writes nothing any more, and is told. How long a process is taken to be alive is measured by the clock of
+//! the database alone (`owner.until`).
+//!
+//! While the database is away, sessions go on in memory up to a bound ([`DatabasePlace`]).
+
+mod fault;
+mod keeper;
+mod lease;
+mod lines;
+mod link;
+mod ours;
+mod place;
+mod read;
+mod rows;
+mod schema;
+mod tls;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use place::{AwayLimits, DatabasePlace};
+
+use super::job::StoreJob;
+use crate::channel::Receiver;
+
+/// Does jobs until the last [`super::Store`] is gone.
+pub(super) fn work(place: DatabasePlace, jobs: Receiver<StoreJob>) {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, keeper::run(place, jobs)),
+        Err(e) => tracing::error!("no runtime for the store: {e}"),
+    }
+}

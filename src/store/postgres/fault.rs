@@ -1,0 +1,53 @@
+//! How the database fails.
+
+use crate::store::Error;
+
+/// How often a statement is tried again that somebody else's was in the way of.
+pub(super) const TRIES: usize = 5;
+
+/// How something failed.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    /// The database cannot be reached, or takes nothing at the moment.
+    Away(String),
+    /// It was in the way of somebody else, and is to be tried again.
+    Again,
+    /// The database's word.
+    Refused(String),
+    Store(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(e: Error) -> Self {
+        Self::Store(e)
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(e: tokio_postgres::Error) -> Self {
+        let Some(said) = e.as_db_error() else {
+            let source = std::error::Error::source(&e);
+            let broken = e.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>());
+            let reason = source.map_or_else(|| e.to_string(), |source| format!("{e}: {source}"));
+            return if broken { Self::Away(reason) } else { Self::Refused(reason) };
+        };
+        match said.code().code() {
+            "40001" | "40P01" => Self::Again,
+            // A standby takes nothing; the rest: it ends, starts, or has no room for another connection.
+            "25006" | "57P01" | "57P02" | "57P03" | "53300" => Self::Away(said.message().to_owned()),
+            code if code.starts_with("08") => Self::Away(said.message().to_owned()),
+            _ => Self::Refused(said.message().to_owned()),
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Away(reason) => Self::Away(reason),
+            Fault::Again => Self::Unwritable("the database was busy with others' changes of the same".into()),
+            Fault::Refused(reason) => Self::Unwritable(reason),
+            Fault::Store(e) => e,
+        }
+    }
+}

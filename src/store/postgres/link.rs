@@ -1,0 +1,197 @@
+//! The connection to the database: made when it is needed, and made again when it broke.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Socket, Statement};
+
+use super::fault::Fault;
+use super::place::{Address, DatabasePlace, PATIENCE, Privacy};
+use super::{rows, schema, tls};
+use crate::id::SessionId;
+use crate::store::Error;
+
+/// How long nobody tries again after the database could not be reached.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// What comes from the database unasked.
+pub(super) enum LinkEvent {
+    /// Somebody wants a session.
+    Wanted(SessionId),
+    Closed,
+}
+
+/// A connection that stands.
+pub(super) struct Wire {
+    pub(super) client: Client,
+    pub(super) write: Statement,
+}
+
+type Opening = Shared<LocalBoxFuture<'static, Result<Rc<Wire>, Fault>>>;
+
+enum State {
+    Idle,
+    Opening(Opening),
+    Up(Rc<Wire>),
+    Down { tried: Instant, reason: String },
+}
+
+pub(super) struct Link {
+    address: Result<Rc<Address>, String>,
+    instance: String,
+    events: UnboundedSender<LinkEvent>,
+    state: RefCell<State>,
+    /// Since when it cannot be reached.
+    away: Cell<Option<Instant>>,
+}
+
+impl Link {
+    pub(super) fn new(place: &DatabasePlace, instance: &str, events: UnboundedSender<LinkEvent>) -> Self {
+        let address = place.address().map(Rc::new);
+        let (state, away) = (RefCell::new(State::Idle), Cell::new(None));
+        Self { address, instance: instance.into(), events, state, away }
+    }
+
+    pub(super) fn address(&self) -> Result<&Address, Error> {
+        self.address.as_deref().map_err(|e| Error::Unwritable(e.clone()))
+    }
+
+    /// For how long the database cannot be reached.
+    pub(super) fn away(&self) -> Option<Duration> {
+        self.away.get().map(|since| since.elapsed())
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.away.get().is_some()
+    }
+
+    /// Why it cannot be reached.
+    pub(super) fn reason(&self) -> String {
+        match &*self.state.borrow() {
+            State::Down { reason, .. } => reason.clone(),
+            _ => "it does not answer".into(),
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn lost(&self) {
+        let ended = matches!(&*self.state.borrow(), State::Up(wire) if wire.client.is_closed());
+        if ended {
+            self.down("the connection was closed");
+        }
+    }
+
+    /// The connection that stands, or one that is made now.
+    pub(super) async fn wire(&self) -> Result<Rc<Wire>, Fault> {
+        let opening = {
+            let mut state = self.state.borrow_mut();
+            match &*state {
+                State::Up(wire) if !wire.client.is_closed() => return Ok(wire.clone()),
+                State::Opening(opening) => opening.clone(),
+                State::Down { tried, reason } if tried.elapsed() < PAUSE => return Err(Fault::Away(reason.clone())),
+                State::Up(_) | State::Down { .. } | State::Idle => {
+                    let address = self.address.clone().map_err(Error::Unwritable)?;
+                    let opening = open(address, self.instance.clone(), self.events.clone()).boxed_local().shared();
+                    *state = State::Opening(opening.clone());
+                    opening
+                }
+            }
+        };
+        let opened = opening.await;
+        match &opened {
+            Ok(wire) => {
+                self.away.set(None);
+                *self.state.borrow_mut() = State::Up(wire.clone());
+            }
+            Err(fault) => self.down(&Error::from(fault.clone()).to_string()),
+        }
+        opened
+    }
+
+    /// It cannot be reached: the next who needs it makes a new connection.
+    pub(super) fn down(&self, reason: &str) {
+        if self.away.get().is_none() {
+            tracing::warn!("the database is away: {reason}");
+            self.away.set(Some(Instant::now()));
+        }
+        *self.state.borrow_mut() = State::Down { tried: Instant::now(), reason: reason.into() };
+    }
+
+    /// What the database says, or that it says nothing for too long.
+    pub(super) async fn ask<T>(
+        &self,
+        question: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Fault> {
+        let answered = match timeout(PATIENCE, question).await {
+            Ok(answered) => answered.map_err(Fault::from),
+            Err(_) => Err(Fault::Away(format!("no answer for {} s", PATIENCE.as_secs()))),
+        };
+        if let Err(Fault::Away(reason)) = &answered {
+            self.down(reason);
+        }
+        answered
+    }
+}
+
+async fn open(address: Rc<Address>, instance: String, events: UnboundedSender<LinkEvent>) -> Result<Rc<Wire>, Fault> {
+    let opened = async {
+        let client = match &address.privacy {
+            Privacy::Plain => connect(&address, NoTls, events).await?,
+            Privacy::Tls(authority) => {
+                let tls = tls::connector(authority.as_deref()).map_err(Fault::Refused)?;
+                connect(&address, tls, events).await?
+            }
+        };
+        schema::prepare(&client, &address.namespace).await?;
+        if let Err(e) = client.batch_execute(&format!("LISTEN \"{}\"", channel(&instance))).await {
+            // Then whoever wants a session is seen when the lease is renewed.
+            tracing::info!("the database calls nobody: {e}");
+        }
+        let write = client.prepare_typed(rows::ROWS, &rows::TYPES).await?;
+        tracing::info!("connected to the database");
+        Ok(Rc::new(Wire { client, write }))
+    };
+    let late = || Fault::Away(format!("no connection for {} s", PATIENCE.as_secs()));
+    timeout(PATIENCE, opened).await.map_err(|_| late())?
+}
+
+/// Where a process hears others.
+pub(super) fn channel(instance: &str) -> String {
+    format!("adjutant_{instance}")
+}
+
+async fn connect<T>(address: &Address, tls: T, events: UnboundedSender<LinkEvent>) -> Result<Client, Fault>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: 'static,
+{
+    let (client, connection) = address.config.connect(tls).await.map_err(|e| match Fault::from(e) {
+        // Whatever is wrong with a connection: nothing can be written at the moment.
+        Fault::Refused(reason) => Fault::Away(reason),
+        fault => fault,
+    })?;
+    tokio::task::spawn_local(drive(connection, events));
+    Ok(client)
+}
+
+/// Moves what is said both ways until the connection ends.
+async fn drive<S>(mut connection: Connection<Socket, S>, events: UnboundedSender<LinkEvent>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Nobody listens any more where the store has ended.
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notification(note) = message {
+            events.send(LinkEvent::Wanted(SessionId::new(note.payload()))).ok();
+        }
+    }
+    events.send(LinkEvent::Closed).ok();
+}

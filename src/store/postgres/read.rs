@@ -1,0 +1,273 @@
+//! Reading: whole sessions, lists, what belongs to a project.
+
+use std::path::PathBuf;
+
+use futures_util::{StreamExt, TryStreamExt, pin_mut, stream};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::fault::Fault;
+use super::keeper::Keeper;
+use super::ours::unpacked;
+use crate::environment::Timestamp;
+use crate::id::{PartId, SessionId};
+use crate::message::{ModelRef, Part};
+use crate::store::assembly::Assembly;
+use crate::store::{BackendState, Error, Grant, ListCursor, Record, SearchHit, SessionPage, StoredSession, search};
+
+/// What one statement is asked with.
+pub(super) type Values<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
+
+/// How many sessions are searched at a time.
+const SEARCHED: usize = 4;
+
+/// A session's record, its messages and their parts, in order.
+const HISTORY: &str = "SELECT 0 AS kind, 0::bigint AS seq, id, '' AS message, data FROM session WHERE id = $1
+    UNION ALL SELECT 1, seq, id, '', data FROM message WHERE session = $1
+    UNION ALL SELECT 2, seq, id, message, data FROM part WHERE session = $1
+    ORDER BY kind, seq";
+
+/// A session as it was read.
+pub(super) struct Found {
+    pub(super) stored: StoredSession,
+    /// How many messages at its beginning lack the results of their calls.
+    pub(super) cold: usize,
+    /// The number of its last message or part.
+    pub(super) last: i64,
+}
+
+/// What is known about a session without its messages.
+pub(super) struct Known {
+    pub(super) record: Record,
+    pub(super) said: bool,
+    pub(super) last: i64,
+}
+
+impl Keeper {
+    pub(super) async fn rows(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>, Fault> {
+        let wire = self.link.wire().await?;
+        self.link.ask(wire.client.query_typed(sql, values)).await
+    }
+
+    /// Reads a whole session; where `lean` says so, without the results of calls that no model will see. None where
+    /// there is no such session.
+    pub(super) async fn history(&self, session: &SessionId, lean: bool) -> Result<Option<Found>, Fault> {
+        let id = session.as_str();
+        let wire = self.link.wire().await?;
+        let rows = self.link.ask(wire.client.query_typed_raw(HISTORY, [(id, Type::TEXT)])).await?;
+        pin_mut!(rows);
+        let (mut record, mut messages, mut parts) = (None, Vec::new(), Vec::new());
+        let (mut last, mut altered) = (0, Vec::new());
+        while let Some(row) = self.link.ask(rows.try_next()).await? {
+            let (kind, seq, id): (i32, i64, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            last = last.max(seq);
+            match (kind, unpacked(row.try_get(4)?)) {
+                (0, json) => record = json,
+                (1, Some(json)) => messages.push((id, json)),
+                (_, Some(json)) => parts.push((id, row.try_get::<_, String>(3)?, json)),
+                (_, None) => altered.push(format!("{id} is not what was written")),
+            }
+        }
+        if record.is_none() && messages.is_empty() {
+            return Ok(None);
+        }
+        let fallback = Record::new(session.clone(), PathBuf::from("/"), Timestamp(0));
+        let Some(mut assembly) = Assembly::begin(record, messages, Some(fallback)) else { return Ok(None) };
+        let cold = match assembly.summarised().filter(|_| lean).cloned() {
+            None => 0,
+            Some(parent) => {
+                let own: Vec<String> = parts
+                    .iter()
+                    .filter(|(_, message, _)| message == parent.as_str())
+                    .map(|(.., json)| json.clone())
+                    .collect();
+                assembly.cold(&parent, &own)
+            }
+        };
+        for (id, message, json) in parts {
+            assembly.part(&id, &message, &json, cold);
+        }
+        let mut stored = assembly.end();
+        stored.damage.extend(altered);
+        Ok(Some(Found { stored, cold, last }))
+    }
+
+    pub(super) async fn known(&self, session: &SessionId) -> Result<Option<Known>, Fault> {
+        let sql = "SELECT data, said, greatest(
+                coalesce((SELECT max(seq) FROM message m WHERE m.session = $1), 0),
+                coalesce((SELECT max(seq) FROM part p WHERE p.session = $1), 0))
+            FROM session WHERE id = $1";
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT)]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(Known { record: record(row)?, said: row.try_get(1)?, last: row.try_get(2)? }))
+    }
+
+    pub(super) async fn parts(&self, session: &SessionId, ids: &[PartId]) -> Result<Vec<Part>, Fault> {
+        let sql = "SELECT id, data FROM part WHERE session = $1 AND id = ANY($2)";
+        let wanted: Vec<&str> = ids.iter().map(PartId::as_str).collect();
+        let id = session.as_str();
+        let rows = self.rows(sql, &[(&id, Type::TEXT), (&wanted, Type::TEXT_ARRAY)]).await?;
+        let read = |wanted: &PartId| {
+            let row = rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|id| id == wanted.as_str()))?;
+            serde_json::from_str(&unpacked(row.try_get(1).ok()?)?).ok()
+        };
+        Ok(ids.iter().filter_map(read).collect())
+    }
+
+    pub(super) async fn list(
+        &self,
+        cwd: Option<PathBuf>,
+        archived: Option<bool>,
+        after: Option<ListCursor>,
+        limit: usize,
+    ) -> Result<SessionPage, Fault> {
+        let (updated, id) = match after {
+            Some(cursor) => (i64::try_from(cursor.updated.0).unwrap_or(i64::MAX), cursor.id.to_string()),
+            // Greater than any id.
+            None => (i64::MAX, "\u{10ffff}".to_owned()),
+        };
+        let more = i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1;
+        let cwd = cwd.map(|cwd| cwd.to_string_lossy().into_owned());
+        let mut values: Vec<(&(dyn ToSql + Sync), Type)> =
+            vec![(&updated, Type::INT8), (&id, Type::TEXT), (&more, Type::INT8)];
+        let mut place = String::new();
+        if let Some(cwd) = &cwd {
+            place = " AND cwd = $4".into();
+            values.push((cwd, Type::TEXT));
+        }
+        let aside = match archived {
+            None => "",
+            Some(true) => " AND archived",
+            Some(false) => " AND NOT archived",
+        };
+        let sql = format!(
+            "SELECT data FROM session WHERE shown{place}{aside} AND (updated, id) < ($1, $2)
+             ORDER BY updated DESC, id DESC LIMIT $3"
+        );
+        let rows = self.rows(&sql, &values).await?;
+        let mut sessions = rows.iter().map(record).collect::<Result<Vec<Record>, Fault>>()?;
+        let next = (sessions.len() > limit).then(|| sessions.truncate(limit)).and_then(|()| sessions.last());
+        let next = next.map(|last| ListCursor { updated: last.updated, id: last.id.clone() });
+        Ok(SessionPage { sessions, next })
+    }
+
+    pub(super) async fn children(&self, session: &SessionId) -> Result<Vec<SessionId>, Fault> {
+        let id = session.as_str();
+        let rows = self.rows("SELECT id FROM session WHERE parent = $1 ORDER BY id", &[(&id, Type::TEXT)]).await?;
+        rows.iter().map(|row| Ok(SessionId::new(row.try_get::<_, String>(0)?))).collect()
+    }
+
+    /// The sessions in which nothing was said; what processes that are gone for a day have left of themselves goes.
+    pub(super) async fn unsaid(&self) -> Result<Vec<Record>, Fault> {
+        let gone = "WITH old AS (DELETE FROM owner WHERE until < now() - interval '1 day' RETURNING instance)
+            DELETE FROM lease l USING old o
+            WHERE l.instance = o.instance AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = l.session)";
+        self.rows(gone, &[]).await?;
+        let rows = self.rows("SELECT data FROM session WHERE NOT said AND NOT named", &[]).await?;
+        rows.iter().map(record).collect()
+    }
+
+    pub(super) async fn search(
+        &self,
+        records: Vec<Record>,
+        words: &str,
+        limit: usize,
+    ) -> Result<Vec<SearchHit>, Fault> {
+        let words = search::wanted(words);
+        if words.is_empty() {
+            return Ok(Vec::new());
+        }
+        let words = &words;
+        let looked = records.into_iter().map(|record| async move {
+            let read = match self.history(&record.id, false).await {
+                Ok(Some(found)) => Ok(found.stored),
+                Ok(None) => Err(Error::NotFound(record.id.clone())),
+                Err(fault) => Err(fault.into()),
+            };
+            search::looked(&record, read, words)
+        });
+        let hits = stream::iter(looked).buffered(SEARCHED).filter_map(std::future::ready);
+        Ok(hits.take(limit).collect().await)
+    }
+
+    pub(super) async fn grants(&self, project: Option<String>) -> Result<Vec<Grant>, Fault> {
+        let sql = "SELECT project, agent, permission, pattern, given FROM allowed
+            WHERE $1::text IS NULL OR project = $1
+            ORDER BY project, agent, given, permission, pattern";
+        let rows = self.rows(sql, &[(&project, Type::TEXT)]).await?;
+        let grant = |row: &Row| {
+            Ok(Grant {
+                project: row.try_get(0)?,
+                agent: row.try_get(1)?,
+                permission: row.try_get(2)?,
+                pattern: row.try_get(3)?,
+                given: Timestamp(u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default()),
+            })
+        };
+        rows.iter().map(grant).collect()
+    }
+
+    pub(super) async fn grant(&self, grant: &Grant) -> Result<(), Fault> {
+        let sql = "INSERT INTO allowed (project, agent, permission, pattern, given) VALUES ($1, $2, $3, $4, $5)
+            ON CONFLICT (project, agent, permission, pattern) DO UPDATE SET given = excluded.given";
+        let given = i64::try_from(grant.given.0).unwrap_or(i64::MAX);
+        let values: Values<'_> = &[
+            (&grant.project, Type::TEXT),
+            (&grant.agent, Type::TEXT),
+            (&grant.permission, Type::TEXT),
+            (&grant.pattern, Type::TEXT),
+            (&given, Type::INT8),
+        ];
+        self.rows(sql, values).await.map(drop)
+    }
+
+    pub(super) async fn revoke(&self, grant: &Grant) -> Result<(), Fault> {
+        let sql = "DELETE FROM allowed WHERE project = $1 AND agent = $2 AND permission = $3 AND pattern = $4";
+        let values: Values<'_> = &[
+            (&grant.project, Type::TEXT),
+            (&grant.agent, Type::TEXT),
+            (&grant.permission, Type::TEXT),
+            (&grant.pattern, Type::TEXT),
+        ];
+        self.rows(sql, values).await.map(drop)
+    }
+
+    pub(super) async fn recent(&self, project: &str) -> Result<Vec<ModelRef>, Fault> {
+        let rows = self.rows("SELECT models FROM chosen WHERE project = $1", &[(&project, Type::TEXT)]).await?;
+        let Some(row) = rows.first() else { return Ok(Vec::new()) };
+        Ok(serde_json::from_str(row.try_get(0)?).unwrap_or_default())
+    }
+
+    pub(super) async fn chosen(&self, project: &str, models: &[ModelRef]) -> Result<(), Fault> {
+        let sql = "INSERT INTO chosen (project, models) VALUES ($1, $2)
+            ON CONFLICT (project) DO UPDATE SET models = excluded.models";
+        let models = serde_json::to_string(models).unwrap_or_default();
+        self.rows(sql, &[(&project, Type::TEXT), (&models, Type::TEXT)]).await.map(drop)
+    }
+
+    pub(super) async fn about(&self) -> BackendState {
+        let mut state =
+            BackendState { kind: "PostgreSQL", place: self.shown.clone(), details: Vec::new(), problem: None };
+        let address = match self.link.address() {
+            Ok(address) => address,
+            Err(e) => return BackendState { problem: Some(e.to_string()), ..state },
+        };
+        state.details.push(format!("namespace {}", address.namespace));
+        state.details.push(if address.privacy == super::place::Privacy::Plain { "no TLS" } else { "TLS" }.into());
+        match self.rows("SHOW server_version", &[]).await {
+            Ok(rows) => {
+                let version = rows.first().and_then(|row| row.try_get::<_, String>(0).ok()).unwrap_or_default();
+                state.details.push(format!("server {version}"));
+            }
+            Err(fault) => state.problem = Some(Error::from(fault).to_string()),
+        }
+        state
+    }
+}
+
+fn record(row: &Row) -> Result<Record, Fault> {
+    let json = unpacked(row.try_get(0)?);
+    let read = json.and_then(|json| serde_json::from_str(&json).ok());
+    read.ok_or_else(|| Fault::Refused("a session's record is not what was written".into()))
+}

@@ -1,0 +1,55 @@
+//! The statement that writes what was said, the only one that is prepared.
+
+use tokio_postgres::types::Type;
+
+/// Writes rows of any sessions, those whose lease is still of the epoch that is given with it, and says which these
+/// are. The lease stays locked until all of it is there.
+pub(super) const ROWS: &str = "WITH fence AS (
+        SELECT l.session FROM lease l
+        JOIN unnest($1::text[], $2::bigint[]) AS mine(session, epoch)
+            ON l.session = mine.session AND l.epoch = mine.epoch
+        FOR UPDATE OF l),
+    sessions AS (
+        INSERT INTO session (id, cwd, parent, updated, archived, shown, said, named, data)
+        SELECT r.* FROM unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::boolean[], $8::boolean[],
+                $9::boolean[], $10::boolean[], $11::bytea[])
+            AS r(id, cwd, parent, updated, archived, shown, said, named, data)
+        JOIN fence f ON f.session = r.id
+        ON CONFLICT (id) DO UPDATE SET cwd = excluded.cwd, parent = excluded.parent, updated = excluded.updated,
+            archived = excluded.archived, shown = excluded.shown, said = excluded.said, named = excluded.named,
+            data = excluded.data),
+    messages AS (
+        INSERT INTO message (session, seq, id, data)
+        SELECT r.* FROM unnest($12::text[], $13::bigint[], $14::text[], $15::bytea[]) AS r(session, seq, id, data)
+        JOIN fence f ON f.session = r.session
+        ON CONFLICT (session, id) DO UPDATE SET data = excluded.data),
+    parts AS (
+        INSERT INTO part (session, seq, id, message, data)
+        SELECT r.* FROM unnest($16::text[], $17::bigint[], $18::text[], $19::text[], $20::bytea[])
+            AS r(session, seq, id, message, data)
+        JOIN fence f ON f.session = r.session
+        ON CONFLICT (session, id) DO UPDATE SET data = excluded.data)
+    SELECT session FROM fence";
+
+pub(super) const TYPES: [Type; 20] = [
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::BOOL_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::TEXT_ARRAY,
+    Type::BYTEA_ARRAY,
+];

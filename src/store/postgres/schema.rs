@@ -1,0 +1,86 @@
+//! The format, as numbered steps, each in a transaction of its own. A step is never changed once it was released; a
+//! database of a newer format is refused.
+//!
+//! Nothing here is more than what PostgreSQL 15 and the databases that speak its language have in common: no
+//! extension, no trigger, no sequence.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::fault::Fault;
+use crate::store::Error;
+
+/// The newest format known here.
+pub(super) const FORMAT: i64 = 1;
+
+const STEPS: [&str; 1] = ["
+    CREATE TABLE owner (
+        instance text PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL, until timestamptz NOT NULL);
+    CREATE TABLE lease (
+        session text PRIMARY KEY, epoch bigint NOT NULL, instance text, wanted boolean NOT NULL DEFAULT false);
+    CREATE INDEX lease_by_instance ON lease (instance);
+    CREATE TABLE session (
+        id text COLLATE \"C\" PRIMARY KEY, cwd text NOT NULL, parent text, updated bigint NOT NULL,
+        archived boolean NOT NULL, shown boolean NOT NULL, said boolean NOT NULL, named boolean NOT NULL,
+        data bytea NOT NULL);
+    CREATE INDEX session_by_time ON session (updated DESC, id DESC) WHERE shown;
+    CREATE INDEX session_by_cwd ON session (cwd, updated DESC, id DESC) WHERE shown;
+    CREATE INDEX session_by_parent ON session (parent);
+    CREATE TABLE message (
+        session text NOT NULL, seq bigint NOT NULL, id text NOT NULL, data bytea NOT NULL,
+        PRIMARY KEY (session, id));
+    CREATE TABLE part (
+        session text NOT NULL, seq bigint NOT NULL, id text NOT NULL, message text NOT NULL, data bytea NOT NULL,
+        PRIMARY KEY (session, id));
+    CREATE INDEX part_by_message ON part (session, message);
+    CREATE TABLE allowed (
+        project text NOT NULL, agent text NOT NULL, permission text NOT NULL, pattern text NOT NULL,
+        given bigint NOT NULL, PRIMARY KEY (project, agent, permission, pattern));
+    CREATE TABLE chosen (project text PRIMARY KEY, models text NOT NULL);
+"];
+
+/// Makes sure that the tables are there and of the present format, and that statements find them.
+pub(super) async fn prepare(client: &Client, namespace: &str) -> Result<(), Fault> {
+    client.batch_execute(&format!("SET search_path TO \"{namespace}\"")).await?;
+    if format(client, namespace).await? == Some(FORMAT) {
+        return Ok(());
+    }
+    // Processes that start together take turns. A connection that breaks ends the transaction.
+    client.batch_execute("BEGIN").await?;
+    let made = steps(client, namespace).await;
+    let end = if made.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = client.batch_execute(end).await;
+    made?;
+    Ok(ended?)
+}
+
+async fn steps(client: &Client, namespace: &str) -> Result<(), Fault> {
+    let turn = i64::from(crc32fast::hash(format!("adjutant {namespace}").as_bytes()));
+    client.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&turn, Type::INT8)]).await?;
+    let exists = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
+    // Who may use a schema that is there may not be allowed to make one.
+    if client.query_typed(exists, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+        client.batch_execute(&format!("CREATE SCHEMA \"{namespace}\"")).await?;
+    }
+    client.batch_execute("CREATE TABLE IF NOT EXISTS format (one boolean PRIMARY KEY, number bigint NOT NULL)").await?;
+    let found = format(client, namespace).await?.unwrap_or(0);
+    if found > FORMAT {
+        return Err(Error::NewerDatabase { found, known: FORMAT }.into());
+    }
+    for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+        client.batch_execute(step).await?;
+    }
+    let number = "INSERT INTO format (one, number) VALUES (true, $1) ON CONFLICT (one) DO UPDATE SET number = $1";
+    client.query_typed(number, &[(&FORMAT, Type::INT8)]).await?;
+    Ok(())
+}
+
+/// The format of what is there; none where nothing is.
+async fn format(client: &Client, namespace: &str) -> Result<Option<i64>, Fault> {
+    let there = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'format'";
+    if client.query_typed(there, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+        return Ok(None);
+    }
+    let rows = client.query_typed("SELECT number FROM format", &[]).await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+}

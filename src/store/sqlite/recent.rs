@@ -1,0 +1,43 @@
+//! The models that were chosen in a project: a small file for each.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::private_dir;
+use crate::message::ModelRef;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct RecentFile {
+    /// For people, and because two projects may have one digest.
+    project: String,
+    models: Vec<ModelRef>,
+}
+
+fn path(dir: &Path, project: &str) -> PathBuf {
+    let digest = ring::digest::digest(&ring::digest::SHA256, project.as_bytes());
+    let name: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    dir.join("projects").join(name + ".json")
+}
+
+/// What was chosen, the newest first. Nothing where nothing can be read.
+pub(super) fn read(dir: &Path, project: &str) -> Vec<ModelRef> {
+    let text = std::fs::read(path(dir, project)).ok();
+    let content: RecentFile = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    if content.project == project { content.models } else { Vec::new() }
+}
+
+/// Writes what was chosen.
+///
+/// # Errors
+/// The system's, where the file cannot be written; it is then as it was.
+pub(super) fn write(dir: &Path, project: String, models: Vec<ModelRef>) -> std::io::Result<()> {
+    let path = path(dir, &project);
+    let dir = path.parent().unwrap_or(dir);
+    private_dir(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(&serde_json::to_vec(&RecentFile { project, models })?)?;
+    file.persist(&path).map(drop).map_err(|e| e.error)
+}
