@@ -75,7 +75,7 @@ pub fn no_schema() {
     ];
     for (schema, words) in table {
         let output = run(schema, "", &[]);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{schema}: {output:?}");
     }
     for (name, words) in [("gone.json", "gone.json cannot be read"), (".", ". cannot be read")] {
@@ -83,7 +83,7 @@ pub fn no_schema() {
         let mut command = project.command(env!("CARGO_BIN_EXE_adjutant"));
         command.args(["run", "--schema", name, "Where does it listen?"]);
         let output = command.current_dir(project.cwd()).stdin(Stdio::null()).output().unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{output:?}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
     }
 }

@@ -263,13 +263,6 @@ pub(crate) fn understands(words: &[String]) -> Result<(), String> {
     }
 }
 
-/// The names of all subcommands.
-#[cfg(test)]
-pub(crate) fn subcommands() -> Vec<String> {
-    let command = <Cli as clap::CommandFactory>::command();
-    command.get_subcommands().map(|command| command.get_name().to_owned()).collect()
-}
-
 /// Waits for a signal that asks us to end, and ends everything; gives the exit code that tells of it.
 /// Without `interrupt` a Ctrl-C is somebody else's business.
 async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
@@ -290,4 +283,17 @@ async fn signalled(ended: CancellationToken, interrupt: bool) -> Option<u8> {
     };
     ended.cancel();
     Some(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+
+    #[test]
+    fn the_shell_judge_knows_every_subcommand() {
+        let command = <Cli as clap::CommandFactory>::command();
+        for name in command.get_subcommands().map(clap::Command::get_name) {
+            assert!(crate::permission::shell::is_subcommand(name), "{name}");
+        }
+    }
 }

@@ -186,16 +186,7 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     let mut settings = resolve::settings(&tree, environment, &mut problems);
     settings.trust_all |= everywhere;
     settings.trusted = everywhere || trust.decision == trust::Decision::Trusted;
-    let narrowed = layers.iter().filter(|layer| layer.origin.project).filter_map(|layer| layer.node.get("sandbox"));
-    if narrowed.clone().count() > 0
-        && !narrowed.clone().any(trust::widens)
-        && let Some(own) = alone.get("sandbox")
-    {
-        // A word of the project replaces an object of the user's; what that forbade stays forbidden.
-        let own = resolve::sandbox(own);
-        settings.sandbox.network = settings.sandbox.network.or(own.network.filter(|open| !open));
-        settings.sandbox.writable = own.writable;
-    }
+    keep_sandbox(&mut settings, &layers, &alone);
     settings.directories = directories;
     settings.scripts = scripts;
     for hook in settings.hooks.iter_mut().filter(|_| trust.is_withheld()) {
@@ -210,6 +201,19 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     }
     let origins = layers.into_iter().map(|layer| layer.origin).collect();
     Loaded { settings, problems, trust, fingerprint: disk.seen, tree, origins }
+}
+
+/// A project that narrows the sandbox narrows the user's own: its word replaces an object of theirs, and what that
+/// forbade stays forbidden.
+fn keep_sandbox(settings: &mut Settings, layers: &[ParsedLayer], alone: &Node) {
+    let narrowed = layers.iter().filter(|layer| layer.origin.project).filter_map(|layer| layer.node.get("sandbox"));
+    if narrowed.clone().count() == 0 || narrowed.clone().any(trust::widens) {
+        return;
+    }
+    if let Some(own) = alone.get("sandbox").map(resolve::sandbox) {
+        settings.sandbox.network = settings.sandbox.network.or(own.network.filter(|open| !open));
+        settings.sandbox.writable = own.writable;
+    }
 }
 
 /// What stands in the project's files and waits for trust.

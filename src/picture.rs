@@ -211,7 +211,7 @@ mod tests {
         let tiny = ImageSettings { max_base64_bytes: 10, ..LIMITS };
         let table = [
             (of("image/heic", b"\0\0\0\x18ftypheic"), &LIMITS, "is not a PNG, JPEG, GIF or WebP (image/heic)"),
-            (of("image/svg+xml", b"<svg/>"), &LIMITS, "is no PNG"),
+            (of("image/svg+xml", b"<svg/>"), &LIMITS, "is not a PNG"),
             (of("image/tiff", b"II*\0........"), &LIMITS, "convert it to PNG or JPEG first"),
             (of("image/png", b"\x89PNG\r\n\x1a\n"), &LIMITS, "is damaged"),
             (half, &LIMITS, "is damaged"),

@@ -7,7 +7,7 @@
 
 pub mod admission;
 pub mod bridge;
-pub mod house;
+pub mod host;
 pub mod listen;
 pub mod mailbox;
 pub mod reply;

@@ -12,7 +12,7 @@ use super::terminal::{aside, misused, say};
 use crate::config;
 use crate::config::settings::{ServeSettings, TlsFiles};
 use crate::environment::{Environment, private_file};
-use crate::serve::house::House;
+use crate::serve::host::Host;
 use crate::serve::{listen, tokens};
 use crate::worktree::Worktree;
 
@@ -110,29 +110,29 @@ async fn run(settings: ServeSettings, listen: SocketAddr, draft: bool, environme
     let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
     let tls = settings.tls.as_ref().map(listen::tls).transpose()?;
     let (drain, secure) = (settings.drain, tls.is_some());
-    let house = House::new(environment, settings, listen, draft, ended)?;
+    let host = Host::new(environment, settings, listen, draft, ended)?;
     let listener = TcpListener::bind(listen).await.map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
     let address = listener.local_addr().map_err(|e| format!("{listen} cannot be listened at: {e}"))?;
     let scheme = if secure { "wss" } else { "ws" };
     aside(&format!("adjutant serves at {scheme}://{address}/acp"));
-    if house.admission.is_open() {
+    if host.admission.is_open() {
         aside("Everybody on this machine may connect: --token-file says who else may not.");
     }
     let signal = tokio::spawn(super::signalled(stop.clone(), true));
-    let serving = tokio::spawn(listen::listen(house.clone(), listener, tls));
+    let serving = tokio::spawn(listen::listen(host.clone(), listener, tls));
     stop.cancelled().await;
     let code = signal.await.ok().flatten().unwrap_or_default();
-    let turns = house.turns();
+    let turns = host.turns();
     if turns > 0 {
         aside(&format!("Waiting for {turns} turns to end, {} seconds at most.", drain.as_secs()));
     }
     let again = CancellationToken::new();
     tokio::select! {
-        () = house.drain() => {}
+        () = host.drain() => {}
         () = tokio::time::sleep(drain) => aside("What runs is cut off."), // the limit that was set
         _ = super::signalled(again, true) => aside("What runs is cut off."),
     }
-    house.finish().await;
+    host.finish().await;
     serving.abort();
     // To have been asked to stop is how it ends.
     Ok(if code == 143 { 0 } else { code })

@@ -28,14 +28,14 @@ pub trait Holder<S>: Send + Sync {
 pub struct LiveSession<S> {
     pub handle: Handle,
     /// Its turns, for whoever wants to be shown them.
-    pub stage: Arc<Stage<S>>,
+    pub live_turns: Arc<LiveTurns<S>>,
     /// Ends when the session is this connection's no longer.
     pub here: CancellationToken,
 }
 
 impl<S> Clone for LiveSession<S> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), stage: self.stage.clone(), here: self.here.clone() }
+        Self { handle: self.handle.clone(), live_turns: self.live_turns.clone(), here: self.here.clone() }
     }
 }
 
@@ -43,8 +43,9 @@ impl<S> LiveSession<S> {
     /// One that begins to be had by a connection.
     pub fn new(handle: Handle, options: Option<OpenOptions>) -> Self {
         // A session that was kept has a past, of which nobody knows what it has cost.
-        let stage = Stage { options, turns: Mutex::default(), asking: AtomicUsize::new(0), cost: Mutex::default() };
-        Self { handle, stage: Arc::new(stage), here: CancellationToken::new() }
+        let live_turns =
+            LiveTurns { options, turns: Mutex::default(), asking: AtomicUsize::new(0), cost: Mutex::default() };
+        Self { handle, live_turns: Arc::new(live_turns), here: CancellationToken::new() }
     }
 
     /// The same session, as another connection has it.
@@ -54,7 +55,7 @@ impl<S> LiveSession<S> {
 }
 
 /// Somebody who is to be shown a turn from now on.
-pub struct Newcomer<S> {
+pub struct Viewer<S> {
     pub server: Arc<S>,
     /// What was said before the turn is shown as well.
     pub history: bool,
@@ -63,24 +64,24 @@ pub struct Newcomer<S> {
 }
 
 /// The turns of a session that are shown, or wait to be.
-pub struct Stage<S> {
+pub struct LiveTurns<S> {
     /// How the session was opened, where that may be asked.
     options: Option<OpenOptions>,
     // A std mutex around a map: a leaf, never held across an await.
-    turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Newcomer<S>>>>,
+    turns: Mutex<BTreeMap<u64, mpsc::UnboundedSender<Viewer<S>>>>,
     /// Questions that nobody has answered.
     asking: AtomicUsize,
     // A std mutex around a number, a leaf: what the session has cost, as it was told last.
     cost: Mutex<Option<f64>>,
 }
 
-impl<S> Stage<S> {
-    /// Puts a turn on; it comes off when what is returned is dropped.
-    pub fn enter(self: &Arc<Self>, number: u64) -> Entrance<S> {
+impl<S> LiveTurns<S> {
+    /// Adds a turn, until what is returned is dropped.
+    pub fn enter(self: &Arc<Self>, number: u64) -> ShownTurn<S> {
         // Unbounded: one for each time that an editor comes back.
-        let (sender, newcomers) = mpsc::unbounded_channel();
+        let (sender, viewers) = mpsc::unbounded_channel();
         locked(&self.turns).insert(number, sender);
-        Entrance { stage: self.clone(), number, newcomers }
+        ShownTurn { live_turns: self.clone(), number, viewers }
     }
 
     /// Has the turns shown to somebody else, in order, until they have seen what there was. Says whether there was
@@ -90,9 +91,9 @@ impl<S> Stage<S> {
         let turns: Vec<_> = locked(&self.turns).values().cloned().collect();
         for turn in turns {
             let (sender, seen) = oneshot::channel();
-            let newcomer = Newcomer { server: server.clone(), history: history && !shown, shown: sender };
+            let viewer = Viewer { server: server.clone(), history: history && !shown, shown: sender };
             // A turn that has just ended is in the history.
-            shown |= turn.send(newcomer).is_ok() && seen.await.is_ok();
+            shown |= turn.send(viewer).is_ok() && seen.await.is_ok();
         }
         shown
     }
@@ -124,57 +125,57 @@ impl<S> Stage<S> {
     }
 }
 
-/// A turn's place on the stage.
-pub struct Entrance<S> {
-    stage: Arc<Stage<S>>,
+/// A turn among those of its session that are shown; it leaves them when this is dropped.
+pub struct ShownTurn<S> {
+    live_turns: Arc<LiveTurns<S>>,
     number: u64,
-    newcomers: mpsc::UnboundedReceiver<Newcomer<S>>,
+    viewers: mpsc::UnboundedReceiver<Viewer<S>>,
 }
 
-impl<S> Entrance<S> {
+impl<S> ShownTurn<S> {
     /// Waits for somebody else who is to be shown the turn.
-    pub async fn newcomer(&mut self) -> Newcomer<S> {
-        match self.newcomers.recv().await {
-            Some(newcomer) => newcomer,
-            // The stage has the other end for as long as this is there.
+    pub async fn viewer(&mut self) -> Viewer<S> {
+        match self.viewers.recv().await {
+            Some(viewer) => viewer,
+            // The session has the other end for as long as this is there.
             None => std::future::pending().await,
         }
     }
 
-    /// See [`Stage::asks`].
+    /// See [`LiveTurns::asks`].
     pub fn asks(&self, questions: usize) {
-        self.stage.asks(questions);
+        self.live_turns.asks(questions);
     }
 
     /// How much more the session has cost than it was told last; nothing where that is not known.
     pub fn spent(&self, cost: Option<f64>) -> f64 {
         let Some(now) = cost else { return 0.0 };
-        let before = locked(&self.stage.cost).replace(now);
+        let before = locked(&self.live_turns.cost).replace(now);
         before.map_or(0.0, |before| now - before)
     }
 }
 
-impl<S> Drop for Entrance<S> {
+impl<S> Drop for ShownTurn<S> {
     fn drop(&mut self) {
-        locked(&self.stage.turns).remove(&self.number);
-        self.stage.asks(0);
+        locked(&self.live_turns.turns).remove(&self.number);
+        self.live_turns.asks(0);
     }
 }
 
 /// Whether an editor is still there: its connection may have gone without a word.
 #[derive(Debug)]
-pub struct Pulse {
+pub struct Liveness {
     beats: watch::Sender<u64>,
     asked: Notify,
 }
 
-impl Default for Pulse {
+impl Default for Liveness {
     fn default() -> Self {
         Self { beats: watch::Sender::new(0), asked: Notify::new() }
     }
 }
 
-impl Pulse {
+impl Liveness {
     /// How long an editor may take to answer.
     const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -189,7 +190,7 @@ impl Pulse {
     }
 
     /// Asks, and says whether it answers.
-    pub async fn is_felt(&self) -> bool {
+    pub async fn answers(&self) -> bool {
         let mut beats = self.beats.subscribe();
         self.asked.notify_one();
         tokio::time::timeout(Self::PATIENCE, beats.changed()).await.is_ok()
@@ -282,13 +283,13 @@ impl<S: Holder<S> + 'static> Hosted<S> {
             // Its last handle goes: that closes it.
             return;
         }
-        let (id, stage, found) = (live.handle.id.clone(), live.stage.clone(), CancellationToken::new());
+        let (id, live_turns, found) = (live.handle.id.clone(), live.live_turns.clone(), CancellationToken::new());
         locked(&self.places).insert(id.clone(), SessionPlace::Waiting(Box::new(live), found.clone()));
         let this = self.clone();
         self.tasks.spawn(async move {
             let over = async {
                 tokio::time::sleep(this.grace).await; // the grace period itself
-                while stage.works() {
+                while live_turns.works() {
                     tokio::time::sleep(Self::AGAIN).await; // nobody is told when a turn ends
                 }
             };

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Refusal;
 use super::face::State;
-use super::hosted::{Entrance, Newcomer, TurnCount};
+use super::hosted::{ShownTurn, TurnCount, Viewer};
 use super::meta::{Meta, OWN, SCHEMA, SYSTEM, TOOLS, of_ours};
 use super::meters::Meters;
 use super::server::Server;
@@ -59,7 +59,7 @@ pub struct Turn {
 
 /// What a turn has that may be shown on another connection than the one it was asked for on.
 struct HostedTurn {
-    entrance: Entrance<Server>,
+    shown_turn: ShownTurn<Server>,
     /// What was shown of it.
     log: EventLog,
     asked: Instant,
@@ -98,7 +98,7 @@ impl EventLog {
 }
 
 impl HostedTurn {
-    /// Puts a turn on its session's stage; nothing where there is none.
+    /// Adds a turn to those of its session; nothing where there is none.
     ///
     /// # Errors
     /// There are too many turns, or no new ones may begin.
@@ -112,9 +112,9 @@ impl HostedTurn {
             message: format!("{} prompts are worked on or wait, and no more are allowed.", hosted.limits.user_turns),
             advice: Some("Wait for answers or cancel.".into()),
         })?;
-        let (stage, meters) = (server.live(session)?.stage, hosted.meters.clone());
+        let (live_turns, meters) = (server.live(session)?.live_turns, hosted.meters.clone());
         Ok(Some(move |number| Self {
-            entrance: stage.enter(number),
+            shown_turn: live_turns.enter(number),
             log: EventLog::default(),
             asked: Instant::now(),
             meters,
@@ -130,7 +130,7 @@ impl HostedTurn {
         for up in batch {
             if let TurnMessage::Event(Event::Usage { used, cost, .. }) = up {
                 self.meters.took(*used);
-                self.meters.spent(self.entrance.spent(*cost));
+                self.meters.spent(self.shown_turn.spent(*cost));
             }
             self.log.add(up);
         }
@@ -143,9 +143,9 @@ impl HostedTurn {
 }
 
 /// Waits for somebody else who is to be shown a turn.
-async fn newcomer(hosted: &mut Option<HostedTurn>) -> Newcomer<Server> {
+async fn viewer(hosted: &mut Option<HostedTurn>) -> Viewer<Server> {
     match hosted {
-        Some(hosted) => hosted.entrance.newcomer().await,
+        Some(hosted) => hosted.shown_turn.viewer().await,
         None => std::future::pending().await,
     }
 }
@@ -328,26 +328,26 @@ impl Turn {
                 self.withdrawn = true;
                 self.session.cancel_one(self.turn.number);
             }
-            // What has come up goes to whoever has been there; the rest to the newcomer.
+            // What has come up goes to whoever has been there; the rest to the viewer.
             n = self.turn.events.recv_many(batch, crate::event::WAITING), if self.open => self.open = n > 0,
             () = self.updates.answered(), if self.updates.is_waiting() => self.count_questions(),
-            newcomer = newcomer(&mut self.hosted) => self.welcome(newcomer).await,
+            viewer = viewer(&mut self.hosted) => self.welcome(viewer).await,
         }
     }
 
     fn count_questions(&self) {
         if let Some(hosted) = &self.hosted {
-            hosted.entrance.asks(self.updates.unanswered());
+            hosted.shown_turn.asks(self.updates.unanswered());
         }
     }
 
     /// Shows the turn to somebody else from here on, and first what they have missed.
-    async fn welcome(&mut self, newcomer: Newcomer<Server>) {
+    async fn welcome(&mut self, viewer: Viewer<Server>) {
         let Some(hosted) = &mut self.hosted else { return };
         let updates = &mut self.updates;
-        updates.move_to(&newcomer.server).await;
+        updates.move_to(&viewer.server).await;
         let (log, all) = (&hosted.log, hosted.log.overflowed);
-        if newcomer.history {
+        if viewer.history {
             updates.replay(log.prompt.as_ref().filter(|_| !all)).await;
         }
         if self.begun {
@@ -359,7 +359,7 @@ impl Turn {
         updates.ask_again().await;
         self.count_questions();
         // Whoever waits for it may have gone.
-        newcomer.shown.send(()).ok();
+        viewer.shown.send(()).ok();
     }
 
     async fn show(&mut self, batch: &mut Vec<TurnMessage>) {

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
 use super::face::{DisplayCapabilities, NewView, View};
-use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Pulse};
+use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
 use crate::id::SessionId;
 use crate::lock::locked;
 use crate::session::handle::{MailboxError, SavedReceiver};
@@ -43,19 +43,19 @@ pub struct Server {
     // for. Who asks again in the same way, means it.
     refused: Mutex<HashSet<(SessionId, &'static str)>>,
     /// What there is beyond one connection; nothing on standard input and output.
-    guest: Option<Guest>,
+    remote: Option<RemoteClient>,
     /// The connection has ended, and its sessions wait for another.
     left: AtomicBool,
 }
 
 /// Whose connection it is, among those of a server.
-pub struct Guest {
+pub struct RemoteClient {
     /// The sessions of the user, on whichever connection.
     pub hosted: Arc<Hosted<Server>>,
     /// Directories that may be opened, as the system names them; none: any.
     pub roots: Option<Arc<[PathBuf]>>,
     /// Whether the editor is there.
-    pub pulse: Arc<Pulse>,
+    pub liveness: Arc<Liveness>,
 }
 
 /// Where those wait who want something of a session that is being opened.
@@ -128,16 +128,16 @@ pub struct Capabilities {
 impl Server {
     /// A connection that has not shaken hands yet, over which the version is spoken that `view` belongs to.
     pub fn new(shared: Arc<Sessions>, peer: Peer, ended: CancellationToken, view: NewView) -> Arc<Self> {
-        Self::of_guest(shared, peer, ended, view, None)
+        Self::of_remote(shared, peer, ended, view, None)
     }
 
     /// The same where it is one of many.
-    pub fn of_guest(
+    pub fn of_remote(
         shared: Arc<Sessions>,
         peer: Peer,
         ended: CancellationToken,
         view: NewView,
-        guest: Option<Guest>,
+        remote: Option<RemoteClient>,
     ) -> Arc<Self> {
         Arc::new(Self {
             shared,
@@ -149,19 +149,19 @@ impl Server {
             sessions: Mutex::default(),
             opening: Mutex::default(),
             refused: Mutex::default(),
-            guest,
+            remote,
             left: AtomicBool::new(false),
         })
     }
 
     /// The sessions of its user, where they outlive the connection.
     pub fn hosted(&self) -> Option<&Arc<Hosted<Self>>> {
-        self.guest.as_ref().map(|guest| &guest.hosted)
+        self.remote.as_ref().map(|remote| &remote.hosted)
     }
 
     /// The directories that may be opened, where not all may.
     pub fn roots(&self) -> Option<&[PathBuf]> {
-        self.guest.as_ref()?.roots.as_deref()
+        self.remote.as_ref()?.roots.as_deref()
     }
 
     /// Whether one more session may be opened.
@@ -208,9 +208,9 @@ impl Server {
             FoundSession::With(there) => there,
         };
         let again = locked(&self.refused).remove(&(id.clone(), way));
-        let pulse = there.guest.as_ref().map(|guest| guest.pulse.clone());
-        if let Some(pulse) = pulse.filter(|_| !again) {
-            if pulse.is_felt().await {
+        let liveness = there.remote.as_ref().map(|remote| remote.liveness.clone());
+        if let Some(liveness) = liveness.filter(|_| !again) {
+            if liveness.answers().await {
                 locked(&self.refused).insert((id.clone(), way));
                 return Err(Refusal::Failed {
                     message: format!("Session {id} is open in another connection."),

@@ -92,7 +92,7 @@ pub fn create(server: &Arc<Server>, place: Place) -> impl Future<Output = Result
         let options = server.hosted().map(|_| place.clone());
         let session = server.shared.create(place).await?.handle;
         let live = LiveSession::new(session.clone(), options);
-        live.stage.costs(0.0);
+        live.live_turns.costs(0.0);
         server.take_in(live);
         Ok(session)
     }
@@ -146,7 +146,7 @@ pub fn reopen(
                         return Err(Refusal::Cancelled);
                     }
                     if let Event::Usage { cost: Some(cost), .. } = event {
-                        live.stage.costs(cost);
+                        live.live_turns.costs(cost);
                     }
                     updates.event(event).await;
                 }
@@ -180,16 +180,16 @@ async fn come_back(server: &Arc<Server>, live: LiveSession<Server>, place: &Open
         }
         return CameBack::Elsewhere(OpenError::Elsewhere { id, kept, asked }.into());
     }
-    if !live.stage.is_busy() && !live.stage.is_opened_as(place) {
+    if !live.live_turns.is_busy() && !live.live_turns.is_opened_as(place) {
         live.handle.close().await;
         return CameBack::Closed;
     }
     let live = live.moved();
-    let (session, stage) = (live.handle.clone(), live.stage.clone());
+    let (session, live_turns) = (live.handle.clone(), live.live_turns.clone());
     // Whoever asks meanwhile whose it is, hears that.
     server.take_in(live);
     let shown = history == History::Shown;
-    if !stage.show(server, shown).await {
+    if !live_turns.show(server, shown).await {
         let mut updates = UpdateSender::new(server, &session);
         if shown {
             updates.replay(None).await;

@@ -22,6 +22,8 @@ use std::sync::Arc;
 pub(crate) use expand::variable_danger;
 pub(crate) use named::{Name, commands};
 pub use unit::{Effect, Line, Unit};
+#[cfg(test)]
+pub(crate) use walk::is_subcommand;
 
 use super::{Action, Need, Place, arity};
 

@@ -14,7 +14,7 @@ use crate::config::settings::{ServeSettings, TrustedProxy};
 
 /// Somebody who was let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Visitor {
+pub struct Identity {
     /// What they are called in the log.
     pub name: String,
     pub user: Option<String>,
@@ -97,7 +97,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`Denied`].
-    pub fn admit(&self, head: &Parts, caller: &Caller) -> Result<Visitor, Denied> {
+    pub fn admit(&self, head: &Parts, caller: &Caller) -> Result<Identity, Denied> {
         let denied = |status, why: &str| Err(Denied { status, why: why.to_owned() });
         let from = caller.address.ip().to_canonical();
         let by_proxy = self.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&from));
@@ -119,14 +119,14 @@ impl Admission {
         if let Some(header) = self.named().filter(|_| by_proxy) {
             let name = head.headers.get(header).and_then(|name| name.to_str().ok());
             return match name.filter(|name| is_user(name)) {
-                Some(name) => Ok(self.visitor(name, Some(name.to_owned()))),
+                Some(name) => Ok(self.identity(name, Some(name.to_owned()))),
                 None => denied(StatusCode::UNAUTHORIZED, "the proxy has not said in its header who connects"),
             };
         }
         self.by_credential(head, caller)
     }
 
-    fn by_credential(&self, head: &Parts, caller: &Caller) -> Result<Visitor, Denied> {
+    fn by_credential(&self, head: &Parts, caller: &Caller) -> Result<Identity, Denied> {
         let unauthorized = |why: &str| Err(Denied { status: StatusCode::UNAUTHORIZED, why: why.to_owned() });
         let presented = bearer(&head.headers);
         let token = match (presented, &caller.certificate) {
@@ -140,17 +140,17 @@ impl Admission {
         match token {
             Some(token) => {
                 let roots = token.roots.or_else(|| self.roots.clone());
-                Ok(Visitor { name: token.name, user: token.user, roots })
+                Ok(Identity { name: token.name, user: token.user, roots })
             }
             // Its authority was checked before it could say anything.
-            None if self.certified && caller.certificate.is_some() => Ok(self.visitor("a certificate", None)),
-            None if self.is_open() => Ok(self.visitor("somebody on this machine", None)),
+            None if self.certified && caller.certificate.is_some() => Ok(self.identity("a certificate", None)),
+            None if self.is_open() => Ok(self.identity("somebody on this machine", None)),
             None => unauthorized("a token is needed: send it as \"Authorization: Bearer TOKEN\""),
         }
     }
 
-    fn visitor(&self, name: &str, user: Option<String>) -> Visitor {
-        Visitor { name: name.to_owned(), user, roots: self.roots.clone() }
+    fn identity(&self, name: &str, user: Option<String>) -> Identity {
+        Identity { name: name.to_owned(), user, roots: self.roots.clone() }
     }
 
     fn named(&self) -> Option<&str> {

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::Caller;
-use super::house::House;
+use super::host::Host;
 use super::route::{self, Doors};
 use super::tokens::fingerprint;
 use crate::config::settings::TlsFiles;
@@ -68,13 +68,13 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(wrong(&"it is empty")) } else { Ok(found) }
 }
 
-/// Serves until the house ends.
-pub async fn listen(house: Arc<House>, listener: TcpListener, tls: Option<TlsAcceptor>) {
-    let doors = Doors::new(house.clone());
+/// Serves until the host ends.
+pub async fn listen(host: Arc<Host>, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    let doors = Doors::new(host.clone());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = house.ended.cancelled() => return,
+            () = host.ended.cancelled() => return,
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
@@ -87,7 +87,7 @@ pub async fn listen(house: Arc<House>, listener: TcpListener, tls: Option<TlsAcc
         // Words come one by one and are not to wait for more.
         stream.set_nodelay(true).ok();
         let (doors, tls) = (doors.clone(), tls.clone());
-        house.spawn(async move {
+        host.spawn(async move {
             match tls {
                 None => speak(doors, stream, Caller { address, certificate: None }).await,
                 Some(tls) => secure(doors, stream, address, tls).await,
@@ -109,7 +109,7 @@ async fn secure(doors: Arc<Doors>, stream: TcpStream, address: SocketAddr, tls: 
 }
 
 async fn speak(doors: Arc<Doors>, io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, caller: Caller) {
-    let (ended, caller) = (doors.house.ended.clone(), Arc::new(caller));
+    let (ended, caller) = (doors.host.ended.clone(), Arc::new(caller));
     let service = service_fn(move |request| {
         let (doors, caller) = (doors.clone(), caller.clone());
         async move { Ok::<_, Infallible>(route::answer(doors, request, caller).await) }

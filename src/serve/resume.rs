@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, oneshot};
 
-use super::admission::Visitor;
+use super::admission::Identity;
 use super::tally::Thread;
 use super::websocket::{Ending, carry};
 use crate::lock::locked;
@@ -24,7 +24,7 @@ const HAND_OVER: Duration = Duration::from_secs(5);
 
 /// A connection that can be gone on with.
 struct Resumable {
-    visitor: Visitor,
+    identity: Identity,
     /// Somebody wants it.
     wanted: Notify,
     // A std mutex around a slot: a leaf.
@@ -40,8 +40,8 @@ pub struct Resumables {
 
 impl Resumables {
     /// Takes a connection from whoever carries it, to go on with it. None: there is no such connection.
-    pub async fn claim(&self, id: &str, visitor: &Visitor) -> Option<Thread> {
-        let found = locked(&self.all).get(id).cloned().filter(|found| found.visitor == *visitor)?;
+    pub async fn claim(&self, id: &str, identity: &Identity) -> Option<Thread> {
+        let found = locked(&self.all).get(id).cloned().filter(|found| found.identity == *identity)?;
         let (sender, thread) = oneshot::channel();
         *locked(&found.claim) = Some(sender);
         found.wanted.notify_one();
@@ -52,7 +52,7 @@ impl Resumables {
     pub async fn run<T: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut thread: Thread,
-        visitor: Visitor,
+        identity: Identity,
         (io, again): (Option<T>, Vec<Bytes>),
         (message, grace): (usize, Duration),
     ) {
@@ -64,7 +64,7 @@ impl Resumables {
         }
         let id = thread.connection.id.clone();
         let (wanted, claim) = (Notify::new(), Mutex::default());
-        let this = Arc::new(Resumable { visitor, wanted, claim });
+        let this = Arc::new(Resumable { identity, wanted, claim });
         locked(&self.all).insert(id.clone(), this.clone());
         let ending = match io {
             Some(io) => tokio::select! {

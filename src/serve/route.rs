@@ -7,8 +7,8 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
-use super::admission::{Caller, Visitor};
-use super::house::House;
+use super::admission::{Caller, Identity};
+use super::host::Host;
 use super::reply::{Body, plain};
 use super::resume::{RECEIVED, Resumables};
 use super::streams::{CONNECTION_ID, Profiles};
@@ -17,28 +17,28 @@ use super::websocket;
 
 /// What requests lead to.
 pub struct Doors {
-    pub house: Arc<House>,
+    pub host: Arc<Host>,
     profiles: Arc<Profiles>,
     resumables: Arc<Resumables>,
 }
 
 impl Doors {
-    /// Those of a house, with nobody in them.
-    pub fn new(house: Arc<House>) -> Arc<Self> {
-        Arc::new(Self { house, profiles: Arc::default(), resumables: Arc::default() })
+    /// Those of a host, with nobody in them.
+    pub fn new(host: Arc<Host>) -> Arc<Self> {
+        Arc::new(Self { host, profiles: Arc::default(), resumables: Arc::default() })
     }
 }
 
 /// Answers a request.
 pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<Caller>) -> Response<Body> {
-    let (house, profiles) = (&doors.house, &doors.profiles);
+    let (host, profiles) = (&doors.host, &doors.profiles);
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     if head.method == Method::GET {
         match path {
             "/healthz" => return plain(StatusCode::OK, "ok"),
             "/readyz" => {
-                return match house.ready() {
+                return match host.ready() {
                     Ok(()) => plain(StatusCode::OK, "ready"),
                     Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &why),
                 };
@@ -49,8 +49,8 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     if !matches!(path, "/acp" | "/metrics") {
         return plain(StatusCode::NOT_FOUND, "the protocol is spoken at /acp");
     }
-    let visitor = match house.admission.admit(&head, &caller) {
-        Ok(visitor) => visitor,
+    let identity = match host.admission.admit(&head, &caller) {
+        Ok(identity) => identity,
         Err(denied) => {
             tracing::info!("somebody at {} was not let in: {}", caller.address, denied.why);
             return plain(denied.status, &denied.why);
@@ -58,25 +58,25 @@ pub async fn answer(doors: Arc<Doors>, request: Request<Incoming>, caller: Arc<C
     };
     match (&head.method, path) {
         (&Method::GET, "/metrics") => {
-            let mut response = plain(StatusCode::OK, house.metrics().trim_end());
+            let mut response = plain(StatusCode::OK, host.metrics().trim_end());
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             response
         }
         (_, "/metrics") => plain(StatusCode::METHOD_NOT_ALLOWED, "this is only to be read"),
         (&Method::GET, _) if head.headers.contains_key(UPGRADE) => {
-            upgrade(&doors, Request::from_parts(head, body), visitor).await
+            upgrade(&doors, Request::from_parts(head, body), identity).await
         }
-        (&Method::GET, _) => profiles.get(&head, &visitor),
-        (&Method::POST, _) => profiles.clone().post(house, Request::from_parts(head, body), visitor).await,
-        (&Method::DELETE, _) => profiles.delete(&head.headers, &visitor),
+        (&Method::GET, _) => profiles.get(&head, &identity),
+        (&Method::POST, _) => profiles.clone().post(host, Request::from_parts(head, body), identity).await,
+        (&Method::DELETE, _) => profiles.delete(&head.headers, &identity),
         _ => plain(StatusCode::METHOD_NOT_ALLOWED, "GET, POST and DELETE are understood here"),
     }
 }
 
 /// Makes a WebSocket of a request: of a new connection, or of one that is gone on with.
-async fn upgrade(doors: &Doors, mut request: Request<Incoming>, visitor: Visitor) -> Response<Body> {
-    let house = &doors.house;
+async fn upgrade(doors: &Doors, mut request: Request<Incoming>, identity: Identity) -> Response<Body> {
+    let host = &doors.host;
     let headers = request.headers();
     let accepted = match websocket::accept(headers) {
         Ok(accepted) => accepted,
@@ -86,14 +86,14 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, visitor: Visitor
     let received = number(RECEIVED);
     let known = headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok()).filter(|_| received.is_some());
     let (thread, again) = match known {
-        Some(id) => match doors.resumables.claim(id, &visitor).await {
+        Some(id) => match doors.resumables.claim(id, &identity).await {
             None => return plain(StatusCode::NOT_FOUND, "there is no such connection; begin a new one"),
             Some(mut thread) => match thread.tally.missing(received.unwrap_or_default()) {
                 None => return plain(StatusCode::CONFLICT, "that many messages cannot have come; begin a new one"),
                 Some(again) => (thread, again),
             },
         },
-        None => match house.connect(&visitor) {
+        None => match host.connect(&identity) {
             Ok(connection) => {
                 let tally = if received.is_some() { Tally::counting() } else { Tally::default() };
                 (Thread { connection, tally }, Vec::new())
@@ -113,12 +113,12 @@ async fn upgrade(doors: &Doors, mut request: Request<Incoming>, visitor: Visitor
     if thread.tally.counts {
         headers.insert(RECEIVED, thread.tally.heard.into());
     }
-    let limits = (house.settings.limits.message_bytes, house.settings.grace);
+    let limits = (host.settings.limits.message_bytes, host.settings.grace);
     let resumables = doors.resumables.clone();
     tokio::spawn(async move {
         let io = hyper::upgrade::on(&mut request).await.map(TokioIo::new);
         let io = io.inspect_err(|e| tracing::info!("a WebSocket was not opened: {e}")).ok();
-        resumables.run(thread, visitor, (io, again), limits).await;
+        resumables.run(thread, identity, (io, again), limits).await;
     });
     response
 }

@@ -16,11 +16,11 @@ use protocol::rpc::{self, Id};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Visitor;
-use super::house::{Connection, House};
+use super::admission::Identity;
+use super::host::{Connection, Host};
 use super::mailbox::{Mailboxes, Shape, Stream};
 use super::reply::{Body, plain};
-use crate::editor::hosted::Pulse;
+use crate::editor::hosted::Liveness;
 use crate::lock::locked;
 
 /// The connection a request belongs to.
@@ -49,7 +49,7 @@ type Wrong = (StatusCode, &'static str);
 
 /// A connection that is carried by requests and streams.
 struct Profile {
-    visitor: Visitor,
+    identity: Identity,
     lines: mpsc::Sender<Line>,
     // The same, around what waits.
     boxes: Mutex<Mailboxes>,
@@ -58,16 +58,16 @@ struct Profile {
     ended: CancellationToken,
     /// Ends when nothing more will come.
     over: CancellationToken,
-    pulse: Arc<Pulse>,
+    liveness: Arc<Liveness>,
 }
 
 impl Profiles {
     /// The connection that headers name; otherwise what is wrong.
-    fn find(&self, headers: &HeaderMap, visitor: &Visitor) -> Result<(String, Arc<Profile>), Wrong> {
+    fn find(&self, headers: &HeaderMap, identity: &Identity) -> Result<(String, Arc<Profile>), Wrong> {
         let id = text(headers, CONNECTION_ID);
         let id = id.ok_or((StatusCode::BAD_REQUEST, "the header Acp-Connection-Id is missing"))?;
         let found = locked(&self.open).get(&id).cloned();
-        match found.filter(|found| found.visitor == *visitor) {
+        match found.filter(|found| found.identity == *identity) {
             Some(found) => Ok((id, found)),
             // Somebody else's looks as if there were none.
             None => Err((StatusCode::NOT_FOUND, "there is no such connection; begin again with initialize")),
@@ -75,8 +75,8 @@ impl Profiles {
     }
 
     /// Ends a connection.
-    pub fn delete(&self, headers: &HeaderMap, visitor: &Visitor) -> Response<Body> {
-        match self.find(headers, visitor) {
+    pub fn delete(&self, headers: &HeaderMap, identity: &Identity) -> Response<Body> {
+        match self.find(headers, identity) {
             Err((status, why)) => plain(status, why),
             Ok((id, profile)) => {
                 locked(&self.open).remove(&id);
@@ -89,15 +89,15 @@ impl Profiles {
     /// Takes a message of the editor.
     pub async fn post(
         self: Arc<Self>,
-        house: &Arc<House>,
+        host: &Arc<Host>,
         request: Request<Incoming>,
-        visitor: Visitor,
+        identity: Identity,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         if !text(&head.headers, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with("application/json")) {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
         }
-        let most = house.settings.limits.message_bytes;
+        let most = host.settings.limits.message_bytes;
         let body = match Limited::new(body, most).collect().await {
             Ok(body) => body.to_bytes(),
             Err(e) if e.is::<http_body_util::LengthLimitError>() => {
@@ -116,9 +116,9 @@ impl Profiles {
         };
         if shape.method.as_deref() == Some("initialize") && !head.headers.contains_key(CONNECTION_ID) {
             let id = shape.id.map(|id| id.get().to_owned());
-            return self.begin(house, visitor, body, id).await;
+            return self.begin(host, identity, body, id).await;
         }
-        let (_, profile) = match self.find(&head.headers, &visitor) {
+        let (_, profile) = match self.find(&head.headers, &identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
@@ -138,16 +138,16 @@ impl Profiles {
     /// Shakes hands: the one request whose answer comes as the response.
     async fn begin(
         self: Arc<Self>,
-        house: &Arc<House>,
-        visitor: Visitor,
+        host: &Arc<Host>,
+        identity: Identity,
         body: Bytes,
         id: Option<String>,
     ) -> Response<Body> {
-        let connection = match house.connect(&visitor) {
+        let connection = match host.connect(&identity) {
             Ok(connection) => connection,
             Err(why) => return plain(StatusCode::SERVICE_UNAVAILABLE, &why),
         };
-        let Connection { id: name, lines, mut outgoing, ended, pulse } = connection;
+        let Connection { id: name, lines, mut outgoing, ended, liveness } = connection;
         if lines.send(Line::Text(body)).await.is_err() {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "this server is about to stop");
         }
@@ -169,7 +169,7 @@ impl Profiles {
         }
         let (boxes, read) = (Mutex::default(), Notify::new());
         let over = CancellationToken::new();
-        let profile = Arc::new(Profile { visitor, lines, boxes, read, ended, over, pulse });
+        let profile = Arc::new(Profile { identity, lines, boxes, read, ended, over, liveness });
         locked(&self.open).insert(name.clone(), profile.clone());
         let this = self.clone();
         let key = name.clone();
@@ -192,13 +192,13 @@ impl Profiles {
     }
 
     /// Opens a stream.
-    pub fn get(&self, head: &Parts, visitor: &Visitor) -> Response<Body> {
+    pub fn get(&self, head: &Parts, identity: &Identity) -> Response<Body> {
         let events = text(&head.headers, ACCEPT.as_str())
             .is_some_and(|kinds| kinds.contains("text/event-stream") || kinds.contains("*/*"));
         if !events {
             return plain(StatusCode::NOT_ACCEPTABLE, "this is a stream of events: accept text/event-stream");
         }
-        let (name, profile) = match self.find(&head.headers, visitor) {
+        let (name, profile) = match self.find(&head.headers, identity) {
             Ok(found) => found,
             Err((status, why)) => return plain(status, why),
         };
@@ -251,9 +251,9 @@ impl Profile {
     /// Says that the editor is there whenever somebody wants to know, as long as it reads.
     async fn beat(&self) {
         loop {
-            self.pulse.asked().await;
+            self.liveness.asked().await;
             if locked(&self.boxes).are_read() {
-                self.pulse.beat();
+                self.liveness.beat();
             }
         }
     }

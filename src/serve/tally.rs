@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::house::Connection;
+use super::host::Connection;
 
 /// How much may wait for somebody to come back, in bytes.
 const HELD: usize = 16 << 20;

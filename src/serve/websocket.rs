@@ -22,9 +22,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
-use super::house::Connection;
+use super::host::Connection;
 use super::tally::{Tally, Thread};
-use crate::editor::hosted::Pulse;
+use crate::editor::hosted::Liveness;
 use crate::lock::locked;
 
 /// How often the other side is asked whether it is there.
@@ -101,14 +101,14 @@ pub async fn carry<T: AsyncRead + AsyncWrite + Unpin>(
     message: usize,
 ) -> Ending {
     let Thread { connection, tally } = thread;
-    let Connection { id, lines, outgoing, pulse, .. } = connection;
+    let Connection { id, lines, outgoing, liveness, .. } = connection;
     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config(message))).await;
     let (mut sink, mut stream) = socket.split();
     // A std mutex around what is counted: a leaf, for the two halves of the socket.
     let (missed, tally) = (AtomicU32::new(0), Mutex::new(tally));
     let end = tokio::select! {
-        end = hear(&mut stream, lines, (&missed, &tally), pulse) => end,
-        end = tell(&mut sink, (again, outgoing), (&missed, &tally), pulse) => end,
+        end = hear(&mut stream, lines, (&missed, &tally), liveness) => end,
+        end = tell(&mut sink, (again, outgoing), (&missed, &tally), liveness) => end,
     };
     tracing::info!("the socket of connection {id} ends: {:?}", end.0);
     let Some((code, why)) = end.0 else { return Ending::Broken };
@@ -139,12 +139,12 @@ async fn hear<T: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut SplitStream<WebSocketStream<T>>,
     lines: &mpsc::Sender<Line>,
     (missed, tally): Counts<'_, '_>,
-    pulse: &Pulse,
+    liveness: &Liveness,
 ) -> End {
     let bad = |code, why| End(Some((code, why)));
     while let Some(message) = stream.next().await {
         missed.store(0, Ordering::Relaxed);
-        pulse.beat();
+        liveness.beat();
         let text = match message {
             Ok(Message::Text(text)) => Bytes::from(text),
             Ok(Message::Binary(_)) => return bad(CloseCode::Unsupported, "messages are text frames"),
@@ -174,7 +174,7 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
     sink: &mut S,
     (again, outgoing): (Vec<Bytes>, &mut Outgoing),
     (missed, tally): Counts<'_, '_>,
-    pulse: &Pulse,
+    liveness: &Liveness,
 ) -> End {
     for message in again {
         if !matches!(timeout(PING * MISSED, send_one(sink, message)).await, Ok(Ok(()))) {
@@ -196,7 +196,7 @@ async fn tell<S: Sink<Message, Error = Error> + Unpin>(
                 }
                 timeout(PING, sink.send(beats())).await
             }
-            () = pulse.asked() => timeout(PING, sink.send(beats())).await,
+            () = liveness.asked() => timeout(PING, sink.send(beats())).await,
         };
         if !matches!(sent, Ok(Ok(()))) {
             return End::BROKEN;

@@ -41,7 +41,8 @@ fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
 
 /// The one thing whose place is asked for, even where its word says nothing anywhere else: "where is main?"
 fn sought(tokens: &[Token]) -> Option<String> {
-    const AROUND: &str = "where is are was the a an of defined declared implemented located definition find show me";
+    const AROUND: &str =
+        "where is are was the a an of defined declared implemented located definition find show me it this that";
     let mut left = tokens.iter().filter(|token| !AROUND.split(' ').any(|word| word == token.plain()));
     let asks = tokens.first().is_some_and(|first| ["where", "find"].contains(&first.plain().as_str()));
     let one = left.next().filter(|one| asks && one.text.chars().all(|c| c.is_alphanumeric() || c == '_'))?;

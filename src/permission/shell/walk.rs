@@ -12,6 +12,9 @@ mod settle;
 mod simple;
 mod text;
 
+#[cfg(test)]
+pub(crate) use own::is_subcommand;
+
 use budget::Budget;
 
 use super::disk::Disk;

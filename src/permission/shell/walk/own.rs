@@ -30,7 +30,7 @@ const PLACES: [&str; 6] = ["-C", "--directory", "--prefix", "--manifest-path", "
 const CHANGING: [&str; 9] = ["trust", "run", "acp", "serve", "connect", "mcp", "extensions", "completions", "man"];
 
 /// Whether a word is a subcommand of ours.
-fn knows(word: &str) -> bool {
+pub(crate) fn is_subcommand(word: &str) -> bool {
     CHANGING.contains(&word) || SHOWING.iter().any(|(first, _)| *first == word)
 }
 
@@ -115,7 +115,7 @@ fn begun(args: &[Arg], computed: bool) -> Option<&[Arg]> {
     let mut value = false;
     for (at, arg) in args.iter().enumerate() {
         let option = arg.prefix().starts_with('-');
-        if !option && arg.text().map_or(computed, knows) {
+        if !option && arg.text().map_or(computed, is_subcommand) {
             return args.get(at..);
         }
         if !option && !value {
@@ -143,13 +143,6 @@ fn shows(args: &[Arg]) -> bool {
 mod tests {
     use crate::permission::cases::{Lab, with};
     use crate::permission::{Action, command_need, evaluate};
-
-    #[test]
-    fn every_subcommand_is_known() {
-        for name in crate::cli::subcommands() {
-            assert!(super::knows(&name), "{name}");
-        }
-    }
 
     #[test]
     fn an_agent_does_not_answer_for_the_user() {
@@ -196,6 +189,7 @@ mod tests {
             "cargo run mcp login x",
             "rtk adjutant mcp login x",
             "cargo run -- extensions",
+            "cargo run -- serve",
             "perl -e 'system(\"adjutant mcp call x y\")'",
             "node -e \"require('child_process').execSync('adjutant agents create x')\"",
             "./linked trust --yes",
@@ -212,7 +206,7 @@ mod tests {
             assert_eq!(verdict(line), Action::Ask, "{line}");
         }
         let allowed = [
-            "cargo run -- serve",
+            "cargo run -- build",
             "cargo test -- trust_is_kept",
             "make -C adjutant run",
             "grep -rn adjutant trust",

@@ -14,19 +14,19 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, Visitor};
+use super::admission::{Admission, Identity};
 use super::{InFlightEnd, serve_until};
 use crate::config::settings::ServeSettings;
-use crate::editor::hosted::{Hosted, Pulse, UserLimits};
+use crate::editor::hosted::{Hosted, Liveness, UserLimits};
 use crate::editor::meters::Meters;
-use crate::editor::server::{Guest, Server};
+use crate::editor::server::{RemoteClient, Server};
 use crate::editor::{v1, v2};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::session::Sessions;
 
 /// A serving process.
-pub struct House {
+pub struct Host {
     pub settings: ServeSettings,
     pub admission: Admission,
     /// Ends when nothing new is to begin.
@@ -59,7 +59,7 @@ pub struct Connection {
     pub lines: mpsc::Sender<Line>,
     /// What the editor is told.
     pub outgoing: Outgoing,
-    pub pulse: Arc<Pulse>,
+    pub liveness: Arc<Liveness>,
     /// Ends when the connection is to end.
     pub ended: CancellationToken,
 }
@@ -81,7 +81,7 @@ impl Drop for Counted {
     }
 }
 
-impl House {
+impl Host {
     /// One that listens at an address, and has no connections yet.
     ///
     /// # Errors
@@ -114,9 +114,9 @@ impl House {
     ///
     /// # Errors
     /// There are too many, in words for a person.
-    pub fn connect(self: &Arc<Self>, visitor: &Visitor) -> Result<Connection, String> {
+    pub fn connect(self: &Arc<Self>, identity: &Identity) -> Result<Connection, String> {
         let limits = &self.settings.limits;
-        let user = self.user(visitor.user.as_deref());
+        let user = self.user(identity.user.as_deref());
         let full = |most: usize, whose: &str| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             format!("{whose} has {most} connections, and no more are allowed")
@@ -131,11 +131,11 @@ impl House {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let (outbox, outgoing) = Outbox::pulled();
         let (lines, input) = mpsc::channel(4);
-        let (peer, ended, pulse) = (Peer::new(outbox), self.ended.child_token(), Arc::<Pulse>::default());
+        let (peer, ended, liveness) = (Peer::new(outbox), self.ended.child_token(), Arc::<Liveness>::default());
         let server = |view| {
-            let (hosted, roots, pulse) = (user.hosted.clone(), visitor.roots.clone(), pulse.clone());
-            let guest = Some(Guest { hosted, roots, pulse });
-            Server::of_guest(user.sessions.clone(), peer.clone(), ended.clone(), view, guest)
+            let (hosted, roots, liveness) = (user.hosted.clone(), identity.roots.clone(), liveness.clone());
+            let remote = Some(RemoteClient { hosted, roots, liveness });
+            Server::of_remote(user.sessions.clone(), peer.clone(), ended.clone(), view, remote)
         };
         let (first, second) = (server(v1::view), self.draft.then(|| server(v2::view)));
         let versions = Versions::new(v1::table(&first), second.as_ref().map(v2::table));
@@ -148,8 +148,8 @@ impl House {
             drop((all, own));
         });
         let id = self.environment.fresh("con_");
-        tracing::info!("{} has opened connection {id}", visitor.name);
-        Ok(Connection { id, lines, outgoing, pulse, ended })
+        tracing::info!("{} has opened connection {id}", identity.name);
+        Ok(Connection { id, lines, outgoing, liveness, ended })
     }
 
     fn user(&self, name: Option<&str>) -> Arc<User> {
