@@ -164,7 +164,7 @@ impl Parser<'_> {
         let digits = if variable.is_none() { self.run(|byte| byte.is_ascii_digit()).len() } else { 0 };
         let bare = self.at == start;
         let found = OPERATORS.iter().find(|(text, _)| self.next_is(text) && (bare || !text.starts_with('&')));
-        let Some((text, operator)) = found.filter(|_| !self.process_next()) else {
+        let Some((sign, operator)) = found.filter(|_| !self.process_next()) else {
             self.at = start;
             return Ok(None);
         };
@@ -172,7 +172,7 @@ impl Parser<'_> {
         if digits > 4 {
             return Err(Unreadable::Syntax);
         }
-        self.at += text.len();
+        self.at += sign.len();
         self.one_command()?;
         if *operator == Operator::HereDoc {
             return Ok(Some(Redirect { variable, ..self.heredoc(start)? }));
@@ -188,11 +188,18 @@ impl Parser<'_> {
         let text = &self.source[target.range.clone()];
         let descriptor = text == "-" || (text.len() <= 4 && text.bytes().all(|byte| byte.is_ascii_digit()));
         let special = first.is_some_and(|byte| byte == b'-' || byte.is_ascii_digit()) || text.ends_with('-');
-        if copies && special && !descriptor {
+        // Behind nothing but redirections, bash takes `a=b` for an assignment and refuses it as a target.
+        if (copies && special && !descriptor) || (*sign == "&>>" && is_assignment(text)) {
             return Err(Unreadable::Syntax);
         }
         Ok(Some(Redirect { operator: *operator, target, variable, heredoc: None, range: start..self.at }))
     }
+}
+
+/// Whether a word begins as an assignment does, `a=`, `a+=` or `a[`.
+fn is_assignment(word: &str) -> bool {
+    let rest = word.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
+    rest.len() < word.len() && (rest.starts_with(['=', '[']) || rest.starts_with("+="))
 }
 
 /// An assignment among the words of `declare` and its like.

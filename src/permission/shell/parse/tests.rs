@@ -110,6 +110,10 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     // Redirections.
     ("a >f 2>&1 <&- {v}>g &>h", Some("a >f 2>&1 <&- {v}>g &>h")),
     ("ls >&-foo", None),
+    (">ls &>> new+=e", None),
+    ("ls &>> a[1]", None),
+    ("ls &>> new", Some("ls &>> new")),
+    (">ls >> a=b", Some(">ls >> a=b")),
     ("ls {a['$(touch PWN)']}>/dev/null", None),
     ("a <(b) > >(c)", Some("a <(b) > >(c)|b|c")),
     ("a x<(b)", None),

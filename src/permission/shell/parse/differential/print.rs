@@ -404,8 +404,9 @@ impl<'s> Printer<'s> {
         } else {
             let head = format!("{name}[");
             let found = before[from..].match_indices(&head).map(|(at, _)| from + at);
-            let mut found = found.filter(|at| *at == from || before[..*at].ends_with([' ', '\t', '\n']));
-            found.next().unwrap_or(from)
+            let found = found.filter(|at| *at == from || before[..*at].ends_with([' ', '\t', '\n']));
+            // The target of a redirection before it may look the same.
+            found.last().unwrap_or(from)
         };
         match array {
             None => {
