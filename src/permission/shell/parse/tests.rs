@@ -97,6 +97,11 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a ${x:-$(b)}", Some("a ${x:-$(b)}|b")),
     ("a ${ b; }", None),
     ("a ${x:-<(b)}", None),
+    ("a \"$(b ${x:-$'\\x24(touch PWN)'})\"", None),
+    ("y=\"$(b ${x:+c$'\\x24(touch PWN)'})\"", None),
+    ("a \"${y:-$(b ${x:-$'\\x24(touch PWN)'})}\"", None),
+    ("a ${x:-$'b'}", None),
+    ("a \"$(b $'c')\"", Some("a \"$(b $'c')\"|b $'c'")),
     // Sums, subscripts and keys.
     ("a $((1 + x))", Some("a $((1 + x))")),
     ("a $((x['y']))", None),

@@ -311,8 +311,9 @@ impl Parser<'_> {
                     self.at += 1;
                     word.0.extend(self.nested(|parser| parser.quoted(Some(b'"')))?);
                 }
-                // Within double quotes this is translated nevertheless.
-                b'$' if self.next_is("$\"") => return Err(Unreadable::Syntax),
+                // Within double quotes `$"` is translated nevertheless. What `$'` decodes to loses its quotes in
+                // `"$(a ${x:-$'\x24(b)'})"`, and bash runs it.
+                b'$' if self.next_is("$\"") || self.next_is("$'") => return Err(Unreadable::Syntax),
                 b'$' => self.nested(|parser| parser.dollar(&mut word, quoted))?,
                 b'\'' | b'`' | b'{' | b'\n' => return Err(Unreadable::Syntax),
                 b'<' | b'>' if self.next_is("<(") || self.next_is(">(") => return Err(Unreadable::Syntax),
