@@ -30,15 +30,16 @@ fn flags(script: &Script, item: &Item) -> String {
         before = before.trim_end_matches([' ', '\t']);
         // Behind a comment it joins nothing.
         let joined = before.strip_suffix("\\\n").filter(|text| {
-            !text.rsplit('\n').next().unwrap_or_default().split([' ', '\t']).any(|word| word.starts_with('#'))
+            let mut words = text.rsplit('\n').next().unwrap_or_default().split([' ', '\t', ';', '&', '|', '(', ')']);
+            !words.any(|word| word.starts_with('#'))
         });
         before = joined.unwrap_or(before).trim_end_matches([' ', '\t']);
         let word = before.rsplit([' ', '\t', '\n', ';', '&', '|', '(', ')']).next().unwrap_or_default();
         match word {
             "time" => time = true,
-            "-p" => posix = true,
+            // bash holds `time --` as `time -p`.
+            "-p" | "--" => posix = true,
             "!" => not = !not,
-            "--" => {}
             _ => break,
         }
         before = &before[..before.len() - word.len()];
