@@ -177,6 +177,10 @@ impl<'s> Parser<'s> {
         if self.eat_word("in") {
             let found = words.insert(vec![]);
             self.blank()?;
+            // Within a `case` bash takes it for the end of that.
+            if self.word_is("esac") {
+                return Err(Unreadable::Syntax);
+            }
             while !self.at_end() {
                 found.push(self.word()?);
                 self.blank()?;

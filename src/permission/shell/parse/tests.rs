@@ -116,6 +116,7 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a >f 2>&1 <&- {v}>g &>h", Some("a >f 2>&1 <&- {v}>g &>h")),
     ("ls >&-foo", None),
     (">ls &>> new+=e", None),
+    ("case $x in a) for y in esac b; do c; done;; esac", None),
     ("ls &>> a[1]", None),
     ("ls &>> new", Some("ls &>> new")),
     (">ls >> a=b", Some(">ls >> a=b")),
