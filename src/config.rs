@@ -127,10 +127,9 @@ pub fn load(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Loade
 
 /// The same, with what plugins add to it.
 pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, contributions: &[Contribution]) -> Loaded {
-    let declared = resolve::ConfigSchemas::new();
     let mut disk = ConfigReader::new(environment, worktree);
     let layers::LayersRead { mut layers, contributed, directories, mut scripts } =
-        layers::read(&mut disk, &declared, cwd, contributions);
+        layers::read(&mut disk, cwd, contributions);
     if environment.setting("PURE").is_some_and(resolve::on) {
         for layer in &mut layers {
             layer.node.take("hook");

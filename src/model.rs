@@ -36,8 +36,9 @@ mod bad_input;
 #[cfg(test)]
 mod conversations;
 
+use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::Stream;
 
@@ -80,7 +81,7 @@ pub struct Model {
     pub output: Option<u64>,
     /// US dollars per million tokens, where known.
     pub price: Option<Price>,
-    pub images: bool,
+    pub images: Sight,
     pub pdf: bool,
     /// Whether it can hear, and its wire can say it.
     pub audio: bool,
@@ -89,6 +90,42 @@ pub struct Model {
     pub temperature: bool,
     /// The efforts that can be chosen, weakest first.
     pub efforts: Vec<String>,
+}
+
+/// Whether a model sees pictures: known, or looked up when the first picture is there.
+#[derive(Clone)]
+pub struct Sight {
+    known: OnceLock<bool>,
+    look: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl Sight {
+    /// `look` may read files, once.
+    pub fn looked_up(look: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { known: OnceLock::new(), look: Some(Arc::new(look)) }
+    }
+
+    pub fn get(&self) -> bool {
+        *self.known.get_or_init(|| self.look.as_ref().is_some_and(|look| look()))
+    }
+}
+
+impl From<bool> for Sight {
+    fn from(known: bool) -> Self {
+        Self { known: known.into(), look: None }
+    }
+}
+
+impl PartialEq for Sight {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl fmt::Debug for Sight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sight").field(&self.known.get()).finish()
+    }
 }
 
 impl Model {
@@ -108,7 +145,7 @@ impl Model {
             input: None,
             output: None,
             price: None,
-            images: true,
+            images: true.into(),
             pdf: false,
             audio: false,
             tools: true,

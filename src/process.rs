@@ -20,6 +20,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessSession};
@@ -39,6 +40,9 @@ const FILES: u64 = 65_536;
 
 /// How many files we were allowed to have open at our start, where that was changed.
 static ALLOWED: OnceLock<u64> = OnceLock::new();
+
+/// Whether this process has started a program: if not, there is nothing to look for at its end.
+static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Raises the limit on open files as far as the system allows: some begin with 256, and every session, connection
 /// and program takes some. Programs we start get the old one back.
@@ -164,6 +168,7 @@ impl Program {
             command.stdin(stdin).stdout(stdout).stderr(stderr);
         });
         command.wrap(ProcessSession).wrap(KillOnDrop);
+        STARTED.store(true, Ordering::Relaxed);
         let child = command.spawn()?;
         // The command holds our copies of the pipe's writing end; with them it would never end.
         drop(command);
@@ -401,6 +406,9 @@ impl Drop for Child {
 /// Kills everything that programs started by this process have left running. For the end of the
 /// process; blocks for some milliseconds.
 pub fn sweep() {
+    if !STARTED.load(Ordering::Relaxed) {
+        return;
+    }
     let ours = format!("{}:", std::process::id());
     for process in family(None, |value| value.starts_with(ours.as_bytes())) {
         rustix::process::kill_process(process, Signal::KILL).ok();

@@ -1,7 +1,7 @@
 //! The long run, whole: a thousand steps with five summaries and 20 MB of output, eight sessions at
 //! once, a cancel in a flood, and what MCP servers cost. Printed, because what matters is a curve. Run it with
-//! `cargo bench --profile bench-fast --bench long`, or some of it with one of the names in `main` after it:
-//! `cargo bench --profile bench-fast --bench long flood`.
+//! `cargo bench --bench long`, or some of it with one of the names in `main` after it:
+//! `cargo bench --bench long flood`.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "for whoever runs them")]

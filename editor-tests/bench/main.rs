@@ -1,5 +1,5 @@
 //! Benchmarks of what must be fast, one file per area. Run them with
-//! `cargo bench --profile bench-fast`, some of them with `cargo bench --profile bench-fast NAME`.
+//! `cargo bench`, some of them with `cargo bench NAME`.
 
 #![expect(clippy::disallowed_methods, reason = "benchmarks start programs and choose their environment")]
 #![expect(clippy::unwrap_used, reason = "for whoever runs them")]

@@ -121,7 +121,7 @@ fn abilities(model: &Model) -> Vec<&'static str> {
     let can = [
         (model.reasoning, "reasoning"),
         (model.tools, "tools"),
-        (model.images, "images"),
+        (model.images.get(), "images"),
         (model.pdf, "pdf"),
         (model.audio, "audio"),
         (model.temperature, "temperature"),

@@ -2,10 +2,13 @@
 //! folder's README, and the check of a tree against it. A value that does not fit is taken out and told of,
 //! so one wrong key costs that key and no more.
 
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json, json};
 
-use super::file::{AgentConfig, ConfigFile};
+use super::file::{AgentConfig, CommandConfig, ConfigFile};
 use super::node::{MapEntry, Node, NodeValue};
 use super::problem::{Problem, ProblemCode, nearest};
 
@@ -31,7 +34,7 @@ pub struct KeyRow {
 
 /// Every key that can be set, in the order of its declaration, old spellings last.
 pub fn rows() -> Vec<KeyRow> {
-    let declared = ConfigSchema::settings();
+    let declared = ConfigSchema::from(schema());
     let mut rows = Vec::new();
     declared.rows(&declared.root, "", &mut rows);
     rows
@@ -53,21 +56,31 @@ pub(crate) struct ConfigSchema {
     definitions: Map<String, Json>,
 }
 
+// Each is made when the first text needs it. Most processes read a handful of files again and again, some none.
+static SETTINGS: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<ConfigFile>);
+static AGENT: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<AgentConfig>);
+static COMMAND: LazyLock<ConfigSchema> = LazyLock::new(ConfigSchema::lean::<CommandConfig>);
+
 impl ConfigSchema {
-    pub(crate) fn settings() -> Self {
-        Self::from(schema())
+    pub(crate) fn settings() -> &'static Self {
+        &SETTINGS
     }
 
     /// The front matter of an agent.
-    pub(crate) fn agent() -> Self {
-        Self::from(SchemaSettings::draft07().into_generator().into_root_schema_for::<AgentConfig>().to_value())
+    pub(crate) fn agent() -> &'static Self {
+        &AGENT
     }
 
     /// The front matter of a command.
-    pub(crate) fn command() -> Self {
-        Self::from(
-            SchemaSettings::draft07().into_generator().into_root_schema_for::<super::file::CommandConfig>().to_value(),
-        )
+    pub(crate) fn command() -> &'static Self {
+        &COMMAND
+    }
+
+    /// Without the descriptions: they are most of a schema, and no check reads them.
+    fn lean<T: JsonSchema>() -> Self {
+        let mut root = SchemaSettings::draft07().into_generator().into_root_schema_for::<T>().to_value();
+        without_descriptions(&mut root);
+        Self::from(root)
     }
 
     fn from(mut root: Json) -> Self {
@@ -292,6 +305,18 @@ impl ConfigSchema {
                 self.rows(entry, &format!("{key}.<name>"), rows);
             }
         }
+    }
+}
+
+/// Takes the descriptions of schemas out. A key of the settings that is called so has a schema, no text.
+fn without_descriptions(schema: &mut Json) {
+    match schema {
+        Json::Object(map) => {
+            map.retain(|key, value| key != "description" || !value.is_string());
+            map.values_mut().for_each(without_descriptions);
+        }
+        Json::Array(all) => all.iter_mut().for_each(without_descriptions),
+        _ => {}
     }
 }
 

@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::contribution::Contribution;
+use super::declare::ConfigSchema;
 use super::disk::ConfigReader;
 use super::node::{ConfigOrigin, Layer, MapEntry, Node, NodeValue, SourceLocation};
 use super::problem::{Problem, ProblemCode};
-use super::resolve::{ConfigSchemas, on};
+use super::resolve::on;
 use super::script::{self, ScriptEntry};
 use super::settings::Directory;
 use super::{claude, examples, jsonc, legacy, markdown, rules, substitute};
@@ -50,17 +51,12 @@ const NAMES: [&str; 4] = ["opencode.json", "opencode.jsonc", "adjutant.json", "a
 const THEIR_NAMES: &[&str] = &["opencode.json", "opencode.jsonc"];
 const OUR_NAMES: &[&str] = &["adjutant.json", "adjutant.jsonc"];
 
-pub(crate) fn read(
-    disk: &mut ConfigReader<'_>,
-    declared: &ConfigSchemas,
-    cwd: &Path,
-    contributions: &[Contribution],
-) -> LayersRead {
+pub(crate) fn read(disk: &mut ConfigReader<'_>, cwd: &Path, contributions: &[Contribution]) -> LayersRead {
     let environment = disk.environment;
     let project = !environment.setting("DISABLE_PROJECT_CONFIG").is_some_and(on);
     let down = if project { down_to(&disk.worktree.root, cwd) } else { Vec::new() };
     let (parsed, read, directories, scripts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut layers = LayerReader { disk, declared, parsed, read, directories, scripts };
+    let mut layers = LayerReader { disk, parsed, read, directories, scripts };
     layers.organisation(environment);
     layers.user(environment, cwd);
     for dir in &down {
@@ -137,7 +133,6 @@ fn variable(name: &str, layer: Layer) -> Arc<ConfigOrigin> {
 
 struct LayerReader<'d, 'a> {
     disk: &'d mut ConfigReader<'a>,
-    declared: &'d ConfigSchemas,
     parsed: Vec<ParsedLayer>,
     /// The files read so far: one that belongs to two layers counts in the lower one.
     read: Vec<PathBuf>,
@@ -255,7 +250,7 @@ impl LayerReader<'_, '_> {
             return;
         }
         legacy::renamed(&mut node, &mut self.disk.problems);
-        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         rules::unreachable_in(&node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
@@ -311,7 +306,7 @@ impl LayerReader<'_, '_> {
                 match jsonc::parse(&text, &origin, &mut self.disk.problems) {
                     Ok(node) => {
                         let mut node = claude::hooks(&node, &origin, &mut self.disk.problems);
-                        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+                        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
                         self.parsed.push(ParsedLayer { origin, node });
                     }
                     Err(problem) => self.disk.problems.push(problem),
@@ -326,7 +321,7 @@ impl LayerReader<'_, '_> {
         let at = SourceLocation::whole(origin);
         let entry = MapEntry { key: "permission".into(), at: at.clone(), node: permission };
         let mut node = Node { value: NodeValue::Map(vec![entry]), at };
-        self.declared.settings.check(&mut node, "", &mut self.disk.problems);
+        ConfigSchema::settings().check(&mut node, "", &mut self.disk.problems);
         legacy::rewrite(&mut node, &mut self.disk.problems);
         examples::in_file(&mut node, self.disk);
         self.parsed.push(ParsedLayer { origin: origin.clone(), node });
@@ -369,9 +364,9 @@ impl LayerReader<'_, '_> {
                             .push(problem.hint("move the file to \"agents\" and write \"mode: primary\""));
                     }
                     let read = if key == "command" {
-                        markdown::command(&origin, self.disk, &self.declared.command)
+                        markdown::command(&origin, self.disk)
                     } else {
-                        markdown::agent(&origin, old, self.disk, &self.declared.agent)
+                        markdown::agent(&origin, old, self.disk)
                     };
                     let Some((own, node)) = read else { continue };
                     let name = own.unwrap_or(name);

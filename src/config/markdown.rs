@@ -59,7 +59,6 @@ pub(crate) fn agent(
     origin: &Arc<ConfigOrigin>,
     old_place: bool,
     disk: &mut ConfigReader<'_>,
-    declared: &ConfigSchema,
 ) -> Option<(Option<String>, Node)> {
     let (mut node, body, body_at) = page(origin, disk)?;
     if node.is_none() {
@@ -69,7 +68,7 @@ pub(crate) fn agent(
     }
     let mut node = node.take().unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
     legacy::agent_spellings(&mut node, "", &mut disk.problems);
-    declared.check(&mut node, "", &mut disk.problems);
+    ConfigSchema::agent().check(&mut node, "", &mut disk.problems);
     legacy::agent(&mut node, "", &mut disk.problems);
     if let Some(permission) = node.get("permission") {
         super::rules::unreachable(permission, "permission", &mut disk.problems);
@@ -87,11 +86,7 @@ pub(crate) fn agent(
     Some((own, node))
 }
 
-pub(crate) fn command(
-    origin: &Arc<ConfigOrigin>,
-    disk: &mut ConfigReader<'_>,
-    declared: &ConfigSchema,
-) -> Option<(Option<String>, Node)> {
+pub(crate) fn command(origin: &Arc<ConfigOrigin>, disk: &mut ConfigReader<'_>) -> Option<(Option<String>, Node)> {
     let (node, body, body_at) = page_or(origin, disk, OnBadYaml::PlainBody)?;
     let mut node = node.unwrap_or_else(|| Node::empty(SourceLocation::whole(origin)));
     // Other programs' commands have more keys (`allowed-tools`, `argument-hint`).
@@ -103,7 +98,7 @@ pub(crate) fn command(
     }
     let own = node.take("name").and_then(|entry| Some(entry.node.as_text()?.trim().trim_start_matches('/').to_owned()));
     let own = own.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
-    declared.check(&mut node, "", &mut disk.problems);
+    ConfigSchema::command().check(&mut node, "", &mut disk.problems);
     if body.is_empty() && node.get("template").is_none() {
         disk.problems.push(Problem::error(
             ProblemCode::Incomplete,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::declare::ConfigSchema;
 use super::file::{self, ConfigFile, OAuthChoice, TimeoutConfig};
 use super::node::{Node, NodeValue};
 use super::problem::{Problem, ProblemCode};
@@ -462,18 +461,5 @@ fn one_model(key: String, model: file::ModelConfig) -> ModelEntry {
         options: model.options.unwrap_or_default(),
         headers: model.headers.unwrap_or_default().0,
         variants: variants.collect(),
-    }
-}
-
-/// The declarations trees are checked against, made once per load.
-pub(crate) struct ConfigSchemas {
-    pub(crate) settings: ConfigSchema,
-    pub(crate) agent: ConfigSchema,
-    pub(crate) command: ConfigSchema,
-}
-
-impl ConfigSchemas {
-    pub(crate) fn new() -> Self {
-        Self { settings: ConfigSchema::settings(), agent: ConfigSchema::agent(), command: ConfigSchema::command() }
     }
 }

@@ -6,6 +6,7 @@
 //! in words. `providers.json` is small and read at once; `models.gz` holds one line per provider and
 //! is unpacked when the first of them is wanted.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -28,11 +29,14 @@ use crate::environment::{Environment, private_dir};
 /// The largest catalogue taken from elsewhere, in bytes.
 const LARGEST: usize = 64 << 20;
 
+/// One line per provider, as it came with the program.
+const MODELS: &[u8] = include_bytes!("catalog/models.gz");
+
 #[derive(Debug)]
 pub struct Catalog {
     providers: Vec<Provider>,
     ids: Vec<(String, Vec<String>)>,
-    packed: Vec<u8>,
+    packed: Cow<'static, [u8]>,
     /// One line per provider: its id, a tab, its models.
     lines: OnceLock<String>,
 }
@@ -41,7 +45,7 @@ impl Catalog {
     /// The snapshot that came with the program.
     pub fn bundled() -> Self {
         let providers = serde_json::from_str(include_str!("catalog/providers.json")).unwrap_or_default();
-        Self::of(providers, include_bytes!("catalog/models.gz").to_vec())
+        Self::of(providers, Cow::Borrowed(MODELS))
     }
 
     /// Reads an `api.json`.
@@ -50,7 +54,7 @@ impl Catalog {
     /// Where it is none, or has no models.
     pub fn parse(api: &str) -> io::Result<Self> {
         let (index, packed, _) = pack(api)?;
-        Ok(Self::of(serde_json::from_slice(&index)?, packed))
+        Ok(Self::of(serde_json::from_slice(&index)?, packed.into()))
     }
 
     /// The newest there is on this machine: the `api.json` that `OPENCODE_MODELS_PATH` names, else
@@ -62,12 +66,12 @@ impl Catalog {
         }
         let [providers, models] = kept(environment);
         let read = || Some((std::fs::read(providers).ok()?, std::fs::read(models).ok()?));
-        let kept =
-            read().and_then(|(providers, models)| Some(Self::of(serde_json::from_slice(&providers).ok()?, models)));
-        kept.filter(|kept| !kept.lines().is_empty()).unwrap_or_else(Self::bundled)
+        let kept = read()
+            .and_then(|(providers, models)| Some(Self::of(serde_json::from_slice(&providers).ok()?, models.into())));
+        kept.unwrap_or_else(Self::bundled)
     }
 
-    fn of(providers: Vec<Provider>, packed: Vec<u8>) -> Self {
+    fn of(providers: Vec<Provider>, packed: Cow<'static, [u8]>) -> Self {
         let ids = providers.iter().map(|p| (p.id.clone(), p.env.clone())).collect();
         Self { providers, ids, packed, lines: OnceLock::new() }
     }
@@ -117,12 +121,15 @@ impl Catalog {
     }
 
     fn lines(&self) -> &str {
-        self.lines.get_or_init(|| {
-            let mut text = String::new();
-            let unpacked = GzDecoder::new(self.packed.as_slice()).take(LARGEST as u64).read_to_string(&mut text);
-            if unpacked.is_ok() { text } else { String::new() }
-        })
+        // One that was kept and is damaged says nothing: what came with the program does.
+        self.lines.get_or_init(|| unpack(&self.packed).or_else(|| unpack(MODELS)).unwrap_or_default())
     }
+}
+
+fn unpack(packed: &[u8]) -> Option<String> {
+    let mut text = String::new();
+    GzDecoder::new(packed).take(LARGEST as u64).read_to_string(&mut text).ok()?;
+    (!text.is_empty()).then_some(text)
 }
 
 /// What a look at the catalogue's home brought.

@@ -16,7 +16,7 @@ use super::oauth::TokenRefresher;
 use super::replay::Replay;
 use super::target::Target;
 use super::wire::Wire;
-use super::{Error, Model, Provider, platform};
+use super::{Error, Model, Provider, Sight, platform};
 use crate::config::settings::{self as said, Secret};
 use crate::environment::Environment;
 use crate::lock::locked;
@@ -29,7 +29,7 @@ pub struct Sources<'a> {
     /// What runs on this machine; see `local.rs`.
     pub local: Vec<said::ProviderEntry>,
     /// What is known of providers in general.
-    pub catalog: &'a Catalog,
+    pub catalog: &'a Arc<Catalog>,
     /// Providers that are not used.
     pub disabled: &'a [String],
     /// If set, only these are used.
@@ -54,8 +54,8 @@ pub struct Registry {
     make: EntryFactory,
     /// Providers of the catalogue that lack a key: what to do about it.
     keyless: BTreeMap<String, String>,
-    /// OpenCode's own, some of whose models are for everybody.
-    zen: Option<said::ProviderEntry>,
+    /// OpenCode's own are not asked with a key: some of its models are for everybody.
+    free: bool,
     // Directories of recordings that are being played. A leaf lock around a map.
     replays: Mutex<BTreeMap<String, Arc<Replay>>>,
 }
@@ -100,6 +100,7 @@ struct EntryFactory {
     environment: Environment,
     auth: Auth,
     client: Arc<Client>,
+    catalog: Arc<Catalog>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,6 +139,7 @@ impl Registry {
             environment: sources.environment.clone(),
             auth: sources.auth.clone(),
             client: Arc::clone(&sources.client),
+            catalog: Arc::clone(sources.catalog),
         };
         let mut registry = Self {
             entries: BTreeMap::new(),
@@ -146,7 +148,7 @@ impl Registry {
             facts: Vec::new(),
             make,
             keyless: BTreeMap::new(),
-            zen: None,
+            free: false,
             replays: Mutex::default(),
         };
         for settings in &sources.configured {
@@ -155,13 +157,7 @@ impl Registry {
                 let is_known = known.is_some();
                 let under = said::ProviderEntry { id: settings.id.clone(), ..known.unwrap_or_default() };
                 registry.configured.push(settings.id.clone());
-                let mut joined = under.overlaid_with(settings);
-                // Of a model of the user's own it is known what others of its name can see.
-                for model in joined.models.iter_mut().filter(|model| model.modalities.is_none()) {
-                    let name = model.id.as_deref().unwrap_or(&model.key);
-                    model.attachment = model.attachment.or_else(|| sources.catalog.sees(name));
-                }
-                registry.add(joined, is_known);
+                registry.add(under.overlaid_with(settings), is_known);
             }
         }
         for (id, env) in sources.catalog.ids() {
@@ -171,9 +167,7 @@ impl Registry {
             }
             if !has_key() {
                 registry.keyless.insert(id.to_owned(), platform::missing_key(id, env));
-                if id == OPENCODE {
-                    registry.zen = sources.catalog.find(id);
-                }
+                registry.free |= id == OPENCODE;
             }
             if sources.everything || has_key() {
                 sources
@@ -273,9 +267,12 @@ impl Registry {
     /// A model of OpenCode's own that costs nothing and needs no key. It is there for those who name it: what is said
     /// to it goes to somebody with whom the user has no account.
     fn zen_model(&self, wanted: &ModelRef) -> Option<Entry> {
-        let zen = self.zen.as_ref().filter(|zen| zen.id == wanted.provider)?;
+        if !self.free || wanted.provider != OPENCODE {
+            return None;
+        }
+        let zen = self.make.catalog.find(OPENCODE)?;
         let model = zen.models.iter().find(|model| model.key == wanted.model && is_free(model))?;
-        Some(self.make.entry(zen, model, &Arc::default()))
+        Some(self.make.entry(&zen, model, &Arc::default()))
     }
 
     /// Whether a request for this model would find somebody to ask.
@@ -411,6 +408,12 @@ impl EntryFactory {
         }
     }
 
+    /// Of a model of the user's own it is known what others of its name can see.
+    fn as_others(&self, model: &said::ModelEntry) -> Sight {
+        let (catalog, name) = (Arc::clone(&self.catalog), model.id.clone().unwrap_or_else(|| model.key.clone()));
+        Sight::looked_up(move || catalog.sees(&name).unwrap_or(false))
+    }
+
     fn entry(&self, settings: &said::ProviderEntry, model: &said::ModelEntry, names: &Arc<[String]>) -> Entry {
         let id = ModelRef { provider: settings.id.clone(), model: model.key.clone(), effort: None };
         let name = settings.name.clone().unwrap_or_else(|| settings.id.clone());
@@ -425,7 +428,7 @@ impl EntryFactory {
             input: model.input.filter(|n| *n > 0),
             output: model.output.filter(|n| *n > 0),
             price: model.price.clone(),
-            images: takes("image").or(model.attachment).unwrap_or(false),
+            images: takes("image").or(model.attachment).map_or_else(|| self.as_others(model), Sight::from),
             pdf: takes("pdf").unwrap_or(false),
             tools: model.tool_call.unwrap_or(true),
             reasoning: model.reasoning.unwrap_or(false),

@@ -119,7 +119,7 @@ pub fn has_calls(request: &Request) -> bool {
 pub fn readable<'a>(attachment: &'a Attachment, model: &Model) -> Result<&'a Attachment, String> {
     let (kind, can) = match attachment.mime.as_str() {
         "application/pdf" => ("PDF", model.pdf),
-        mime if mime.starts_with("image/") => ("image", model.images),
+        mime if mime.starts_with("image/") => ("image", model.images.get()),
         mime if mime.starts_with("audio/") => ("audio", model.audio),
         mime => (mime, false),
     };

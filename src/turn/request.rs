@@ -126,7 +126,9 @@ fn attached(file: &File, frame: &Frame) -> Input {
 fn attachment(file: &File, frame: &Frame) -> Option<Attachment> {
     let able = match file.mime.as_str() {
         "application/pdf" => frame.model.pdf,
-        mime => mime.starts_with("image/") && frame.model.images || mime.starts_with("audio/") && frame.model.audio,
+        mime => {
+            mime.starts_with("image/") && frame.model.images.get() || mime.starts_with("audio/") && frame.model.audio
+        }
     };
     let data = file.data.as_ref().filter(|_| able && !file.refused)?;
     Some(Attachment { mime: file.mime.clone(), data: Arc::from(data.as_str()), name: file.name.clone() })

@@ -34,7 +34,7 @@ use crate::tool;
 use crate::worktree::Worktree;
 
 /// Read once: it is large.
-static CATALOG: OnceLock<Catalog> = OnceLock::new();
+static CATALOG: OnceLock<Arc<Catalog>> = OnceLock::new();
 
 /// A session with a scripted model in a directory of its own.
 pub(crate) struct Stage {
@@ -174,7 +174,7 @@ impl Stage {
         let registry = Registry::new(Sources {
             configured: vec![],
             local: vec![],
-            catalog: CATALOG.get_or_init(Catalog::bundled),
+            catalog: CATALOG.get_or_init(|| Arc::new(Catalog::bundled())),
             disabled: &[],
             enabled: None,
             everything: false,

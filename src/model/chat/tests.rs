@@ -445,7 +445,7 @@ fn what_differs_from_server_to_server() {
 
 #[test]
 fn what_a_model_cannot_read_it_is_told() {
-    let blind = Model { images: false, ..model() };
+    let blind = Model { images: false.into(), ..model() };
     let files = ["image/png", "application/pdf", "audio/mpeg"]
         .map(|mime| Input::File(Attachment { mime: mime.into(), data: "AA".into(), name: Some("f".into()) }));
     let sent = body(

@@ -40,7 +40,7 @@ fn registry(configured: Vec<said::ProviderEntry>, vars: &[(&str, &str)]) -> Regi
     Registry::new(Sources {
         configured,
         local: Vec::new(),
-        catalog: &Catalog::parse(KNOWN).unwrap(),
+        catalog: &Arc::new(Catalog::parse(KNOWN).unwrap()),
         disabled: &["off".into()],
         enabled: None,
         everything: false,
