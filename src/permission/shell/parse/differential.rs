@@ -223,7 +223,7 @@ const FRAGMENTS: [&str; 108] = [
     "select x in a; do ",
 ];
 
-const WORDS: [&str; 44] = [
+const WORDS: [&str; 48] = [
     "ls",
     "touch",
     "PWN",
@@ -268,6 +268,10 @@ const WORDS: [&str; 44] = [
     "$",
     "\"a$\"",
     "--x='y  z'",
+    "declare",
+    "a[$x]+=1",
+    "a[$(b  a[1]=2)]=1",
+    "<(b  c)",
 ];
 
 /// A line of a language that is wider than the one read here.

@@ -111,6 +111,9 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("a[0]=1 b", Some("a[0]=1 b")),
     ("a['x']=1", None),
     ("a[1 2]", None),
+    ("a[$(b a[0]=c)]=1 >f d[1]=2", Some("a[$(b a[0]=c)]=1 >f d[1]=2")),
+    ("declare -a <(b) a=(1 2)", None),
+    ("declare -a <(b) a=1", Some("declare -a <(b) a=1|b")),
     ("ls [ab] x[1]", Some("ls [ab] x[1]")),
     // Redirections.
     ("a >f 2>&1 <&- {v}>g &>h", Some("a >f 2>&1 <&- {v}>g &>h")),
