@@ -155,12 +155,12 @@ pub fn load_with(environment: &Environment, worktree: &Worktree, cwd: &Path, con
     }
     let everywhere = alone.get("trust").and_then(Node::as_text) == Some("all")
         || environment.setting("TRUST").is_some_and(|value| value == "all");
-    let store = trust::Store::path(environment);
+    let store = trust::TrustStore::path(environment);
     disk.look(&store).ok();
     let decision = match (items.is_empty(), everywhere) {
         (true, _) => trust::Decision::Nothing,
         (false, true) => trust::Decision::Trusted,
-        (false, false) => trust::Store::open(environment).decision(&worktree.root, &digest),
+        (false, false) => trust::TrustStore::open(environment).decision(&worktree.root, &digest),
     };
     let trust = trust::Review { items, digest, decision };
     if trust.is_withheld() {

@@ -21,7 +21,7 @@ use crate::environment::Timestamp;
 use crate::id::{CallId, MessageId, PartId, SessionId};
 use crate::lock::locked;
 use crate::message::{Call, CallFacts, CallState, Change, FailureCause, File, Todo};
-pub use crate::message::{Kind, Location, ProgramExit};
+pub use crate::message::{Location, ProgramExit, ToolKind};
 pub use form::{
     FieldKind, FieldOption, FormField, FormPage, FormReply, FormRequest, ManyLimits, TextFormat, TextLimits,
 };
@@ -259,7 +259,7 @@ pub struct CallUpdate {
     /// What it does, one line: "Read src/lib.rs:10-40".
     pub title: Option<String>,
     /// What kind of work it is.
-    pub kind: Option<Kind>,
+    pub kind: Option<ToolKind>,
     pub progress: Option<Progress>,
     /// The arguments, an object.
     pub input: Option<Value>,
@@ -305,7 +305,7 @@ impl From<&Call> for CallUpdate {
             CallState::Completed(done) => {
                 update.output = Some(done.display.clone().unwrap_or_else(|| done.output.to_string()));
                 // What looks at a command that runs elsewhere has not failed with it.
-                update.exit = done.facts.exit.clone().filter(|_| call.kind == Kind::Execute);
+                update.exit = done.facts.exit.clone().filter(|_| call.kind == ToolKind::Execute);
                 update.metadata = Some(done.facts.to_json()).filter(|facts| !facts.is_empty());
                 update.attachments = (!done.attachments.is_empty()).then(|| done.attachments.clone());
                 update.changes = (!done.changes.is_empty()).then(|| done.changes.clone());

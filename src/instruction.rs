@@ -435,7 +435,7 @@ mod tests {
                 source: "test".to_owned(),
             };
             let rules = Rules(vec![rule("*", Action::Allow), rule("secret/*", Action::Deny)]);
-            let place = crate::permission::Place::new(environment, worktree, &self.path("repo"));
+            let place = crate::permission::PermissionContext::new(environment, worktree, &self.path("repo"));
             Sight::new(&Policy { rules, place, ..Policy::default() })
         }
 

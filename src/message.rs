@@ -9,8 +9,8 @@ mod call;
 mod tests;
 
 pub use call::{
-    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Kind, Location,
-    ProgramExit,
+    BackgroundJob, Call, CallFacts, CallState, Change, ChildSession, Completed, FailureCause, JobState, Location,
+    ProgramExit, ToolKind,
 };
 
 use std::borrow::Cow;

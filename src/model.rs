@@ -49,11 +49,11 @@ pub use crate::config::settings::Price;
 use crate::message::ModelRef;
 
 /// The answer as it comes in. Dropping it drops the connection.
-pub type Answer = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
+pub type AnswerStream = Pin<Box<dyn Stream<Item = Result<Delta, Error>> + Send>>;
 
 pub trait Provider: Send + Sync {
     /// Asks. The request is sent when the answer is first polled.
-    fn ask(&self, request: Arc<Request>) -> Answer;
+    fn ask(&self, request: Arc<Request>) -> AnswerStream;
 
     /// Whether the provider itself searches the web where this model is asked to.
     fn searches(&self, _model: &Model) -> bool {

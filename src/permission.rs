@@ -99,7 +99,7 @@ pub struct Need {
     pub changes: Vec<Change>,
     /// What a command line does, where the need is one: then `patterns` is for show, and its units
     /// are judged instead.
-    pub command: Option<Arc<shell::Line>>,
+    pub command: Option<Arc<shell::JudgedLine>>,
     /// What the system keeps the command from, in words.
     pub sandbox: Option<String>,
     /// The address that led to this one.
@@ -173,7 +173,7 @@ pub struct Policy {
     pub approvals: Approvals,
     /// Hosts of this machine and network that may be fetched from.
     pub private: Vec<String>,
-    pub place: Place,
+    pub place: PermissionContext,
     /// A sandbox was tried and holds, for who asks what would become of something.
     pub sandboxed: bool,
 }
@@ -192,7 +192,7 @@ impl Policy {
 
 /// Where a command or a path is judged. Absolute paths throughout.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct PermissionContext {
     /// Where the command starts; relative paths start here.
     pub cwd: PathBuf,
     /// The project; rules about paths are relative to it. Symlinks resolved.
@@ -214,7 +214,7 @@ pub struct Place {
     pub trusted: bool,
 }
 
-impl Place {
+impl PermissionContext {
     pub fn new(environment: &Environment, worktree: &Worktree, cwd: &Path) -> Self {
         // What is compared with where paths really lead is resolved as well.
         let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.into());

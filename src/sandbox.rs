@@ -78,7 +78,7 @@ impl Mechanism {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Policy {
+pub struct SandboxPolicy {
     pub level: Level,
     /// Whether it may use the network.
     pub network: bool,
@@ -252,12 +252,18 @@ impl Sandbox {
 
     /// The program as it must be started to be kept in; as it is where nothing holds. On Linux it
     /// ends with this process, also when that is killed.
-    pub fn wrap(&self, held: &ProvenSandbox, policy: &Policy, program: Program) -> Program {
+    pub fn wrap(&self, held: &ProvenSandbox, policy: &SandboxPolicy, program: Program) -> Program {
         let bare = inside::Orders { parent: own_id(), ..inside::Orders::default() };
         self.wrapped(held, policy, bare, program)
     }
 
-    fn wrapped(&self, held: &ProvenSandbox, policy: &Policy, mut orders: inside::Orders, program: Program) -> Program {
+    fn wrapped(
+        &self,
+        held: &ProvenSandbox,
+        policy: &SandboxPolicy,
+        mut orders: inside::Orders,
+        program: Program,
+    ) -> Program {
         let Some(own) = self.own() else { return program };
         let read_only = policy.level == Level::ReadOnly;
         // Landlock keeps tracing to what the command itself has started.

@@ -6,7 +6,7 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{BodyCache, CallResult, Input, Message, Output, Params, Tool};
+use adjutant::model::request::{BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
 use adjutant::model::responses::Responses;
 use adjutant::model::sse::Parser;
 use adjutant::model::target::{Knobs, Target};
@@ -90,8 +90,8 @@ fn history() -> Request {
     let messages = (0..250).flat_map(|turn| {
         let id: Arc<str> = format!("call_{turn}").into();
         [
-            Message::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
-            Message::Assistant(vec![
+            ModelMessage::User(vec![Input::Text(format!("Question {turn}: {}", &code[..200]))]),
+            ModelMessage::Assistant(vec![
                 Output::Text { text: format!("I shall look. {}", &code[..100]), provider: Map::new() },
                 Output::Call {
                     id: id.clone(),
@@ -101,7 +101,7 @@ fn history() -> Request {
                     provider: Map::new(),
                 },
             ]),
-            Message::Results(vec![CallResult {
+            ModelMessage::Results(vec![CallResult {
                 id,
                 provider_id: None,
                 name: "read".into(),
@@ -109,13 +109,13 @@ fn history() -> Request {
                 failed: false,
                 attachments: Vec::new(),
             }]),
-            Message::Assistant(vec![Output::Text {
+            ModelMessage::Assistant(vec![Output::Text {
                 text: format!("Here is why. {}", &code[..500]),
                 provider: Map::new(),
             }]),
         ]
     });
-    let tool = |name: &str| Tool {
+    let tool = |name: &str| ToolSpec {
         name: name.into(),
         description: "Does something with a file. ".repeat(20),
         schema: json!({"type": "object", "properties": {"filePath": {"type": "string"}}, "required": ["filePath"]})

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use crate::acp::Method;
-use crate::lines::{Outbox, Place};
+use crate::lines::{LineSlot, Outbox};
 
 /// JSON-RPC and ACP error codes.
 pub mod code {
@@ -395,7 +395,7 @@ impl Peer {
 struct Waiting<'a> {
     peer: &'a Peer,
     id: u64,
-    place: Place,
+    place: LineSlot,
 }
 
 impl Drop for Waiting<'_> {

@@ -13,7 +13,7 @@ use crate::config::settings::{ProviderEntry, Secret, Settings};
 use crate::environment::Environment;
 use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
-use crate::model::http::Client;
+use crate::model::http::HttpClient;
 use crate::model::oauth::{Service, Step};
 use crate::model::platform;
 
@@ -97,7 +97,7 @@ pub(super) async fn login(
             Credential::Key(Secret::new(text))
         }
         Some(service) => {
-            let client = Arc::new(Client::new(environment));
+            let client = Arc::new(HttpClient::new(environment));
             let device = device || !service.has_browser();
             if device {
                 service.type_code(&client, environment, show).await

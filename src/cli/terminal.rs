@@ -44,9 +44,9 @@ fn print(pieces: &[&[u8]]) {
 }
 
 /// Prints many lines of JSON.
-pub(super) struct Lines(BufWriter<StdoutLock<'static>>);
+pub(super) struct JsonLines(BufWriter<StdoutLock<'static>>);
 
-impl Lines {
+impl JsonLines {
     pub(super) fn new() -> Self {
         Self(BufWriter::new(io::stdout().lock()))
     }

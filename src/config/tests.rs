@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::trust::{Decision, Kind, Store};
+use super::trust::{Decision, TrustKind, TrustStore};
 use super::*;
 use crate::environment::Timestamp;
 use crate::permission::{Action, Rules};
@@ -77,7 +77,7 @@ impl ConfigFixture {
     fn trust(&self) {
         let environment = self.environment();
         let loaded = self.load();
-        Store::open(&environment).decide(&self.worktree().root, &loaded.trust, true, Timestamp(1)).unwrap();
+        TrustStore::open(&environment).decide(&self.worktree().root, &loaded.trust, true, Timestamp(1)).unwrap();
     }
 }
 

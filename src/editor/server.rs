@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::error::Refusal;
-use super::face::{DisplayCapabilities, NewView, View};
+use super::face::{DisplayCapabilities, NewView, SessionView};
 use super::hosted::{FoundSession, Holder, Hosted, LiveSession, Liveness};
 use crate::id::SessionId;
 use crate::lock::locked;
@@ -244,7 +244,7 @@ impl Server {
     }
 
     /// A view of a session that has been shown nothing yet.
-    pub fn view(&self) -> Box<dyn View> {
+    pub fn view(&self) -> Box<dyn SessionView> {
         (self.view)(&self.peer, self.capabilities().shows)
     }
 

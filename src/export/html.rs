@@ -10,7 +10,7 @@ use similar::{ChangeTag, TextDiff};
 use super::chart::{self, Step};
 use super::markdown;
 use crate::environment::Timestamp;
-use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Kind, Message, Part, Role};
+use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
 use crate::store::StoredSession;
 use crate::text;
 
@@ -284,7 +284,7 @@ fn call(out: &mut String, call: &Call, numbers: &Numbers) {
     for change in changes {
         diff(out, change, &numbers.root);
     }
-    let shown = changes.is_empty() || call.kind == Kind::Execute;
+    let shown = changes.is_empty() || call.kind == ToolKind::Execute;
     if shown && call.input.as_object().is_none_or(|input| !input.is_empty()) {
         put!(out, "<h4>{}</h4><pre>{}</pre>", Esc(&call.tool), Esc(&input(call)));
     }
@@ -308,7 +308,7 @@ fn input(call: &Call) -> String {
     match &*call.input {
         Value::String(raw) => raw.clone(),
         Value::Object(input) => {
-            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == Kind::Execute) {
+            if let Some(Value::String(command)) = input.get("command").filter(|_| call.kind == ToolKind::Execute) {
                 return format!("$ {command}");
             }
             let line = |(key, value): (&String, &Value)| match value {
@@ -324,15 +324,15 @@ fn input(call: &Call) -> String {
 
 fn class(call: &Call) -> String {
     let kind = match call.kind {
-        Kind::Read => "read",
-        Kind::Edit => "edit",
-        Kind::Delete => "delete",
-        Kind::Move => "move",
-        Kind::Search => "search",
-        Kind::Execute => "execute",
-        Kind::Think => "think",
-        Kind::Fetch => "fetch",
-        Kind::SwitchMode | Kind::Other => "other",
+        ToolKind::Read => "read",
+        ToolKind::Edit => "edit",
+        ToolKind::Delete => "delete",
+        ToolKind::Move => "move",
+        ToolKind::Search => "search",
+        ToolKind::Execute => "execute",
+        ToolKind::Think => "think",
+        ToolKind::Fetch => "fetch",
+        ToolKind::SwitchMode | ToolKind::Other => "other",
     };
     let state = match &call.state {
         CallState::Completed(done) if exit(done).is_empty() => "",

@@ -25,7 +25,7 @@ const FILES: usize = 2_000;
 const OF_EACH: usize = 500;
 
 /// A server that has been greeted.
-pub struct Peer {
+pub struct LspClient {
     out: mpsc::Sender<Vec<u8>>,
     ids: AtomicU64,
     /// The folder it works on.
@@ -90,7 +90,7 @@ pub(super) struct Heard {
     pub(super) when: Instant,
 }
 
-impl Peer {
+impl LspClient {
     pub(super) fn new(out: mpsc::Sender<Vec<u8>>, root: PathBuf, configuration: Value) -> Self {
         Self {
             out,
@@ -170,7 +170,7 @@ impl Peer {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         locked(&self.waiting).insert(id, reply);
-        let asked = Asked { peer: self, id };
+        let asked = PendingRequest { peer: self, id };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))?;
         let answer = tokio::select! {
             answer = answer => answer.unwrap_or_else(|_| Err("it has ended".into())),
@@ -412,12 +412,12 @@ impl Peer {
 }
 
 /// A question that is waited for. Whoever gives up takes it back.
-struct Asked<'a> {
-    peer: &'a Peer,
+struct PendingRequest<'a> {
+    peer: &'a LspClient,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if locked(&self.peer.waiting).remove(&self.id).is_some() {
             self.peer.tell("$/cancelRequest", json!({"id": self.id}));

@@ -88,12 +88,12 @@ pub struct Judged {
 
 /// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FileRange {
     pub path: PathBuf,
     pub range: Range,
 }
 
-impl Place {
+impl FileRange {
     /// A `Location` or a `LocationLink`.
     pub(super) fn read(sent: &Value) -> Option<Self> {
         let uri = sent.get("uri").or_else(|| sent.get("targetUri"))?;
@@ -139,7 +139,7 @@ impl Symbol {
             if found.len() == MOST {
                 break;
             }
-            let place = one.get("location").and_then(Place::read);
+            let place = one.get("location").and_then(FileRange::read);
             let range = |key: &str| one.get(key).and_then(|range| Range::deserialize(range).ok());
             let whole = range("range").or(place.as_ref().map(|place| place.range));
             let text = |key: &str| one.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(Diagnostic::of_tsserver(&ts).unwrap().range.start, Position { line: 1, character: 2 });
         let link = json!([{"targetUri": "file:///a%20b%3A", "targetRange": range, "targetSelectionRange": range}, {"uri": "untitled:x", "range": range}]);
         assert_eq!(
-            Place::read_all(&link).iter().map(|place| place.path.clone()).collect::<Vec<_>>(),
+            FileRange::read_all(&link).iter().map(|place| place.path.clone()).collect::<Vec<_>>(),
             [PathBuf::from("/a b:")]
         );
         assert_eq!(path(&uri(Path::new("/ü/a b#c"))), Some(PathBuf::from("/ü/a b#c")));

@@ -41,7 +41,7 @@ pub(super) struct About {
 }
 
 /// One server's connection, as everybody but its keeper sees it.
-pub(super) struct Link {
+pub(super) struct McpLink {
     pub name: String,
     pub about: Arc<About>,
     /// Its entry allows it to have a model asked.
@@ -92,7 +92,7 @@ pub(super) enum ServerState {
     /// With what it offered before it broke off.
     Starting(Option<Arc<ReadyServer>>),
     Ready(Arc<ReadyServer>),
-    Failed(Arc<Breakdown>),
+    Failed(Arc<McpFailure>),
 }
 
 pub(super) struct ReadyServer {
@@ -125,7 +125,7 @@ pub(super) struct OfferedTool {
     pub tool: Arc<dyn AnyTool>,
 }
 
-pub(super) struct Breakdown {
+pub(super) struct McpFailure {
     pub trouble: Trouble,
     /// Why, in a few words that follow "it does not work:".
     pub why: String,
@@ -151,7 +151,7 @@ pub(super) enum Trouble {
     Login,
 }
 
-impl Link {
+impl McpLink {
     pub(super) fn new(
         entry: &McpEntry,
         call_limit: Duration,
@@ -242,7 +242,7 @@ impl Link {
     }
 
     /// Whether somebody may have logged in since it broke down.
-    pub(super) fn has_new_login(&self, breakdown: &Breakdown) -> bool {
+    pub(super) fn has_new_login(&self, breakdown: &McpFailure) -> bool {
         self.login.as_ref().is_some_and(|(kept, _)| kept.stamp() != breakdown.logins && kept.is_there().is_some())
     }
 
@@ -334,7 +334,7 @@ impl Link {
         state.wait_for(settled).await.ok();
     }
 
-    /// What is said about the progress of a call; to be given back with [`Link::leave`].
+    /// What is said about the progress of a call; to be given back with [`McpLink::leave`].
     pub(super) fn follow(&self, token: &ProgressToken) -> watch::Receiver<Option<ProgressNotificationParam>> {
         let mut all = locked(&self.progress);
         all.entry(token.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe()
@@ -420,7 +420,7 @@ impl Link {
 
 /// A call that a server works for.
 pub(super) struct Entered<'a> {
-    link: &'a Link,
+    link: &'a McpLink,
     number: u64,
 }
 
@@ -432,7 +432,7 @@ impl Drop for Entered<'_> {
 
 /// A question that waits for the user.
 pub(super) struct Asking<'a> {
-    link: &'a Link,
+    link: &'a McpLink,
 }
 
 impl Drop for Asking<'_> {
@@ -446,7 +446,7 @@ mod tests {
     use super::*;
     use crate::config::settings::Transport;
 
-    fn link() -> Arc<Link> {
+    fn link() -> Arc<McpLink> {
         let entry = McpEntry {
             name: "a".into(),
             enabled: true,
@@ -458,7 +458,7 @@ mod tests {
             source: "a test".into(),
         };
         let about = Arc::new(About { roots: Arc::from([]), attended: true });
-        Link::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
+        McpLink::new(&entry, Duration::from_secs(1), None, about, watch::Sender::new(0))
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Call {
     pub input: Arc<Value>,
     /// What kind of work it is.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: ToolKind,
     /// What it does, for people: one line.
     #[serde(default)]
     pub title: String,
@@ -462,7 +462,7 @@ impl Serialize for CallState {
 /// Kinds of work, for icons and policies. The words are ACP's because they are the field's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ToolKind {
     Read,
     Edit,
     Delete,
@@ -478,7 +478,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl ToolKind {
     /// Whether such work may change something outside the conversation.
     pub fn acts(self) -> bool {
         !matches!(self, Self::Read | Self::Search | Self::Think | Self::SwitchMode)

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::http::Client;
+use super::http::HttpClient;
 use super::{Error, Price};
 use crate::config::settings::{self as said, Rates};
 use crate::environment::{Environment, private_dir};
@@ -127,7 +127,7 @@ impl Catalog {
 
 /// What a look at the catalogue's home brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refreshed {
+pub enum CatalogRefresh {
     /// There was a newer one, with so many models; the next [`Catalog::load`] finds it.
     Newer(usize),
     /// The one kept is the newest.
@@ -162,7 +162,7 @@ pub fn is_due(environment: &Environment) -> bool {
 /// # Errors
 /// [`Error::Network`] and the like where it cannot be fetched, [`Error::Garbled`] where it is no
 /// catalogue or cannot be kept.
-pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refreshed, Error> {
+pub async fn refresh(client: &HttpClient, environment: &Environment) -> Result<CatalogRefresh, Error> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let mut seen = seen(environment);
     let origin = origin(environment);
@@ -181,7 +181,7 @@ pub async fn refresh(client: &Client, environment: &Environment) -> Result<Refre
     kept.map_err(io::Error::other).and_then(|kept| kept).map_err(unkept)
 }
 
-fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<Refreshed> {
+fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io::Result<CatalogRefresh> {
     let dir = &environment.dirs.cache;
     private_dir(dir)?;
     let put = |path: PathBuf, bytes: &[u8]| {
@@ -190,13 +190,13 @@ fn keep(environment: &Environment, api: Option<&[u8]>, seen: &FetchState) -> io:
         file.persist(path).map(drop).map_err(|e| e.error)
     };
     let refreshed = match api {
-        None => Refreshed::Same,
+        None => CatalogRefresh::Same,
         Some(api) => {
             let (index, packed, count) = pack(&String::from_utf8_lossy(api))?;
             for (path, bytes) in kept(environment).into_iter().zip([index, packed]) {
                 put(path, &bytes)?;
             }
-            Refreshed::Newer(count)
+            CatalogRefresh::Newer(count)
         }
     };
     put(seen_path(environment), &serde_json::to_vec(seen)?)?;

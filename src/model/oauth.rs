@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::Error;
 use super::auth::{Auth, Credential, Tokens};
-use super::http::Client;
+use super::http::HttpClient;
 use crate::config::settings::{Login, ProviderEntry, Secret};
 use crate::environment::Environment;
 use crate::lock::locked;
@@ -88,7 +88,7 @@ impl Service {
     /// [`Error`], with what the server said.
     pub async fn browse(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         environment: &Environment,
         show: impl Fn(Step),
     ) -> Result<Credential, Error> {
@@ -143,7 +143,7 @@ impl Service {
     /// [`Error`], with what the server said.
     pub async fn type_code(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         environment: &Environment,
         show: impl Fn(Step),
     ) -> Result<Credential, Error> {
@@ -174,7 +174,7 @@ impl Service {
     /// Exchanges a code for a key that stays.
     async fn buy(
         &self,
-        client: &Arc<Client>,
+        client: &Arc<HttpClient>,
         exchange: &str,
         code: &str,
         verifier: &PkceCodeVerifier,
@@ -303,7 +303,7 @@ fn tokens(answer: &BasicTokenResponse, login: &Login, old: Option<&Secret>, envi
 /// The tokens of one provider, exchanged when they run out.
 pub struct TokenRefresher {
     provider: String,
-    client: Arc<Client>,
+    client: Arc<HttpClient>,
     environment: Environment,
     path: PathBuf,
     // A leaf lock around what was last known; never held across an await.
@@ -311,7 +311,7 @@ pub struct TokenRefresher {
 }
 
 impl TokenRefresher {
-    pub fn new(provider: &str, tokens: Tokens, client: Arc<Client>, environment: &Environment) -> Self {
+    pub fn new(provider: &str, tokens: Tokens, client: Arc<HttpClient>, environment: &Environment) -> Self {
         let path = Auth::path(environment);
         Self { provider: provider.into(), client, environment: environment.clone(), path, tokens: Mutex::new(tokens) }
     }
@@ -380,7 +380,7 @@ impl TokenRefresher {
 }
 
 /// What the library asks for, sent by our client.
-fn sender(client: &Arc<Client>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
+fn sender(client: &Arc<HttpClient>, who: &str) -> impl Fn(HttpRequest) -> Sent + use<> {
     let (client, who) = (Arc::clone(client), Arc::<str>::from(who));
     move |request| {
         let (client, who) = (Arc::clone(&client), Arc::clone(&who));
@@ -390,7 +390,7 @@ fn sender(client: &Arc<Client>, who: &str) -> impl Fn(HttpRequest) -> Sent + use
 
 type Sent = Pin<Box<dyn Future<Output = Result<HttpResponse, Error>> + Send>>;
 
-impl Client {
+impl HttpClient {
     /// Sends a request of a login. `who` is the provider, for people.
     ///
     /// # Errors

@@ -17,9 +17,9 @@ pub struct Request {
     /// The system prompt, in blocks; the earlier ones change less often.
     pub system: Vec<String>,
     /// The conversation, oldest first.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ModelMessage>,
     /// What it may call, sorted by name.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ToolSpec>,
     /// Whether it must call a tool.
     pub must_call: bool,
     pub params: Params,
@@ -48,7 +48,7 @@ pub struct Params {
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
+pub struct ToolSpec {
     pub name: String,
     pub description: String,
     /// JSON Schema of its arguments: an object.
@@ -56,7 +56,7 @@ pub struct Tool {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
+pub enum ModelMessage {
     User(Vec<Input>),
     /// From the model.
     Assistant(Vec<Output>),
@@ -121,7 +121,7 @@ pub struct CallResult {
     pub attachments: Vec<Attachment>,
 }
 
-impl Message {
+impl ModelMessage {
     /// Whether it says the same, byte for byte. What is shared need not be compared.
     pub fn same(&self, other: &Self) -> bool {
         let (Self::Results(results), Self::Results(others)) = (self, other) else { return self == other };

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::trial::{Done, Process, Trial};
-use super::{Level, Mechanism, Policy, ProvenSandbox, Sandbox, inside};
+use super::{Level, Mechanism, ProvenSandbox, Sandbox, SandboxPolicy, inside};
 use crate::process::Program;
 
 /// How long a trial may take; a mechanism that hangs does not hold.
@@ -113,7 +113,7 @@ async fn attempt(
     let bait = bait.map_err(|e| format!("it could not be tried in {}: {e}", sandbox.environment.tmp().display()))?;
     let directory = fs::canonicalize(bait.directory.path()).map_err(|e| e.to_string())?;
     let path = |name: &str| directory.join(name);
-    let policy = Policy {
+    let policy = SandboxPolicy {
         level,
         network: false,
         writable: vec![path("inside")],

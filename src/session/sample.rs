@@ -26,7 +26,7 @@ pub(super) async fn sample(scope: &TurnContext, wanted: SampleRequest) {
 
 struct Question {
     system: Option<String>,
-    messages: Vec<crate::model::request::Message>,
+    messages: Vec<crate::model::request::ModelMessage>,
     max_output: u64,
     search: bool,
     temperature: Option<f64>,

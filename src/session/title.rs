@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::first_words::first_words;
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, Message as ModelMessage, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, Params};
 use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 

@@ -12,7 +12,7 @@ use super::jobs::{JobOutput, WaitFor};
 use super::pattern::{MatchOptions, SearchPattern};
 use super::truncate::{self, KeepEnd, OutputLimits};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput};
-use crate::event::{Kind, ProgramExit};
+use crate::event::{ProgramExit, ToolKind};
 use crate::message::CallFacts;
 use crate::permission::Need;
 use crate::text;
@@ -46,7 +46,7 @@ pub struct Ready {
 impl Tool for BashOutputTool {
     const NAME: &'static str = "bash_output";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/bash_output.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const PERMISSION: &'static str = "bash";
     const ALIASES: Aliases = Aliases {

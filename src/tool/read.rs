@@ -14,7 +14,7 @@ use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{elsewhere, look_up};
 use super::seen::{Fingerprint, KnownFile};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
-use crate::event::{Event, Kind, Location, Severity};
+use crate::event::{Event, Location, Severity, ToolKind};
 use crate::instruction;
 use crate::message::File;
 use crate::permission::Need;
@@ -63,7 +63,7 @@ struct Excerpt {
 impl Tool for ReadTool {
     const NAME: &'static str = "read";
     const DESCRIPTION: &'static str = include_str!("../../prompts/tool/read.md");
-    const KIND: Kind = Kind::Read;
+    const KIND: ToolKind = ToolKind::Read;
     const CONCURRENT: bool = true;
     const ALIASES: Aliases = Aliases {
         also: &[

@@ -16,7 +16,7 @@ use crate::channel::Receiver;
 use crate::environment::Environment;
 use crate::event::{NotWritten, Outlet, TurnMessage};
 use crate::id::{CallId, SessionId};
-use crate::permission::{Need, Place, Policy, rule};
+use crate::permission::{Need, PermissionContext, Policy, rule};
 use crate::text::mark::ReminderMark;
 use crate::worktree::Worktree;
 
@@ -130,7 +130,7 @@ impl TestProject {
         let worktree = Arc::new(Worktree::find(&self.cwd(), &[], None));
         let environment = Environment::from_vars(vars);
         let rules = rule::base(&environment.dirs.data, Path::new("/scratch"), &[] as &[PathBuf]);
-        let place = Place::new(&environment, &worktree, &self.cwd());
+        let place = PermissionContext::new(&environment, &worktree, &self.cwd());
         let policy = Policy { rules, place, ..Policy::default() };
         listened(environment, worktree, policy)
     }
@@ -151,7 +151,7 @@ impl TestProject {
 
 /// A context where these rules hold; nobody hears its events.
 pub(super) fn context_in(policy: Policy) -> ToolContext {
-    let Place { root, home, .. } = &policy.place;
+    let PermissionContext { root, home, .. } = &policy.place;
     let home = home.as_ref().unwrap().display().to_string();
     let environment = Environment::from_vars(BTreeMap::from([("HOME".to_owned(), home)]));
     let worktree = Worktree { root: root.clone(), git: true, extra: vec![] };

@@ -9,13 +9,13 @@ use tokio::time::sleep;
 
 use super::frame::Frame;
 use super::next::CompactionTrigger;
-use super::view::{self, View, view};
+use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::environment::Timestamp;
 use crate::event::{Compaction as Progress, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{BodyCache, Input, Message as Asked, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, Params};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -192,7 +192,7 @@ fn plan(
     let room = usable.saturating_sub(fixed + waiting);
     // The other half is the summary's, and what the step that follows needs.
     let budget = digest::budget(usable, settings.preserve_recent_tokens).min(room / 2);
-    let candidates = View { messages: seen.messages[..end].to_vec(), ..seen.clone() };
+    let candidates = VisibleHistory { messages: seen.messages[..end].to_vec(), ..seen.clone() };
     // Where all would stay, nothing would be gained.
     let from = Some(digest::tail(&candidates, budget, settings.tail_turns)).filter(|from| *from > seen.kept);
     let from = from.unwrap_or(end);
@@ -310,7 +310,7 @@ fn question(scope: &TurnContext, writer: &Summarizer, prompt: &SummarySource, ro
     Request {
         model: writer.model.clone(),
         system: writer.system.clone(),
-        messages: vec![Asked::User(vec![Input::Text(text)])],
+        messages: vec![ModelMessage::User(vec![Input::Text(text)])],
         tools: Vec::new(),
         must_call: false,
         params: writer.params.clone(),

@@ -20,7 +20,7 @@ use crate::worktree::Worktree;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Where settings are read.
-struct Place {
+struct SettingsSource {
     environment: Environment,
     worktree: Arc<Worktree>,
     cwd: PathBuf,
@@ -56,7 +56,7 @@ impl SettingsRead {
     }
 
     /// Who there is, where a file has changed. Reads files.
-    fn look(&self, place: &Place) -> Option<Arc<Agents>> {
+    fn look(&self, place: &SettingsSource) -> Option<Arc<Agents>> {
         let (fingerprint, agents) = {
             let later = locked(&self.later);
             (later.fingerprint.clone(), later.agents.clone())
@@ -77,7 +77,7 @@ pub(super) async fn forbidden(scope: &TurnContext, agent: &Agent, need: &Need, a
     let read = scope.project.read.clone();
     let agents = if at_once || read.is_due() {
         let (worktree, cwd) = (scope.project.worktree.clone(), scope.project.cwd.clone());
-        let place = Place { environment: scope.environment.clone(), worktree, cwd };
+        let place = SettingsSource { environment: scope.environment.clone(), worktree, cwd };
         tokio::task::spawn_blocking(move || read.look(&place)).await.unwrap_or_default()
     } else {
         locked(&read.later).agents.clone()

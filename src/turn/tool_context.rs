@@ -6,7 +6,7 @@ use super::TurnContext;
 use crate::agent::Agent;
 use crate::event::LiveFacts;
 use crate::id::CallId;
-use crate::permission::{Place, Policy};
+use crate::permission::{PermissionContext, Policy};
 use crate::tool::{CallContext, ClientContext, ProjectContext, SessionContext, ToolContext, truncate};
 
 /// What an agent's tools and commands are judged by.
@@ -19,10 +19,10 @@ fn policy(scope: &TurnContext, agent: &Agent) -> Policy {
         grants: scope.permissions.grants.of(&agent.name),
         approvals: scope.permissions.chosen.borrow().approvals(),
         private: scope.project.settings.webfetch_private.clone(),
-        place: Place {
+        place: PermissionContext {
             scratch,
             trusted,
-            ..Place::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
+            ..PermissionContext::new(&scope.environment, &scope.project.worktree, &scope.project.cwd)
         },
         sandboxed: false,
     }

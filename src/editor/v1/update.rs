@@ -13,7 +13,10 @@ use super::content::block;
 use super::line::line;
 use super::{ask, files, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
-use crate::editor::face::{Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, View};
+use crate::editor::face::{
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionView, Setting,
+    UpdateLines,
+};
 use crate::event::{
     Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
@@ -31,34 +34,34 @@ struct ShownState {
 }
 
 /// What is shown of a session that has been shown nothing yet.
-pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn View> {
+pub fn view(peer: &Peer, shows: DisplayCapabilities) -> Box<dyn SessionView> {
     let cards = ShownCalls::new(shows.terminals);
     Box::new(ShownState { peer: peer.clone(), shows, cards, asides: 0 })
 }
 
-impl View for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         out.extend(updates(event, self).into_iter().map(|update| line(session, update)));
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         let update = v1::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v1::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &mut self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 
-    fn read(&mut self, session: &SessionId, path: PathBuf) -> Asking<String> {
+    fn read(&mut self, session: &SessionId, path: PathBuf) -> EditorAnswer<String> {
         files::read(&self.peer, session, path)
     }
 
-    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> Asking<()> {
+    fn write(&mut self, session: &SessionId, path: PathBuf, text: String) -> EditorAnswer<()> {
         files::write(&self.peer, session, path, text)
     }
 }

@@ -14,7 +14,8 @@ use super::{ask, form, options};
 use crate::editor::card::{ATTACHED, PIECE};
 use crate::editor::error::Refusal;
 use crate::editor::face::{
-    Asked, Asking, DisplayCapabilities, Form, FormAnswer, Lines, PLAN, Picked, Setting, State, View,
+    ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
+    SessionView, Setting, UpdateLines,
 };
 use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
@@ -29,36 +30,36 @@ struct ShownState {
 }
 
 /// What is shown of a session that has been shown nothing yet.
-pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn View> {
+pub fn view(peer: &Peer, _: DisplayCapabilities) -> Box<dyn SessionView> {
     Box::new(ShownState { peer: peer.clone(), cards: ShownCalls::default() })
 }
 
-impl View for ShownState {
-    fn event(&mut self, session: &SessionId, event: &Event, out: &mut Lines) {
+impl SessionView for ShownState {
+    fn event(&mut self, session: &SessionId, event: &Event, out: &mut UpdateLines) {
         out.extend(updates(event, &mut self.cards).into_iter().map(|update| line(session, update)));
     }
 
-    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut Lines) {
+    fn settings(&mut self, session: &SessionId, settings: Vec<Setting>, out: &mut UpdateLines) {
         let update = v2::ConfigOptionUpdate::new(options::encode(settings));
         out.push(line(session, v2::SessionUpdate::ConfigOptionUpdate(update)));
     }
 
-    fn state(&mut self, session: &SessionId, state: &State, out: &mut Lines) {
+    fn state(&mut self, session: &SessionId, state: &SessionActivity, out: &mut UpdateLines) {
         let state = match state {
-            State::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
-            State::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
-            State::Idle(outcome) => {
+            SessionActivity::Running => v2::StateUpdate::Running(v2::RunningStateUpdate::new()),
+            SessionActivity::Waiting => v2::StateUpdate::RequiresAction(v2::RequiresActionStateUpdate::new()),
+            SessionActivity::Idle(outcome) => {
                 v2::StateUpdate::Idle(v2::IdleStateUpdate::new().stop_reason(outcome.clone().map(stop_reason)))
             }
         };
         out.push(line(session, v2::SessionUpdate::StateUpdate(state)));
     }
 
-    fn ask(&mut self, session: &SessionId, asked: Asked) -> Asking<Option<Picked>> {
+    fn ask(&mut self, session: &SessionId, asked: ChoiceRequest) -> EditorAnswer<Option<PickedAnswer>> {
         ask::ask(&self.peer, session, asked, &self.cards)
     }
 
-    fn fill(&mut self, session: &SessionId, form: Form) -> Asking<FormAnswer> {
+    fn fill(&mut self, session: &SessionId, form: Form) -> EditorAnswer<FormAnswer> {
         form::fill(&self.peer, session, form)
     }
 }

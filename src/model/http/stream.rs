@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::RequestTimeouts;
 use crate::model::sse::{self, BadEvent, Flow, LONGEST_EVENT, Parser};
 use crate::model::wire::Decoder;
-use crate::model::{Answer, Delta, Error, classify};
+use crate::model::{AnswerStream, Delta, Error, classify};
 
 /// Bytes that say nothing (comments, to keep the connection open) are not progress for ever: this
 /// many idle limits without an event are a stall too.
@@ -122,7 +122,7 @@ impl<S: Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static> ResponseSt
         }
     }
 
-    pub(super) fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> AnswerStream {
         Box::pin(futures_util::stream::unfold(Box::new(self), |mut reading| async move {
             let item = reading.next().await?;
             Some((item, reading))

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::turn::{Call, Turn, Waits};
+use super::turn::{OfflineTurn, OrStep, PlannedCall};
 use crate::text::{count, cut_chars};
 
 /// A word of a prompt, or what stands in backticks, quotation marks or a fence.
@@ -48,7 +48,7 @@ impl Token {
 }
 
 /// Carries out the order that a prompt is; none where it is none.
-pub(super) fn carry_out(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> {
+pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[Token]) -> OrStep<Option<String>> {
     const FILLERS: &str = "please now can could you me the a file files command in";
     let filler = |token: &&Token| FILLERS.split(' ').any(|filler| filler == token.plain());
     let words: Vec<&Token> = tokens.iter().filter(|token| !filler(token)).collect();
@@ -70,12 +70,12 @@ pub(super) fn carry_out(turn: &Turn, tokens: &[Token]) -> Waits<Option<String>> 
     }))
 }
 
-pub(super) fn read(turn: &Turn, path: &str) -> Waits<String> {
+pub(super) fn read(turn: &OfflineTurn, path: &str) -> OrStep<String> {
     show(turn, "Reading", path, ("read", json!({"filePath": path})))
 }
 
 /// Makes a call and shows what came of it.
-fn show(turn: &Turn, doing: &str, what: &str, call: Call) -> Waits<String> {
+fn show(turn: &OfflineTurn, doing: &str, what: &str, call: PlannedCall) -> OrStep<String> {
     let done = turn.calls(&format!("{doing} {}.", quoted(what)), vec![call])?;
     let lines = turn.lines(&done[0]);
     let text: Vec<&str> = match &lines {
@@ -90,7 +90,7 @@ fn show(turn: &Turn, doing: &str, what: &str, call: Call) -> Waits<String> {
     Ok(format!("{}:\n\n{}", quoted(what), fenced(if lines.is_some() { what } else { "" }, text.into_iter())))
 }
 
-fn replace(turn: &Turn, old: &str, new: &str, path: &str) -> Waits<String> {
+fn replace(turn: &OfflineTurn, old: &str, new: &str, path: &str) -> OrStep<String> {
     // Whoever changes a file has to have read it.
     read(turn, path)?;
     let what = format!("{} with {} in {}.", quoted(old), quoted(new), quoted(path));
@@ -99,7 +99,7 @@ fn replace(turn: &Turn, old: &str, new: &str, path: &str) -> Waits<String> {
     Ok(format!("Done: replaced {what}"))
 }
 
-fn create(turn: &Turn, path: &str, content: &str) -> Waits<String> {
+fn create(turn: &OfflineTurn, path: &str, content: &str) -> OrStep<String> {
     let content = format!("{}\n", content.trim_end_matches('\n'));
     let call = ("write", json!({"filePath": path, "content": content}));
     turn.calls(&format!("Writing {}.", quoted(path)), vec![call])?;

@@ -3,7 +3,7 @@
 use crate::permission::{Action, Need};
 
 #[derive(Debug, Clone, Default)]
-pub struct Line {
+pub struct JudgedLine {
     pub text: String,
     /// Everything in it that acts, in the order it was found.
     pub units: Vec<Unit>,
