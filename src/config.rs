@@ -17,7 +17,7 @@ mod insert;
 mod jsonc;
 pub mod kept;
 pub mod language_server;
-mod layers;
+pub(crate) mod layers;
 mod legacy;
 mod loosen;
 pub mod markdown;
@@ -41,7 +41,9 @@ pub mod trust;
 
 use std::path::{Path, PathBuf};
 
-pub use declare::{schema, schema_text, table};
+#[cfg(test)]
+pub(crate) use declare::keys::table;
+pub use declare::schema_text;
 pub use disk::Fingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 pub use settings::Settings;
@@ -72,12 +74,14 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    pub fn tree(&self) -> &Node {
+    #[cfg(test)]
+    pub(crate) fn tree(&self) -> &Node {
         &self.tree
     }
 
     /// Whether a file that was looked at is different by now.
-    pub fn is_stale(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_stale(&self) -> bool {
         self.fingerprint.is_stale()
     }
 

@@ -89,7 +89,6 @@ pub enum Event {
     },
     /// A call is new or has changed.
     Call(Box<CallUpdate>),
-    /// The plan, whole.
     Plan(Vec<Todo>),
     /// Another agent speaks from now on.
     Mode(String),
@@ -133,7 +132,6 @@ pub enum Event {
     /// What the session was told by the one that delegated to it.
     Told {
         message: MessageId,
-        /// Who said so.
         sender: SessionId,
         text: String,
     },
@@ -222,9 +220,7 @@ pub enum Status {
         limit: u32,
         /// When it will be sent, and how long that is from now.
         next: Timestamp,
-        /// See `next`.
         wait: Duration,
-        /// Why, for a person.
         cause: String,
     },
     Compacting,
@@ -238,9 +234,7 @@ pub enum Progress {
     Pending,
     Running,
     Completed,
-    /// Failed or refused.
     Failed,
-    /// The user stopped it.
     Cancelled,
 }
 
@@ -272,7 +266,6 @@ pub struct CallUpdate {
     pub stream: Option<String>,
     /// Images and the like that came out.
     pub attachments: Option<Vec<File>>,
-    /// How a program ended.
     pub exit: Option<ProgramExit>,
     pub metadata: Option<Map<String, Value>>,
     /// The call may be one of an earlier turn, which the editor has been shown.
@@ -346,7 +339,6 @@ pub struct WriteFile {
     /// Absolute.
     pub path: PathBuf,
     pub text: String,
-    /// Done, or why not.
     pub reply: oneshot::Sender<Result<(), NotWritten>>,
 }
 

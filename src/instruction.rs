@@ -116,7 +116,7 @@ pub fn load(
 /// Where the page at an address is kept once it was fetched.
 pub fn kept(environment: &Environment, address: &str) -> PathBuf {
     let digest = ring::digest::digest(&ring::digest::SHA256, address.as_bytes());
-    let name: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let name = crate::text::hex(&digest.as_ref()[..16]);
     environment.dirs.cache.join("instructions").join(format!("{name}.md"))
 }
 

@@ -15,7 +15,6 @@ mod shape;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 use tokio::time::Instant;
@@ -97,14 +96,8 @@ impl LanguageServers {
 }
 
 impl ServerHandle {
-    /// As in the settings.
     pub fn name(&self) -> &str {
         &self.link.name
-    }
-
-    /// The folder it works on.
-    pub fn root(&self) -> &Path {
-        &self.link.root
     }
 
     /// The server as it works, started again where it sleeps. Waits until `until` at most.

@@ -457,7 +457,6 @@ fn failures(failed: Vec<(String, String, String)>) -> Vec<Event> {
 
 /// That tools are not offered because their names are taken.
 fn collision(server: &str, lost: &[String]) -> Option<Event> {
-    /// How many are named.
     const NAMED: usize = 20;
     let count = text::count(lost.len(), "tool");
     let title =

@@ -66,7 +66,6 @@ pub trait Provider: Send + Sync {
 pub struct Model {
     /// `provider/model`, with the chosen effort.
     pub id: ModelRef,
-    /// For people.
     pub name: String,
     /// For people: the provider's name.
     pub provider_name: String,

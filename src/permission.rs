@@ -124,7 +124,6 @@ impl Need {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub action: Action,
-    /// The pattern that decided.
     pub pattern: String,
     /// The rule that decided; none when nothing matched (which asks) or a grant or a floor decided.
     pub rule: Option<Rule>,
@@ -138,7 +137,6 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Nothing is needed.
     fn allowed(what: &str) -> Self {
         let (pattern, rule, reason, units) = (what.to_owned(), None, None, vec![]);
         Self { action: Action::Allow, pattern, rule, reason, units, proven_read_only: false }
@@ -157,7 +155,6 @@ pub struct UnitVerdict {
     pub action: Action,
     /// The rule that decided, if one did.
     pub rule: Option<Rule>,
-    /// Why, for a person.
     pub reason: Option<String>,
     /// It is known to change nothing.
     pub read_only: bool,

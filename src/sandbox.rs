@@ -47,7 +47,6 @@ pub enum Level {
 }
 
 impl Level {
-    /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
@@ -111,7 +110,6 @@ pub struct ProvenSandbox {
 }
 
 impl ProvenSandbox {
-    /// Nothing holds.
     pub fn none(level: Level, failed: Vec<(Mechanism, String)>) -> Self {
         Self {
             level,
@@ -162,7 +160,6 @@ impl ProvenSandbox {
         text
     }
 
-    /// Why nothing better holds.
     pub fn reasons(&self) -> String {
         let reasons: Vec<String> = self.failed.iter().map(|(what, why)| format!("{}: {why}", what.key())).collect();
         if reasons.is_empty() { "nothing of the kind is known for this system".into() } else { reasons.join("; ") }
@@ -182,7 +179,6 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Tries nothing yet.
     pub fn new(environment: &Environment) -> Arc<Self> {
         Arc::new(Self {
             program: environment.program.clone(),

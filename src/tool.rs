@@ -84,6 +84,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
+use crate::config::settings::OutputLimits;
 use crate::environment::Environment;
 use crate::event::{
     CallUpdate, Event, LiveFacts, Location, NotWritten, Outlet, ReadFile, SessionRequestSender, ToolKind, TurnMessage,
@@ -190,7 +191,7 @@ pub struct ToolContext {
     /// What the system forbids the commands of this agent.
     pub confinement: confinement::Confinement,
     /// Limits of what goes to the model.
-    pub limits: truncate::OutputLimits,
+    pub limits: OutputLimits,
     pub cancelled: CancellationToken,
 }
 
@@ -415,7 +416,6 @@ pub trait AnyTool: Send + Sync {
     }
     /// A title and locations for arguments, as far as they are valid.
     fn describe(&self, input: &Value, context: &ToolContext) -> Option<CallDescription>;
-    /// See [`Tool::prepare`].
     fn prepare<'a>(&'a self, input: Value, context: &'a ToolContext) -> BoxFuture<'a, Result<PreparedCall, Failure>>;
 }
 

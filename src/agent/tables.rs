@@ -79,7 +79,6 @@ impl Lab {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    /// Prepares the project.
     fn run(&self, script: &str) {
         let output = command("bash")
             .args(["-c", script])

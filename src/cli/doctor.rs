@@ -32,7 +32,6 @@ pub(super) struct DoctorArgs {
 struct DoctorReport {
     lines: Vec<String>,
     data: serde_json::Map<String, Value>,
-    /// What does not work.
     broken: Vec<String>,
 }
 

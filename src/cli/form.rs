@@ -16,7 +16,6 @@ pub(super) struct Field {
     takes: Takes,
 }
 
-/// What an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Words,

@@ -177,7 +177,6 @@ pub(super) fn state(report: &ServerReport) -> String {
     }
 }
 
-/// The same for scripts.
 pub(super) fn data(report: &ServerReport) -> Value {
     let (state, why) = match &report.state {
         ReportedState::Connected => ("connected", None),

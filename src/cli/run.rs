@@ -101,7 +101,6 @@ pub(super) async fn run(args: Args, environment: Environment) -> ExitCode {
     }
 }
 
-/// What a run does.
 struct Task {
     blocks: Vec<v1::ContentBlock>,
     schema: Option<Value>,

@@ -38,16 +38,6 @@ impl Fingerprint {
         self.0.iter().any(|(path, stamp)| std::fs::metadata(path).ok().map(|meta| stamp_of(&meta)) != *stamp)
     }
 
-    /// How many files and directories are watched.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nothing was looked at.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Notes what a path looks like. None where there is nothing.
     ///
     /// # Errors

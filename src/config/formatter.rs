@@ -30,7 +30,6 @@ pub struct FormatterEntry {
 /// What shows that a project means a formatter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// The program is there.
     Found,
     /// A `package.json` or `composer.json` between the file and the root of the project depends on it.
     Dependency(&'static str),
@@ -99,11 +98,9 @@ const KNOWN: &[Known] = &[
 /// A formatter as it would run on one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatterRun {
-    /// As in [`FormatterEntry::name`].
     pub name: String,
     /// The program where it was found, and its arguments with the file among them.
     pub command: (PathBuf, Vec<String>),
-    /// As in [`FormatterEntry::environment`].
     pub environment: Vec<(String, String)>,
     /// The program, or code that it loads, belongs to the project.
     pub of_project: bool,
@@ -114,7 +111,6 @@ pub struct FormatterRun {
 /// A formatter that is wanted, and whose program is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingFormatter {
-    /// As in [`FormatterEntry::name`].
     pub name: String,
     /// The program that was looked for, on `PATH` or below the project's root.
     pub program: String,

@@ -147,11 +147,9 @@ const LANGUAGES: &[(&str, &str)] = &[
 /// A server as it would run for a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerRun {
-    /// As in [`ServerEntry::name`].
     pub name: String,
     /// The program where it was found, and its arguments.
     pub command: (PathBuf, Vec<String>),
-    /// As in [`ServerEntry::environment`].
     pub environment: Vec<(String, String)>,
     /// Sent to it at the start.
     pub initialization: Option<Value>,
@@ -162,7 +160,6 @@ pub struct ServerRun {
 /// A server that is wanted, and whose program is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingServer {
-    /// As in [`ServerEntry::name`].
     pub name: String,
     /// The program that was looked for.
     pub program: String,

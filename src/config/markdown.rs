@@ -122,7 +122,6 @@ pub(crate) fn command(
 /// What a file whose front matter is not YAML is worth.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnBadYaml {
-    /// It is not used.
     Unused,
     /// What stands below the front matter counts.
     PlainBody,

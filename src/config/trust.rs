@@ -114,7 +114,6 @@ pub struct Review {
     pub items: Vec<TrustItem>,
     /// Stands for all of it.
     pub digest: String,
-    /// What the user said.
     pub decision: Decision,
 }
 
@@ -531,5 +530,5 @@ pub(crate) fn digest(items: &[TrustItem]) -> String {
         .collect();
     lines.sort();
     lines.dedup();
-    covered::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
+    crate::text::hex(ring::digest::digest(&ring::digest::SHA256, lines.join("\u{2}").as_bytes()).as_ref())
 }

@@ -32,7 +32,6 @@ pub struct ShownCall {
     pub kind: ToolKind,
     /// The editor shows a terminal for it.
     pub terminal: bool,
-    /// Something was printed there.
     pub fed: bool,
     /// How the program in it ended: told with the end of the call.
     pub exit: Option<ProgramExit>,

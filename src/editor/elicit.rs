@@ -24,11 +24,9 @@ pub enum FormPrompt {
     Form(EditorAnswer<FormAnswer>),
     /// Like a permission, and what each answer puts in.
     Permission(EditorAnswer<Option<PickedAnswer>>, [Filled; 2]),
-    /// It cannot show it.
     None,
 }
 
-/// How it is shown.
 pub fn way(own: &SessionId, asked: &mut FormRequest, editor: &Capabilities, view: &mut dyn SessionView) -> FormPrompt {
     let has = match asked.asks {
         FormPage::Fields(_) => editor.forms,

@@ -90,12 +90,9 @@ pub struct ChoiceRequest {
     pub answers: Vec<AnswerOption>,
 }
 
-/// An answer to choose.
 #[derive(Debug, Clone)]
 pub struct AnswerOption {
-    /// What comes back.
     pub id: &'static str,
-    /// What the user sees.
     pub name: String,
     pub kind: AnswerKind,
 }
@@ -159,10 +156,8 @@ pub enum Category {
 /// What a setting is now, and could be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingValue {
-    /// On or off.
     Switch(bool),
     List(String, Vec<Alternative>),
-    /// One of several lists.
     Groups(String, Vec<Group>),
 }
 

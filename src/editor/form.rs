@@ -15,7 +15,6 @@ use crate::id::SessionId;
 /// The answers of a question in the way of a permission.
 const ANSWERS: [&str; 2] = ["answer-1", "answer-2"];
 
-/// None of them.
 const NEITHER: &str = "neither";
 
 /// The longest answer that is passed on, in bytes.
@@ -25,7 +24,6 @@ pub enum QuestionPrompt {
     Form(super::face::EditorAnswer<FormAnswer>),
     /// One after the other, each like a permission.
     Permissions(Vec<super::face::EditorAnswer<Option<PickedAnswer>>>),
-    /// It cannot show them.
     None,
 }
 

@@ -12,7 +12,6 @@ use super::face::{
 use crate::event::Event;
 use crate::id::SessionId;
 
-/// Such a view.
 pub struct Movable {
     view: Box<dyn SessionView>,
     moved: CancellationToken,

@@ -49,9 +49,7 @@ const DEFAULT: &str = "default";
 pub struct Pending<'a> {
     pub mode: Option<&'a str>,
     pub model: Option<&'a ModelRef>,
-    /// Whether messages steer.
     pub steer: Option<bool>,
-    /// How much is asked.
     pub approvals: Option<Approvals>,
 }
 
@@ -154,7 +152,6 @@ fn models(session: &Handle, now: &ModelRef) -> SettingValue {
 #[derive(Debug, Clone, Copy)]
 pub enum Chosen<'a> {
     Value(&'a str),
-    /// On or off.
     Switch(bool),
 }
 

@@ -45,7 +45,6 @@ pub struct PromptTurn {
     turn: PendingTurn,
     session: Handle,
     updates: UpdateSender,
-    /// More may come up.
     open: bool,
     /// The user was told that it runs.
     begun: bool,

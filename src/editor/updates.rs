@@ -32,7 +32,6 @@ pub struct UpdateSender {
     lines: UpdateLines,
     /// Ends when what was asked is to be asked elsewhere.
     moved: CancellationToken,
-    /// Questions that came back.
     unanswered: Vec<TurnMessage>,
 }
 
@@ -47,7 +46,6 @@ struct Waits {
     /// The calls that were asked about; whether a subagent made them, so that the call which set it to work
     /// waits as well.
     asked: Vec<(CallId, bool)>,
-    /// The calls at work.
     working: Vec<CallId>,
 }
 

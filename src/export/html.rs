@@ -93,7 +93,6 @@ pub fn page(stored: &StoredSession, home: Option<&str>) -> String {
 struct Numbers {
     turns: usize,
     calls: usize,
-    /// When the turn began.
     began: Timestamp,
     /// What paths of the project begin with.
     root: String,

@@ -66,7 +66,6 @@ pub(super) struct Abilities {
 struct Said {
     /// Of which of our versions, if it says so.
     version: Option<i64>,
-    /// When, counted in news.
     at: u64,
     when: Instant,
     all: Vec<Diagnostic>,
@@ -86,7 +85,6 @@ pub(super) struct Heard {
     pub(super) all: Vec<Diagnostic>,
     /// It is about the text the server has.
     pub(super) fresh: bool,
-    /// When it was said.
     pub(super) when: Instant,
 }
 
@@ -301,7 +299,6 @@ impl LspClient {
         self.stir();
     }
 
-    /// There is news.
     fn stir(&self) {
         self.news.send_modify(|news| *news += 1);
     }

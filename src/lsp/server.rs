@@ -39,10 +39,8 @@ const FLOOD: u32 = 2_000;
 pub(super) struct LspLink {
     pub(super) name: String,
     pub(super) root: PathBuf,
-    /// Its own options.
     pub(super) options: Option<Value>,
     state: watch::Sender<LinkState>,
-    /// Somebody wants it.
     wake: Notify,
     used: Mutex<Instant>,
     /// It was waited for while it started, in vain.
@@ -73,12 +71,10 @@ pub struct LspFailure {
 /// Why a server cannot be asked now.
 #[derive(Debug, Clone)]
 pub enum Unready {
-    /// It is still starting.
     Late,
     Failed(Arc<LspFailure>),
 }
 
-/// How a conversation ended.
 enum End {
     /// Nobody needs it any more.
     Stopped,

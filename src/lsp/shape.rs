@@ -111,7 +111,6 @@ impl FileRange {
     }
 }
 
-/// Something with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     pub name: String,
@@ -121,7 +120,6 @@ pub struct Symbol {
     pub container: String,
     /// How deep it stands within others.
     pub depth: usize,
-    /// All of it.
     pub range: Range,
     /// Where its name stands, where that was said.
     pub selection: Range,
@@ -257,7 +255,6 @@ pub(super) fn edits(sent: &Value) -> Result<Vec<(PathBuf, Vec<TextEdit>)>, Strin
     changes.map(|(uri, edits)| all(uri, Some(edits))).collect()
 }
 
-/// A file's address.
 pub(super) fn uri(path: &Path) -> String {
     reqwest::Url::from_file_path(path).map_or_else(|()| String::new(), String::from)
 }

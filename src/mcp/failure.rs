@@ -12,10 +12,8 @@ use super::link::McpLink;
 use super::sse::{self, SseError};
 use crate::text;
 
-/// How a conversation ended.
 pub(super) struct Disconnect {
     pub why: String,
-    /// A login is missing.
     pub login: bool,
 }
 

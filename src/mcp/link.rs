@@ -55,7 +55,6 @@ pub(super) struct McpLink {
     /// Where a login is kept, if it may have one, and the command that makes one.
     pub login: Option<(KeptLogin, String)>,
     state: watch::Sender<ServerState>,
-    /// Somebody wants it back.
     wake: Notify,
     /// How often it has said that its lists have changed.
     changes: watch::Sender<u64>,
@@ -131,7 +130,6 @@ pub(super) struct McpFailure {
     pub why: String,
     /// What it wrote to its standard error.
     pub wrote: String,
-    /// What it offered before.
     pub last: Option<Arc<ReadyServer>>,
     pub since: Instant,
     /// When the logins were last changed before it was tried.
@@ -141,13 +139,11 @@ pub(super) struct McpFailure {
 /// What is the matter with a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It has never worked.
     Start,
     /// It worked and broke off; the next call starts it again.
     Broke,
     /// It failed again and again, and is left alone for a while.
     Rests,
-    /// Nobody is logged in.
     Login,
 }
 
@@ -225,7 +221,6 @@ impl McpLink {
         }
     }
 
-    /// Has it started again.
     pub(super) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -314,7 +309,6 @@ impl McpLink {
         self.useful.swap(false, Ordering::Relaxed)
     }
 
-    /// Its lists have changed.
     pub(super) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }

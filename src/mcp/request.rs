@@ -37,7 +37,6 @@ impl<'a> Caller<'a> {
         Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
     }
 
-    /// Nobody hears of it.
     pub(super) fn nobody(cancelled: &'a CancellationToken) -> Self {
         Self { cancelled, context: None, asker: None }
     }

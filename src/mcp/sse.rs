@@ -33,7 +33,6 @@ pub(super) enum SseError {
 
 pub(super) struct SseTransport {
     client: reqwest::Client,
-    /// Where messages are posted.
     post: Arc<Url>,
     headers: Arc<HeaderMap>,
     events: Events,

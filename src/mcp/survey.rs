@@ -22,7 +22,6 @@ pub struct ServerReport {
     /// How it is reached, for people.
     pub place: String,
     pub state: ReportedState,
-    /// How long that took.
     pub took: Duration,
     pub tools: Vec<ToolReport>,
     /// As the user says them, without the stroke before: `server:prompt`.
@@ -34,7 +33,6 @@ pub struct ServerReport {
 pub enum ReportedState {
     Connected,
     Disabled,
-    /// What to do.
     NeedsLogin(String),
     Failed(String),
 }

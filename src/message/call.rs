@@ -60,9 +60,7 @@ pub enum CallState {
     Completed(Completed),
     /// It failed, was refused or was interrupted; the model is told why.
     Failed {
-        /// For the model.
         error: String,
-        /// What follows from it.
         cause: FailureCause,
         /// What is known of it besides.
         facts: CallFacts,
@@ -199,7 +197,6 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// How it has ended.
     pub fn how(&self) -> Option<&str> {
         match self {
             Self::Running => None,
@@ -240,7 +237,6 @@ impl CallFacts {
     const PROCESS_ENDED: &str = "processEnded";
     const NOT_BEGUN: &str = "notBegun";
 
-    /// Nothing is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

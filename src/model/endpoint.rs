@@ -17,13 +17,11 @@ use crate::config::settings::Secret;
 pub struct Endpoint {
     pub client: Arc<HttpClient>,
     pub wire: &'static dyn Wire,
-    /// Where and as whom.
     pub target: Target,
     /// The key, wherever in the target it is: it must not be shown.
     pub secret: Option<Secret>,
     /// The login that gives the key, where there is no key.
     pub login: Option<TokenRefresher>,
-    /// How long to wait.
     pub limits: RequestTimeouts,
     /// What the provider's and the model's settings say.
     pub options: Map<String, Value>,

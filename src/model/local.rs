@@ -17,7 +17,6 @@ pub const MOMENT: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Local {
     pub id: &'static str,
-    /// For people.
     pub name: &'static str,
     pub port: u16,
 }

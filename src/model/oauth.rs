@@ -28,7 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// A token that runs out sooner than this is exchanged before it is used.
 const MARGIN: u64 = 60_000;
 
-/// Where one logs in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Service {
     provider: String,

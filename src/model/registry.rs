@@ -36,9 +36,7 @@ pub struct Sources<'a> {
     pub enabled: Option<&'a [String]>,
     /// Whether providers nobody has a key for are in it as well: to be looked at.
     pub everything: bool,
-    /// Keys given once.
     pub auth: &'a Auth,
-    /// Keys in variables.
     pub environment: &'a Environment,
     pub client: Arc<HttpClient>,
     /// Who answers when nobody else can.
@@ -64,7 +62,6 @@ pub struct Registry {
 pub struct ProviderSummary {
     pub id: String,
     pub name: String,
-    /// How it is asked.
     pub access: KeySource,
     /// Whether any name of a model is tried, because nobody listed them.
     pub open: bool,
@@ -81,7 +78,6 @@ pub enum KeySource {
     Kept,
     /// From the environment variable of this name.
     Variable(String),
-    /// It needs none.
     Free,
     /// From nowhere; what to do about it.
     Missing(String),

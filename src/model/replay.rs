@@ -27,7 +27,6 @@ pub struct ReplayProvider {
     left: Mutex<Option<VecDeque<Exchange>>>,
 }
 
-/// A file, read.
 struct Exchange {
     asked: Box<RecordedRequest>,
     lines: Vec<RecordLine>,

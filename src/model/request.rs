@@ -29,7 +29,6 @@ pub struct Request {
     pub body_cache: BodyCache,
 }
 
-/// Sampling and limits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// Where the agent sets it and the model takes it.
@@ -58,7 +57,6 @@ pub struct ToolSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelMessage {
     User(Vec<Input>),
-    /// From the model.
     Assistant(Vec<Output>),
     /// The results of the calls in the assistant message before it, all of them, in order.
     Results(Vec<CallResult>),
@@ -91,7 +89,6 @@ pub enum Output {
     },
     /// Reasoning of this same model. Another model's reasoning arrives as text or not at all.
     Reasoning {
-        /// What may be shown.
         text: String,
         /// Signatures and the like, untouched.
         provider: Map<String, Value>,
@@ -114,7 +111,6 @@ pub struct CallResult {
     pub id: Arc<str>,
     pub provider_id: Option<String>,
     pub name: String,
-    /// What came out.
     pub text: Arc<str>,
     pub failed: bool,
     /// Images and the like that came out.

@@ -14,7 +14,6 @@ pub const LONGEST_EVENT: usize = 16 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// There may be more.
     More,
     /// The answer is complete; what follows does not matter.
     Done,

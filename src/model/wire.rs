@@ -55,7 +55,6 @@ pub trait Decoder: Send {
 /// An HTTP call, ready to be posted.
 #[derive(Clone, PartialEq)]
 pub struct HttpCall {
-    /// Where to.
     pub url: String,
     /// In the order they were set; the last of a name wins.
     pub headers: Vec<(String, String)>,

@@ -32,7 +32,6 @@ pub enum PathKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     pub given: String,
-    /// Where it really leads.
     pub path: PathBuf,
     /// That, relative to the project, for rules and people.
     pub relative: String,

@@ -27,7 +27,6 @@ pub struct ModelSources {
 }
 
 impl ModelSources {
-    /// Nothing is read yet.
     pub fn new(environment: &Environment) -> Self {
         let client = Arc::new(HttpClient::new(environment));
         Self { environment: environment.clone(), client, catalog: Mutex::default() }

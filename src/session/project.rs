@@ -68,9 +68,7 @@ pub(super) struct ConfigSnapshot {
 /// Something on the web that is read from where it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum WebSource {
-    /// A page of instructions.
     Page(String),
-    /// An index of skills.
     Skills(String),
 }
 

@@ -44,7 +44,6 @@ pub(super) struct Titling {
 }
 
 impl Titling {
-    /// Asks it, once.
     pub(super) fn ask(&mut self, scope: &TurnContext, history: &History) {
         if !self.asked {
             self.task = ask(scope, history);

@@ -275,7 +275,6 @@ impl Document {
         Planned { real: self.place.real.path.clone(), old, new: new.map(str::to_owned) }
     }
 
-    /// Where the change begins.
     pub fn location(&self, new: &str) -> Location {
         let same = self.text.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
         let line = if self.exists { u32::try_from(same + 1).ok() } else { None };

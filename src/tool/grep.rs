@@ -259,7 +259,6 @@ struct MatchSink<'a> {
     matcher: &'a RegexMatcher,
     /// How many matches are kept. All are counted.
     most: usize,
-    /// One is enough.
     first: bool,
     hits: FileMatches,
     binary: bool,

@@ -109,7 +109,6 @@ struct BackgroundJob {
     /// To be ended; [`JobState::halt`] says why.
     stop: CancellationToken,
     over: CancellationToken,
-    /// It has printed something.
     printed: Notify,
     // A leaf: never held across an await.
     state: Mutex<JobState>,

@@ -155,9 +155,7 @@ async fn directory(place: &ResolvedPath, context: &ToolContext) -> Result<(), Fa
 struct DirectoryTree {
     dirs: BTreeMap<String, DirectoryTree>,
     files: Vec<String>,
-    /// Files here and below.
     count: usize,
-    /// Files here.
     own: usize,
     /// How many of its directories are shown, and how many of its files.
     open: usize,

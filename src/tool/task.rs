@@ -30,7 +30,6 @@ pub struct TaskTool {
     model: Option<ModelRef>,
     /// The model the user wants it done with.
     wanted: Option<ModelRef>,
-    /// What the user attached.
     files: Vec<File>,
 }
 

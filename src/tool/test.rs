@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     AnyTool, CallContext, ClientContext, Failure, FileCapabilities, ProjectContext, SessionContext, ToolContext,
-    ToolOutput, truncate,
+    ToolOutput,
 };
 use crate::channel::Receiver;
+use crate::config::settings::OutputLimits;
 use crate::environment::Environment;
 use crate::event::{NotWritten, Outlet, TurnMessage};
 use crate::id::{CallId, SessionId};
@@ -29,7 +30,6 @@ pub(super) struct TestProject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EditorReply {
     Saves,
-    /// Knows no such file.
     Refuses,
     Declines,
     /// Says yes, does nothing.
@@ -188,7 +188,7 @@ fn listened(environment: Environment, worktree: Arc<Worktree>, policy: Policy) -
         policy: Arc::new(policy),
         confinement: super::confinement::Confinement::none(&Environment::from_vars(BTreeMap::new())),
         cancelled: CancellationToken::new(),
-        limits: truncate::OutputLimits::default(),
+        limits: OutputLimits::default(),
     };
     (context, up)
 }

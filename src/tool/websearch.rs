@@ -125,7 +125,6 @@ pub struct Ready {
     count: u32,
 }
 
-/// Who searches.
 #[derive(Debug, Clone)]
 enum Searcher {
     /// An engine, with its key.

@@ -14,7 +14,7 @@ use super::change_recorder::ChangeRecorder;
 use super::doom::Repeats;
 use super::frame::Frame;
 use super::{History, TurnContext, carry, doom, hooks, next, permit, pictures, tool_context, view};
-use crate::config::settings::HookPoint;
+use crate::config::settings::{HookPoint, OutputLimits};
 use crate::event::{CallUpdate, Event, LiveFacts, Progress, ToolKind};
 use crate::extension::any;
 use crate::id::{MessageId, PartId};
@@ -549,7 +549,7 @@ impl RunningCall<'_> {
         // A single result never fills a small window: a quarter of what is usable, at four bytes a token.
         let usable = self.frame.model.usable(self.scope.project.settings.compaction.reserved);
         let bytes = context.limits.bytes.min(usize::try_from(usable).unwrap_or(usize::MAX));
-        let limits = truncate::OutputLimits { bytes, ..context.limits };
+        let limits = OutputLimits { bytes, ..context.limits };
         let call = CallContext {
             message: Some(self.message.clone()),
             position: self.position.clone(),

@@ -45,7 +45,6 @@ struct Summarizer {
 /// A summary, and what it took.
 struct Summary {
     text: String,
-    /// What stands beside it.
     notes: Vec<String>,
     usage: Usage,
 }
@@ -263,7 +262,6 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
     Summarizer { model, provider, system: vec![system.to_owned()], params }
 }
 
-/// Has the summary written.
 async fn write(
     scope: &TurnContext,
     writer: &Summarizer,

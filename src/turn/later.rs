@@ -19,7 +19,6 @@ use crate::worktree::Worktree;
 /// How often the files are looked at while no question is open.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where settings are read.
 struct SettingsSource {
     environment: Environment,
     worktree: Arc<Worktree>,

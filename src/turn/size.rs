@@ -51,7 +51,6 @@ pub fn output(done: &crate::message::Completed) -> u64 {
     tokens(done.output.len()) + ATTACHMENT * done.attachments.len() as u64
 }
 
-/// A whole request.
 pub fn request(request: &Request) -> u64 {
     fixed(request) + request.messages.iter().map(asked).sum::<u64>()
 }

@@ -273,7 +273,6 @@ impl Stage {
     }
 }
 
-/// What came up.
 #[derive(Default)]
 struct Watched {
     events: Vec<String>,

@@ -45,7 +45,6 @@ pub struct VisibleMessages {
     pub summary: Option<(usize, usize)>,
     /// The prompt that was being answered.
     pub prompt: Option<usize>,
-    /// What the compaction kept.
     pub tail: Range<usize>,
     /// The first of those that came since.
     pub since: usize,

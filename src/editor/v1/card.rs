@@ -25,7 +25,6 @@ pub(super) struct ShownCalls {
 }
 
 impl ShownCalls {
-    /// Nothing shown yet.
     pub(super) fn new(terminals: bool) -> Self {
         Self { terminals, all: HashMap::new() }
     }

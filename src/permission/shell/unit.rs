@@ -18,7 +18,6 @@ pub struct JudgedLine {
 pub enum Effect {
     /// It is known to change nothing.
     Reads,
-    /// Nobody knows.
     #[default]
     Unproven,
     /// It is known to change something.

@@ -12,7 +12,6 @@ use crate::permission::shell::expand::ShellState;
 pub(crate) enum Origin {
     /// A file on `PATH` outside the project.
     System,
-    /// Some other file.
     Other,
     /// No file on `PATH`.
     Missing,

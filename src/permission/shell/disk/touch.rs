@@ -24,7 +24,6 @@ const USES: usize = 2_000;
 pub(super) struct Paths {
     /// By directory and text; none where a path cannot be followed.
     located: HashMap<PathBuf, HashMap<String, Option<Rc<Located>>>>,
-    /// How many that were.
     lookups: usize,
     /// Directories on the way to them.
     folders: Folders,

@@ -21,7 +21,6 @@ pub(crate) enum Input {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
-    /// One of these.
     Known(Vec<String>),
     /// A number.
     Harmless,

@@ -9,7 +9,6 @@ use crate::permission::{Access, Action};
 pub(crate) enum Deed {
     /// What it does to the disk, at least.
     Effect(Effect),
-    /// It uses a path.
     Use(Access, Arg),
     /// A file or link that is removed or moved itself; where it is moved to.
     Entry(Arg, Option<Arg>),
