@@ -48,6 +48,8 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     ("[[ a && #'\nb ]]; touch PWN #' ]]", None),
     ("[[ a || b ]] && c", Some("c")),
     ("[[ a &&\nb ]]", None),
+    ("[[ -\\\nx ]]", None),
+    ("[[ a \\\n-nt b ]]", Some("")),
     ("[[ $x =~ ^a.b$ ]]", Some("")),
     ("[[ $x =~ (a|b) ]]", None),
     // Continued lines.
