@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 #[cfg(test)]
 pub(crate) use declare::keys::table;
 pub use declare::schema_text;
-pub use disk::Fingerprint;
+pub use disk::ConfigFingerprint;
 pub use problem::{Problem, ProblemCode, ProblemSeverity, nearest};
 pub use settings::Settings;
 pub use show::{check, show};
@@ -66,7 +66,7 @@ pub struct Loaded {
     /// What the project asks for beyond what an untrusted one may have.
     pub trust: trust::Review,
     /// Everything that was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
     /// The joined tree, where every value knows who said it.
     tree: Node,
     /// The texts that were read, lowest layer first.

@@ -123,7 +123,7 @@ pub enum Event {
         id: PartId,
         /// False when the user asked for it.
         auto: bool,
-        state: Compaction,
+        state: CompactionState,
     },
     /// What the session is doing.
     Status(Status),
@@ -151,7 +151,7 @@ impl Event {
             Self::Plan(_)
             | Self::Mode(_)
             | Self::Info { .. }
-            | Self::Compaction { state: Compaction::Completed { .. }, .. }
+            | Self::Compaction { state: CompactionState::Completed { .. }, .. }
             | Self::Subagent(_)
             | Self::Told { .. } => true,
             _ => false,
@@ -194,7 +194,7 @@ pub enum Severity {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Compaction {
+pub enum CompactionState {
     InProgress,
     /// Done: tokens before and after, and the summary.
     Completed {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::node::{ConfigOrigin, Layer, SourceLocation};
 use crate::config::settings::{InstructionEntry, Settings};
-use crate::config::{Fingerprint, Problem, ProblemCode};
+use crate::config::{ConfigFingerprint, Problem, ProblemCode};
 use crate::environment::Environment;
 use crate::permission::Action;
 use crate::permission::sight::Sight;
@@ -54,7 +54,7 @@ pub struct Instructions {
     /// What was not read and why, what was taken out.
     pub problems: Vec<Problem>,
     /// What was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
 }
 
 /// Reads the instructions that hold in a directory; of the project, those that `sight` shows. Blocks

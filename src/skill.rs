@@ -18,7 +18,7 @@ use crate::config::disk::{ConfigReader, plain};
 use crate::config::layers::down_to;
 use crate::config::node::{ConfigOrigin, Layer, Node, SourceLocation};
 use crate::config::settings::Settings;
-use crate::config::{Fingerprint, Problem, ProblemCode, markdown};
+use crate::config::{ConfigFingerprint, Problem, ProblemCode, markdown};
 use crate::environment::Environment;
 use crate::permission::{Action, Need, Rules, evaluate};
 use crate::text;
@@ -69,7 +69,7 @@ pub struct LoadedSkills {
     /// Addresses of indexes that were never fetched.
     pub missing: Vec<String>,
     /// What was looked at, to notice a change.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: ConfigFingerprint,
 }
 
 /// Looks for the skills that there are in a directory. Blocks while it reads.

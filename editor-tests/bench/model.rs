@@ -6,9 +6,9 @@ use adjutant::message::ModelRef;
 use adjutant::model::anthropic::Messages;
 use adjutant::model::chat::Chat;
 use adjutant::model::gemini::Gemini;
-use adjutant::model::request::{BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use adjutant::model::request::{BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use adjutant::model::responses::Responses;
-use adjutant::model::sse::Parser;
+use adjutant::model::sse::SseParser;
 use adjutant::model::target::{Knobs, Target};
 use adjutant::model::wire::Wire;
 use adjutant::model::{Error, Model, Request};
@@ -71,7 +71,7 @@ fn stream(name: &str) -> String {
 fn decode(bencher: Bencher, name: &str) {
     let text = stream(name);
     bencher.counter(BytesCount::new(text.len())).bench_local(|| {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         let mut decoder = wire(name).decoder(&Target::default());
         let mut deltas = Vec::new();
         let mut pieces = 0;
@@ -127,7 +127,7 @@ fn history() -> Request {
         messages: messages.collect(),
         tools: ["bash", "edit", "glob", "grep", "read", "write"].map(tool).to_vec(),
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

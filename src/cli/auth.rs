@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::model::auth::{Auth, Credential};
 use crate::model::catalog::Catalog;
 use crate::model::http::HttpClient;
-use crate::model::oauth::{Service, Step};
+use crate::model::oauth::{LoginStep, Service};
 use crate::model::platform;
 
 /// What to do with the keys.
@@ -150,10 +150,10 @@ fn find(id: &str, settings: &Settings, catalog: &Catalog) -> anyhow::Result<Prov
     }
 }
 
-fn show(step: Step) {
+fn show(step: LoginStep) {
     super::say(&match step {
-        Step::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
-        Step::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
+        LoginStep::Open(address) => format!("Open this address in a browser on this machine:\n\n  {address}\n"),
+        LoginStep::Type { address, code } => format!("Open {address} and type this code:\n\n  {code}\n"),
     });
 }
 

@@ -174,7 +174,7 @@ fn path_needs(policy: &Policy, access: Access, path: &str) -> Vec<Need> {
 }
 
 fn check(policy: &Policy, secrets: &[String]) -> anyhow::Result<u8> {
-    let mut out = super::terminal::JsonLines::new();
+    let mut out = super::terminal::JsonWriter::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.context("standard input cannot be read")?;
         if !line.trim().is_empty() {

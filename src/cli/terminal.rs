@@ -44,9 +44,9 @@ fn print(pieces: &[&[u8]]) {
 }
 
 /// Prints many lines of JSON.
-pub(super) struct JsonLines(BufWriter<StdoutLock<'static>>);
+pub(super) struct JsonWriter(BufWriter<StdoutLock<'static>>);
 
-impl JsonLines {
+impl JsonWriter {
     pub(super) fn new() -> Self {
         Self(BufWriter::new(io::stdout().lock()))
     }

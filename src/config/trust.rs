@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::answers::{TrustEntry, TrustStore};
 pub(crate) use self::programs::drop_idle;
-use self::programs::{Known, is_off};
+use self::programs::{KnownPrograms, is_off};
 use self::requests::{option_ways, provider_ways};
 use super::covered::{self, Covered};
 use super::disk::ExternalValue;
@@ -178,7 +178,7 @@ pub(crate) fn review(
     cwd: &Path,
 ) -> Vec<TrustItem> {
     let mut found = Vec::new();
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter().filter(|told| told.origin.project) {
         needs(&told.node, &known, worktree, cwd, &mut |item| found.push(item));
     }
@@ -237,7 +237,7 @@ fn item(kind: TrustKind, key: String, detail: String, place: &SourceLocation) ->
 }
 
 /// What a layer of the project's would run, send or loosen.
-fn needs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
+fn needs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
     programs(node, known, worktree, cwd, found);
     if let Some(sandbox) = node.get("sandbox").filter(|sandbox| widens(sandbox)) {
         found(item(TrustKind::Sandbox, "sandbox".into(), sandbox.to_json().to_string(), &sandbox.at));
@@ -275,7 +275,7 @@ fn needs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mu
 }
 
 /// Servers, formatters, language servers, hooks and the shell.
-fn programs(node: &Node, known: &Known, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
+fn programs(node: &Node, known: &KnownPrograms, worktree: &Worktree, cwd: &Path, found: &mut dyn FnMut(TrustItem)) {
     for entry in node.get("mcp").map(Node::entries).unwrap_or_default() {
         if !is_off("mcp", entry, known) {
             let command = command_line(&entry.node, "command");
@@ -336,7 +336,7 @@ fn read_elsewhere(node: &Node, worktree: &Worktree, found: &mut dyn FnMut(TrustI
 /// Takes out of the project's layers whatever `review` names. What loosens is found again once all
 /// else is gone, so that nothing relies on what went.
 pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environment: &Environment, worktree: &Worktree) {
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         strip_layer(&mut told.node, &known, uses, worktree);
     }
@@ -344,7 +344,7 @@ pub(crate) fn strip(told: &mut [ParsedLayer], uses: &[ExternalValue], environmen
     loosen::remove(told, &pieces);
 }
 
-fn strip_layer(node: &mut Node, known: &Known, uses: &[ExternalValue], worktree: &Worktree) {
+fn strip_layer(node: &mut Node, known: &KnownPrograms, uses: &[ExternalValue], worktree: &Worktree) {
     drop_uses(node, uses);
     if let Some(mcp) = node.get_mut("mcp").and_then(Node::entries_mut) {
         mcp.retain(|entry| is_off("mcp", entry, known));
@@ -454,7 +454,7 @@ fn hooked(command: &str, node: &Node) -> String {
 /// Takes out of a project's files the hooks whose names the user's own settings have: a project neither
 /// changes those nor switches them off.
 pub(crate) fn drop_doubles(told: &mut [ParsedLayer], problems: &mut Vec<Problem>) {
-    let known = Known::of(told);
+    let known = KnownPrograms::of(told);
     for told in told.iter_mut().filter(|told| told.origin.project) {
         let Some(hooks) = told.node.get_mut("hook").and_then(Node::entries_mut) else { continue };
         hooks.retain(|entry| {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::face::{SessionActivity, SessionView, UpdateLines};
 use super::movable::Movable;
-use super::options::{self, Pending};
+use super::options::{self, PendingChoice};
 use super::server::Server;
 use super::{ask, elicit, files, form};
 use crate::event::{Event, Progress, Severity, TurnMessage};
@@ -287,14 +287,14 @@ impl UpdateSender {
             }
         }
         if switched {
-            let settings = options::settings(&self.server, &self.session, Pending::default());
+            let settings = options::settings(&self.server, &self.session, PendingChoice::default());
             self.view.settings(&self.session.id, settings, &mut self.lines);
         }
         self.flush().await;
     }
 
     /// Shows what can be chosen, as it will be.
-    pub async fn settings(&mut self, pending: Pending<'_>) {
+    pub async fn settings(&mut self, pending: PendingChoice<'_>) {
         let settings = options::settings(&self.server, &self.session, pending);
         self.view.settings(&self.session.id, settings, &mut self.lines);
         self.flush().await;

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use super::chart::{self, Step};
+use super::chart::{self, UsageStep};
 use super::markdown;
 use crate::environment::Timestamp;
 use crate::message::{Assistant, Call, CallState, Change, Completed, Content, File, Message, Part, Role, ToolKind};
@@ -98,11 +98,11 @@ struct Numbers {
     root: String,
 }
 
-fn steps(stored: &StoredSession) -> Vec<Step> {
+fn steps(stored: &StoredSession) -> Vec<UsageStep> {
     let one = |message: &Message| {
         let assistant = message.assistant()?;
         let usage = assistant.usage;
-        Some(Step {
+        Some(UsageStep {
             input: usage.input + usage.cache_write,
             cached: usage.cache_read,
             output: usage.output + usage.reasoning,

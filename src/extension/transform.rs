@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{BodyCache, Params};
+    use crate::model::request::{BodyCache, ModelParams};
 
     fn request() -> Request {
         let call = Output::Call {
@@ -186,7 +186,7 @@ mod tests {
             ],
             tools: Vec::new(),
             must_call: false,
-            params: Params::default(),
+            params: ModelParams::default(),
             session: "s".into(),
             body_cache: BodyCache::default(),
         }

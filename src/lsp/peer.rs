@@ -34,7 +34,7 @@ pub struct LspClient {
     configuration: Value,
     // Leaf locks around maps.
     waiting: Mutex<HashMap<u64, oneshot::Sender<Result<Value, String>>>>,
-    said: Mutex<BTreeMap<PathBuf, Said>>,
+    said: Mutex<BTreeMap<PathBuf, PublishedDiagnostics>>,
     open: Mutex<HashMap<PathBuf, OpenFile>>,
     busy: Mutex<HashSet<String>>,
     /// How much it has said of files, and of how busy it is.
@@ -63,7 +63,7 @@ pub(super) struct Abilities {
 }
 
 /// What a server has said of a file by itself.
-struct Said {
+struct PublishedDiagnostics {
     /// Of which of our versions, if it says so.
     version: Option<i64>,
     at: u64,
@@ -293,7 +293,7 @@ impl LspClient {
         {
             let mut said = locked(&self.said);
             if said.len() < FILES || said.contains_key(&path) {
-                said.insert(path, Said { version, at, when: Instant::now(), all });
+                said.insert(path, PublishedDiagnostics { version, at, when: Instant::now(), all });
             }
         }
         self.stir();

@@ -15,7 +15,7 @@ use super::McpServers;
 use super::asker::Asker;
 use super::content::ServerContent;
 use super::link::{McpLink, ReadyServer};
-use super::request::{self, Caller};
+use super::request::{self, RequestCaller};
 use crate::command;
 use crate::event::{CommandInfo, FieldKind, FieldOption, FormField, FormPage, FormReply, TextLimits, ToolKind};
 use crate::text;
@@ -153,7 +153,7 @@ async fn get(
     complete(link, prompt, &mut arguments, context).await?;
     let params = GetPromptRequestParams::new(prompt.name.clone()).with_arguments(arguments);
     let request = ClientRequest::GetPromptRequest(GetPromptRequest::new(params));
-    match request::request(link, request, &Caller::of(context)).await? {
+    match request::request(link, request, &RequestCaller::of(context)).await? {
         ServerResult::GetPromptResult(result) => {
             let said = said(result);
             let text = said.text();

@@ -24,7 +24,7 @@ const ALTOGETHER: u32 = 60;
 const PACE: Duration = Duration::from_millis(100);
 
 /// Whom a request is made for.
-pub(super) struct Caller<'a> {
+pub(super) struct RequestCaller<'a> {
     pub cancelled: &'a CancellationToken,
     /// The call that is told how far it is.
     pub context: Option<&'a ToolContext>,
@@ -32,7 +32,7 @@ pub(super) struct Caller<'a> {
     pub asker: Option<Asker>,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> RequestCaller<'a> {
     pub(super) fn of(context: &'a ToolContext) -> Self {
         Self { cancelled: &context.cancelled, context: Some(context), asker: Some(Asker::of(context)) }
     }
@@ -56,7 +56,7 @@ enum Waited {
 pub(super) async fn request(
     link: &McpLink,
     mut request: ClientRequest,
-    caller: &Caller<'_>,
+    caller: &RequestCaller<'_>,
 ) -> Result<ServerResult, Failure> {
     let _entered = caller.asker.clone().map(|asker| link.enter(asker));
     for _ in 0..rounds::ROUNDS {
@@ -77,7 +77,7 @@ pub(super) async fn request(
     Err(Failure::Tell(format!("The MCP server {} wants to know something again and again.", link.name)))
 }
 
-async fn once(link: &McpLink, request: ClientRequest, caller: &Caller<'_>) -> Result<ServerResult, Failure> {
+async fn once(link: &McpLink, request: ClientRequest, caller: &RequestCaller<'_>) -> Result<ServerResult, Failure> {
     let server = &link.name;
     let ready = tokio::select! {
         biased;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::content::ServerContent;
 use super::link::{McpLink, ReadyServer};
-use super::request::{self, Caller};
+use super::request::{self, RequestCaller};
 use super::{McpServers, lists, tool};
 use crate::event::ToolKind;
 use crate::permission::{Action, Need, Rules, evaluate};
@@ -179,13 +179,13 @@ impl Tool for ReadResource {
     }
 
     async fn run(&self, (link, uri): Self::Ready, context: ToolContext) -> Result<ToolOutput, Failure> {
-        let said = read(&link, &uri, &Caller::of(&context)).await?;
+        let said = read(&link, &uri, &RequestCaller::of(&context)).await?;
         Ok(tool::data(&link.name, said))
     }
 }
 
 /// Reads a resource, and has its server tell when it changes.
-async fn read(link: &McpLink, uri: &str, caller: &Caller<'_>) -> Result<ServerContent, Failure> {
+async fn read(link: &McpLink, uri: &str, caller: &RequestCaller<'_>) -> Result<ServerContent, Failure> {
     let params = ReadResourceRequestParams::new(uri);
     let request = ClientRequest::ReadResourceRequest(ReadResourceRequest::new(params));
     // First, so that no change between the two is missed.
@@ -284,7 +284,7 @@ impl McpServers {
             .collect();
         let one = |(link, uri): (Arc<McpLink>, String)| async move {
             let may = evaluate(rules, &Rules::default(), &need(&link.name, &uri)).action == Action::Allow;
-            let caller = Caller::nobody(cancelled);
+            let caller = RequestCaller::nobody(cancelled);
             let now = match may {
                 true => tokio::time::timeout(PATIENCE, read(&link, &uri, &caller)).await.ok().and_then(Result::ok),
                 false => None,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::content::ServerContent;
 use super::link::{McpLink, OfferedTool};
-use super::request::{self, Caller};
+use super::request::{self, RequestCaller};
 use crate::event::ToolKind;
 use crate::permission::{Action, Need};
 use crate::text;
@@ -148,7 +148,7 @@ impl AnyTool for McpTool {
             let link = self.link.clone();
             let params = params(&self.own, arguments);
             let run = move |context: ToolContext| -> BoxFuture<'static, Result<ToolOutput, Failure>> {
-                Box::pin(async move { call(&link, params, &Caller::of(&context)).await })
+                Box::pin(async move { call(&link, params, &RequestCaller::of(&context)).await })
             };
             Ok(PreparedCall { needs: vec![need], run: Box::new(run) })
         })
@@ -162,7 +162,7 @@ impl AnyTool for McpTool {
 pub(super) async fn call(
     link: &McpLink,
     params: CallToolRequestParams,
-    caller: &Caller<'_>,
+    caller: &RequestCaller<'_>,
 ) -> Result<ToolOutput, Failure> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     match request::request(link, request, caller).await? {

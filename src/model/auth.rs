@@ -13,11 +13,11 @@ use crate::environment::{Environment, private_dir, private_note};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Credential {
     Key(Secret),
-    Tokens(Tokens),
+    Tokens(OauthTokens),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tokens {
+pub struct OauthTokens {
     pub access: Secret,
     /// Exchanged for the next one.
     pub refresh: Option<Secret>,
@@ -85,11 +85,11 @@ impl Auth {
     }
 
     /// The tokens of a login of ours.
-    pub fn tokens(&self, provider: &str) -> Option<Tokens> {
+    pub fn tokens(&self, provider: &str) -> Option<OauthTokens> {
         let entry = self.0.get(provider).filter(|entry| entry.get("type").is_some_and(|kind| kind == "oauth"))?;
         let of = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let login = serde_json::from_value(entry.get("login")?.clone()).ok()?;
-        Some(Tokens {
+        Some(OauthTokens {
             access: Secret::new(of("access")?),
             refresh: of("refresh").map(Secret::new),
             expires: entry.get("expires").and_then(Value::as_u64).filter(|at| *at > 0),

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::message::ModelRef;
     use crate::model::Model;
-    use crate::model::request::{BodyCache, Input, Params};
+    use crate::model::request::{BodyCache, Input, ModelParams};
 
     fn model(name: &str) -> Arc<Model> {
         Arc::new(Model::unknown(ModelRef { provider: "p".into(), model: name.into(), effort: None }))
@@ -173,7 +173,7 @@ mod tests {
             messages: words.iter().map(|word| ModelMessage::User(vec![Input::Text((*word).to_owned())])).collect(),
             tools: Vec::new(),
             must_call: false,
-            params: Params::default(),
+            params: ModelParams::default(),
             session: String::new(),
             body_cache: BodyCache::default(),
         }

@@ -30,7 +30,7 @@ const LARGEST: usize = 64 << 20;
 
 #[derive(Debug)]
 pub struct Catalog {
-    providers: Vec<Provider>,
+    providers: Vec<KnownProvider>,
     ids: Vec<(String, Vec<String>)>,
     packed: Vec<u8>,
     /// One line per provider: its id, a tab, its models.
@@ -67,7 +67,7 @@ impl Catalog {
         kept.filter(|kept| !kept.lines().is_empty()).unwrap_or_else(Self::bundled)
     }
 
-    fn of(providers: Vec<Provider>, packed: Vec<u8>) -> Self {
+    fn of(providers: Vec<KnownProvider>, packed: Vec<u8>) -> Self {
         let ids = providers.iter().map(|p| (p.id.clone(), p.env.clone())).collect();
         Self { providers, ids, packed, lines: OnceLock::new() }
     }
@@ -234,7 +234,7 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
         count += rows.len();
         writeln!(gz, "{id}\t{}", serde_json::to_string(&rows)?)?;
         let name = provider.name.unwrap_or_else(|| id.clone());
-        providers.push(Provider { id, name, env: provider.env, npm: provider.npm, api: provider.api });
+        providers.push(KnownProvider { id, name, env: provider.env, npm: provider.npm, api: provider.api });
     }
     if providers.is_empty() {
         return Err(io::Error::other("there are no models in it"));
@@ -250,7 +250,7 @@ fn pack(api: &str) -> io::Result<(Vec<u8>, Vec<u8>, usize)> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Provider {
+struct KnownProvider {
     id: String,
     name: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -368,7 +368,7 @@ struct ApiModel {
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
-    provider: Option<ModelProvider>,
+    provider: Option<ModelOverride>,
 }
 
 fn yes() -> bool {
@@ -437,7 +437,7 @@ impl Cost {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct ModelProvider {
+struct ModelOverride {
     npm: Option<String>,
     api: Option<String>,
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::anthropic::Messages;
 use super::chat::Chat;
 use super::gemini::Gemini;
-use super::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use super::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use super::responses::Responses;
 use super::target::{Knobs, Target};
 use super::wire::Wire;
@@ -189,7 +189,7 @@ fn request(messages: Vec<ModelMessage>, tools: bool) -> Request {
             Vec::new()
         },
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

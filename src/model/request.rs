@@ -22,7 +22,7 @@ pub struct Request {
     pub tools: Vec<ToolSpec>,
     /// Whether it must call a tool.
     pub must_call: bool,
-    pub params: Params,
+    pub params: ModelParams,
     /// Names the conversation, for the provider's cache.
     pub session: String,
     /// What it becomes on the wire; no part of the question.
@@ -30,7 +30,7 @@ pub struct Request {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Params {
+pub struct ModelParams {
     /// Where the agent sets it and the model takes it.
     pub temperature: Option<f64>,
     /// Where the agent sets it.

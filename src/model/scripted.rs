@@ -165,7 +165,7 @@ mod tests {
             messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
             tools: Vec::new(),
             must_call: false,
-            params: request::Params::default(),
+            params: request::ModelParams::default(),
             session: "s".into(),
             body_cache: request::BodyCache::default(),
         })

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use crate::event::{Sample, SampleRequest};
 use crate::message::{Finish, Usage};
-use crate::model::request::{BodyCache, Params};
+use crate::model::request::{BodyCache, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{TurnContext, budget, frame, step};
 
@@ -64,7 +64,7 @@ impl Question {
             messages: self.messages,
             tools: Vec::new(),
             must_call: false,
-            params: Params {
+            params: ModelParams {
                 temperature: self.temperature.filter(|_| model.temperature),
                 top_p: None,
                 max_output: model.max_output().min(self.max_output.max(1)),

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::first_words::first_words;
 use crate::message::{Content, Message};
 use crate::model::registry::Registry;
-use crate::model::request::{BodyCache, Input, ModelMessage, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
 use crate::model::{Delta, Request};
 use crate::turn::{History, TurnContext, hooks};
 
@@ -97,7 +97,7 @@ fn ask(scope: &TurnContext, history: &History) -> Option<JoinHandle<Option<Strin
         messages: vec![ModelMessage::User(vec![Input::Text(material(first)?)])],
         tools: Vec::new(),
         must_call: false,
-        params: Params {
+        params: ModelParams {
             temperature: agent.temperature.filter(|_| model.temperature),
             top_p: agent.top_p,
             max_output: model.max_output().min(TOKENS),

@@ -12,7 +12,7 @@ use super::aliases::{Aliases, PATH};
 use super::document::encoding;
 use super::path::{Access, PathKind, ResolvedPath};
 use super::search::{elsewhere, look_up};
-use super::seen::{Fingerprint, KnownFile};
+use super::seen::{KnownFile, TextFingerprint};
 use super::{CallDescription, Failure, Tool, ToolContext, ToolOutput, disk, language};
 use crate::event::{Event, Location, Severity, ToolKind};
 use crate::instruction;
@@ -142,7 +142,7 @@ impl Tool for ReadTool {
             }
         };
         let known = context.session.seen.known(&place.real.path);
-        let disk = saved.as_deref().map(Fingerprint::of);
+        let disk = saved.as_deref().map(TextFingerprint::of);
         let text = match (buffer, saved) {
             (Some(buffer), Some(saved)) if note.is_none() => super::document::choose(buffer, saved, known.as_ref()),
             (_, Some(text)) | (Some(text), None) => text,

@@ -12,10 +12,10 @@ use super::next::CompactionTrigger;
 use super::view::{self, VisibleHistory, view};
 use super::{History, Outcome, TurnContext, carry, digest, hooks, remind, request, retry, size, step};
 use crate::environment::Timestamp;
-use crate::event::{Compaction as Progress, Event, Status};
+use crate::event::{CompactionState, Event, Status};
 use crate::id::PartId;
 use crate::message::{Assistant, Compaction, Content, Fault, FaultKind, Finish, Message, Role, Text, Usage, User};
-use crate::model::request::{BodyCache, Input, ModelMessage, Params};
+use crate::model::request::{BodyCache, Input, ModelMessage, ModelParams};
 use crate::model::{Delta, Error, Model, Provider, Request};
 use crate::prompts;
 use crate::text::thousands;
@@ -39,7 +39,7 @@ struct Summarizer {
     model: Arc<Model>,
     provider: Arc<dyn Provider>,
     system: Vec<String>,
-    params: Params,
+    params: ModelParams,
 }
 
 /// A summary, and what it took.
@@ -74,7 +74,7 @@ pub async fn compact(
     let id = PartId::new(scope.environment.fresh(PartId::PREFIX));
     let tell = async |state| scope.outlet.event(Event::Compaction { id: id.clone(), auto, state }).await;
     scope.outlet.event(Event::Status(Status::Compacting)).await;
-    tell(Progress::InProgress).await;
+    tell(CompactionState::InProgress).await;
     let kept = hooks::compaction(scope, &frame.agent, auto, focus.as_deref()).await;
     let prompt = SummarySource { kept, ..prompt };
     let writer = writer(scope, frame);
@@ -83,12 +83,12 @@ pub async fn compact(
     let written = match written {
         Ok(written) => written,
         Err(SummaryError::Cancelled) => {
-            tell(Progress::Cancelled).await;
+            tell(CompactionState::Cancelled).await;
             return Err(Outcome::Cancelled);
         }
         Err(failed) => {
             let fault = fault(failed);
-            tell(Progress::Failed(fault.message.clone())).await;
+            tell(CompactionState::Failed(fault.message.clone())).await;
             return Err(Outcome::Failed(fault));
         }
     };
@@ -118,7 +118,7 @@ pub async fn compact(
         scope.spent.add(paid);
         history.messages.truncate(messages);
         let fault = fault(SummaryError::Bad("the summary would take no less room than what it replaces"));
-        tell(Progress::Failed(fault.message.clone())).await;
+        tell(CompactionState::Failed(fault.message.clone())).await;
         return Err(Outcome::Failed(fault));
     }
     set_after(&mut history.messages[at], after);
@@ -126,7 +126,7 @@ pub async fn compact(
         scope.record.whole(message).await;
     }
     tracing::info!("summarised: about {before} tokens before, {after} after");
-    tell(Progress::Completed { before, after, summary: text }).await;
+    tell(CompactionState::Completed { before, after, summary: text }).await;
     hooks::compacted(scope).await;
     step::usage(history, scope, &frame.model).await;
     Ok(())
@@ -251,7 +251,7 @@ fn writer(scope: &TurnContext, frame: &Frame) -> Summarizer {
         (frame.model.clone(), frame.provider.clone())
     });
     let system = agent.as_ref().and_then(|agent| agent.prompt.as_deref()).unwrap_or(prompts::agent("compaction"));
-    let params = Params {
+    let params = ModelParams {
         temperature: agent.as_ref().and_then(|agent| agent.temperature).filter(|_| model.temperature),
         top_p: agent.as_ref().and_then(|agent| agent.top_p),
         max_output: model.max_output(),

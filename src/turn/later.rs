@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::TurnContext;
 use crate::agent::{Agent, Agents};
-use crate::config::{self, Fingerprint};
+use crate::config::{self, ConfigFingerprint};
 use crate::environment::Environment;
 use crate::lock::locked;
 use crate::permission::{Action, Denial, Need, Rules, evaluate};
@@ -34,14 +34,14 @@ pub struct SettingsRead {
 #[derive(Debug)]
 struct Later {
     looked: Instant,
-    fingerprint: Arc<Fingerprint>,
+    fingerprint: Arc<ConfigFingerprint>,
     /// Who there is by now; none as long as nothing has changed.
     agents: Option<Arc<Agents>>,
 }
 
 impl SettingsRead {
     /// As they looked when they were read.
-    pub fn new(fingerprint: Arc<Fingerprint>) -> Self {
+    pub fn new(fingerprint: Arc<ConfigFingerprint>) -> Self {
         Self { later: Mutex::new(Later { looked: Instant::now(), fingerprint, agents: None }) }
     }
 

@@ -11,7 +11,7 @@ use super::view::view;
 use super::{History, remind};
 use crate::message::{Assistant, Call, CallState, Content, File, Message, Role};
 use crate::model::Request;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::text;
 use crate::tool::Tool as _;
 use crate::tool::invalid::InvalidTool;
@@ -34,7 +34,7 @@ pub fn request(history: &History, frame: &Frame, session: &str) -> Request {
         messages: messages(history, frame),
         tools: tools.collect(),
         must_call: false,
-        params: Params {
+        params: ModelParams {
             temperature: frame.agent.temperature.filter(|_| frame.model.temperature),
             top_p: frame.agent.top_p,
             max_output: frame.model.max_output(),

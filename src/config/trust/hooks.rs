@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Known, TrustItem, TrustKind, command_line, hooked, is_off, runs, starts};
+use super::{KnownPrograms, TrustItem, TrustKind, command_line, hooked, is_off, runs, starts};
 use crate::config::covered::{Covered, is_code};
 use crate::config::node::{Node, NodeValue};
 use crate::worktree::Worktree;
@@ -12,7 +12,7 @@ use crate::worktree::Worktree;
 pub(crate) fn meant(alone: &Node, worktree: &Worktree, cwd: &Path) -> Vec<TrustItem> {
     let mut found = Vec::new();
     for entry in alone.get("hook").map(Node::entries).unwrap_or_default() {
-        if is_off("hook", entry, &Known::default()) {
+        if is_off("hook", entry, &KnownPrograms::default()) {
             continue;
         }
         let covered = code(&entry.node, worktree, cwd);

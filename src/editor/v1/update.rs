@@ -18,7 +18,7 @@ use crate::editor::face::{
     UpdateLines,
 };
 use crate::event::{
-    Compaction, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
+    CompactionState, Event, Note, Severity, Status, Subagent, SubagentInfo, SubagentState, SubagentStop, UserPiece,
 };
 use crate::id::SessionId;
 use crate::message::{Priority, Todo, TodoStatus, attached};
@@ -216,30 +216,30 @@ fn notice(severity: Severity, title: &str, details: Option<&str>, seen: &mut Sho
 /// A compaction: an entry of its own where the editor knows them, else a word beside the conversation
 /// when it begins and a line when it is done. The line is an answer where the user asked for it, and a
 /// thought where nobody did.
-fn compaction(id: &Arc<str>, auto: bool, state: &Compaction, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
+fn compaction(id: &Arc<str>, auto: bool, state: &CompactionState, seen: &mut ShownState) -> Vec<v1::SessionUpdate> {
     if !seen.shows.compaction {
         let line = match state {
             // What takes a while is not to look like silence.
-            Compaction::InProgress => {
+            CompactionState::InProgress => {
                 return vec![notice(Severity::Info, "Summarising the conversation to make room.", None, seen)];
             }
-            Compaction::Completed { before, after, .. } => {
+            CompactionState::Completed { before, after, .. } => {
                 format!("{}\n\n", compacted(*before, *after))
             }
             // The turn ends with the failure, and says why.
-            Compaction::Failed(_) | Compaction::Cancelled => return vec![],
+            CompactionState::Failed(_) | CompactionState::Cancelled => return vec![],
         };
         let kind = if auto { v1::SessionUpdate::AgentThoughtChunk } else { v1::SessionUpdate::AgentMessageChunk };
         return chunks(&line, id).map(kind).collect();
     }
     let update = |status| v1::CompactionUpdate::new(id.to_string(), status);
     let update = match state {
-        Compaction::InProgress => update(v1::CompactionStatus::InProgress),
-        Compaction::Completed { summary, .. } => {
+        CompactionState::InProgress => update(v1::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
             update(v1::CompactionStatus::Completed).summary(vec![v1::ContentBlock::from(summary.as_str())])
         }
-        Compaction::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
-        Compaction::Cancelled => update(v1::CompactionStatus::Cancelled),
+        CompactionState::Failed(why) => update(v1::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v1::CompactionStatus::Cancelled),
     };
     vec![v1::SessionUpdate::CompactionUpdate(update)]
 }

@@ -17,7 +17,7 @@ use crate::editor::face::{
     ChoiceRequest, DisplayCapabilities, EditorAnswer, Form, FormAnswer, PLAN, PickedAnswer, SessionActivity,
     SessionView, Setting, UpdateLines,
 };
-use crate::event::{CommandInfo, Compaction, Event, Severity, Status, UserPiece};
+use crate::event::{CommandInfo, CompactionState, Event, Severity, Status, UserPiece};
 use crate::id::SessionId;
 use crate::message::{FaultKind, Priority, Todo, TodoStatus, attached};
 use crate::text;
@@ -179,15 +179,15 @@ fn notice(severity: Severity, title: &str, details: Option<&str>) -> v2::Session
     v2::SessionUpdate::Notice(notice.description(details.map(|details| text::shown(details).into_owned())))
 }
 
-fn compaction(id: &Arc<str>, state: &Compaction) -> v2::CompactionUpdate {
+fn compaction(id: &Arc<str>, state: &CompactionState) -> v2::CompactionUpdate {
     let update = |status| v2::CompactionUpdate::new(id.clone(), status);
     match state {
-        Compaction::InProgress => update(v2::CompactionStatus::InProgress),
-        Compaction::Completed { summary, .. } => {
+        CompactionState::InProgress => update(v2::CompactionStatus::InProgress),
+        CompactionState::Completed { summary, .. } => {
             update(v2::CompactionStatus::Completed).summary(vec![v2::ContentBlock::from(summary.as_str())])
         }
-        Compaction::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
-        Compaction::Cancelled => update(v2::CompactionStatus::Cancelled),
+        CompactionState::Failed(why) => update(v2::CompactionStatus::Failed).error(why.clone()),
+        CompactionState::Cancelled => update(v2::CompactionStatus::Cancelled),
     }
 }
 

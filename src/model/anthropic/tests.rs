@@ -4,7 +4,7 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 
 fn read(events: &[Value]) -> Result<String, Error> {
@@ -136,7 +136,7 @@ fn request(messages: Vec<ModelMessage>) -> Request {
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params { max_output: 32_000, ..Params::default() },
+        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 use crate::config::settings::Secret;
 use crate::message::{Finish, ModelRef, Usage};
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 use crate::model::{Delta, Model};
@@ -296,7 +296,7 @@ fn request(model: Model, messages: Vec<ModelMessage>) -> Request {
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params { max_output: 32_000, ..Params::default() },
+        params: ModelParams { max_output: 32_000, ..ModelParams::default() },
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

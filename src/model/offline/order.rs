@@ -7,12 +7,12 @@ use crate::text::{count, cut_chars};
 
 /// A word of a prompt, or what stands in backticks, quotation marks or a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Token {
+pub(super) struct OrderToken {
     pub(super) text: String,
     pub(super) quoted: bool,
 }
 
-pub(super) fn tokens(prompt: &str) -> Vec<Token> {
+pub(super) fn tokens(prompt: &str) -> Vec<OrderToken> {
     const AFTER: [char; 6] = [',', ';', ':', '?', '.', '!'];
     let mut tokens = Vec::new();
     let mut rest = prompt.trim_start();
@@ -27,13 +27,13 @@ pub(super) fn tokens(prompt: &str) -> Vec<Token> {
         };
         let bare = text.trim_end_matches(&AFTER[..5]);
         let text = if quotation.is_some() || bare.is_empty() { text } else { bare };
-        tokens.push(Token { text: text.to_owned(), quoted: quotation.is_some() });
+        tokens.push(OrderToken { text: text.to_owned(), quoted: quotation.is_some() });
         rest = after.trim_start_matches(AFTER).trim_start();
     }
     tokens
 }
 
-impl Token {
+impl OrderToken {
     /// What it says, for comparisons; nothing where it is quoted.
     pub(super) fn plain(&self) -> String {
         if self.quoted { String::new() } else { self.text.to_lowercase() }
@@ -48,10 +48,10 @@ impl Token {
 }
 
 /// Carries out the order that a prompt is; none where it is none.
-pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[Token]) -> OrStep<Option<String>> {
+pub(super) fn carry_out(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
     const FILLERS: &str = "please now can could you me the a file files command in";
-    let filler = |token: &&Token| FILLERS.split(' ').any(|filler| filler == token.plain());
-    let words: Vec<&Token> = tokens.iter().filter(|token| !filler(token)).collect();
+    let filler = |token: &&OrderToken| FILLERS.split(' ').any(|filler| filler == token.plain());
+    let words: Vec<&OrderToken> = tokens.iter().filter(|token| !filler(token)).collect();
     let texts: Vec<&str> = words.iter().map(|token| token.text.as_str()).collect();
     let verb = words.first().map_or_else(String::new, |token| token.plain());
     Ok(Some(match (verb.as_str(), texts.get(1..).unwrap_or_default()) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::code::{self, CodeLine};
-use super::order::{self, Token, fenced, quoted};
+use super::order::{self, OrderToken, fenced, quoted};
 use super::terms::{Terms, is_vague};
 use super::turn::{OfflineTurn, OrStep, PlannedCall};
 
@@ -19,7 +19,7 @@ const SHOWN: (usize, usize) = (4, 12);
 const AROUND: (usize, usize) = (25, 25);
 
 /// What is asked for: identifiers, everything else that has a meaning, a file.
-fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
+fn question(tokens: &[OrderToken]) -> (Vec<String>, Vec<String>, Option<String>) {
     let (mut names, mut words, mut path) = (Vec::new(), Vec::new(), None);
     for (at, token) in tokens.iter().enumerate() {
         let name = token.text.trim_end_matches('!').trim_end_matches("()");
@@ -40,7 +40,7 @@ fn question(tokens: &[Token]) -> (Vec<String>, Vec<String>, Option<String>) {
 }
 
 /// The one thing whose place is asked for, even where its word says nothing anywhere else: "where is main?"
-fn sought(tokens: &[Token]) -> Option<String> {
+fn sought(tokens: &[OrderToken]) -> Option<String> {
     const AROUND: &str =
         "where is are was the a an of defined declared implemented located definition find show me it this that";
     let mut left = tokens.iter().filter(|token| !AROUND.split(' ').any(|word| word == token.plain()));
@@ -50,7 +50,7 @@ fn sought(tokens: &[Token]) -> Option<String> {
 }
 
 /// Answers a question; none where nothing is asked.
-pub(super) fn answer(turn: &OfflineTurn, tokens: &[Token]) -> OrStep<Option<String>> {
+pub(super) fn answer(turn: &OfflineTurn, tokens: &[OrderToken]) -> OrStep<Option<String>> {
     let (mut names, mut words, path) = question(tokens);
     if names.is_empty() && words.is_empty() && path.is_none() {
         names.extend(sought(tokens));

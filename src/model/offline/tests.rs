@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::code::CodeLine;
 use super::{order, think};
 use crate::message::{Finish, ModelRef};
-use crate::model::request::{BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use crate::model::request::{BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::{Delta, Model, Request};
 
 const ROOT: &str = "/home/me/project";
@@ -161,7 +161,7 @@ fn request(messages: Vec<ModelMessage>, tools: &[&str]) -> Request {
         messages,
         tools: tools.iter().map(tool).collect(),
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

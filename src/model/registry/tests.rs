@@ -118,7 +118,7 @@ fn ask(registry: &Registry, name: &str) -> crate::model::AnswerStream {
         messages: vec![request::ModelMessage::User(vec![request::Input::Text("hi".into())])],
         tools: Vec::new(),
         must_call: false,
-        params: request::Params::default(),
+        params: request::ModelParams::default(),
         session: String::new(),
         body_cache: request::BodyCache::default(),
     }))

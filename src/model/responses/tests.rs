@@ -4,7 +4,7 @@ use super::*;
 use crate::config::settings::Secret;
 use crate::message::ModelRef;
 use crate::model::delta::lines;
-use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, Output, Params, ToolSpec};
+use crate::model::request::{Attachment, BodyCache, CallResult, Input, ModelMessage, ModelParams, Output, ToolSpec};
 use crate::model::sse::Flow;
 use crate::model::wire::entry;
 
@@ -131,7 +131,7 @@ fn request(messages: Vec<ModelMessage>) -> Request {
             schema: json!({"type": "object"}).into(),
         }],
         must_call: false,
-        params: Params::default(),
+        params: ModelParams::default(),
         session: "ses_1".into(),
         body_cache: BodyCache::default(),
     }

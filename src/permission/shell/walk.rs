@@ -35,7 +35,7 @@ struct Walk<'p> {
     disk: Disk<'p>,
     expander: Expander<'p>,
     budget: Budget,
-    frame: Frame,
+    frame: WalkFrame,
     units: Vec<Unit>,
     opaque: Option<String>,
     /// Texts that were too long to be taken apart, or could not be read.
@@ -43,7 +43,7 @@ struct Walk<'p> {
 }
 
 /// Where the present commands run.
-struct Frame {
+struct WalkFrame {
     /// Below this many programs and texts.
     layer: usize,
     /// Only through an option of another program, perhaps never.
@@ -59,7 +59,7 @@ pub(super) fn walk(command: &str, place: &PermissionContext) -> JudgedLine {
         disk: Disk::new(place),
         expander: Expander::new(place.home.as_deref()),
         budget: Budget::default(),
-        frame: Frame { layer: 0, carried: false, input: Input::Nothing, picked: None },
+        frame: WalkFrame { layer: 0, carried: false, input: Input::Nothing, picked: None },
         units: vec![],
         opaque: None,
         unread: vec![],
