@@ -169,7 +169,7 @@ fn shared(mut rest: &[u8], hash: usize) -> Option<Option<String>> {
         let body = rest.get(8..8 + size)?;
         if rest.starts_with(b"link") {
             let base = body.get(..hash)?;
-            return Some(Some(crate::text::hex(base)));
+            return Some(Some(base.iter().map(|byte| format!("{byte:02x}")).collect()));
         }
         rest = &rest[8 + size..];
     }
@@ -243,7 +243,7 @@ mod tests {
             let mut seen = vec![];
             let whole = index(&dir.path().join(".git"), 20, &mut |entry: IndexEntry<'_>| {
                 let path = String::from_utf8(entry.path.to_vec()).unwrap();
-                let id = crate::text::hex(entry.id);
+                let id: String = entry.id.iter().map(|byte| format!("{byte:02x}")).collect();
                 let data = std::fs::metadata(dir.path().join(&path)).unwrap();
                 let time = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
                 if path != "meant" {

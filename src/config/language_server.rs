@@ -29,7 +29,6 @@ pub struct ServerEntry {
     usual: bool,
 }
 
-/// What is known of a server.
 #[derive(Debug, PartialEq)]
 struct KnownServer {
     name: &'static str,

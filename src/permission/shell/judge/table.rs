@@ -58,7 +58,7 @@ pub(super) struct Opt {
 
 /// What a word that is no option means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WordRole {
+pub(super) enum Operand {
     Nothing,
     List,
     Read,
@@ -97,7 +97,7 @@ pub(super) struct Floor {
 
 /// One program, or one command of a program.
 #[derive(Debug, Default)]
-pub(super) struct ProgramEntry {
+pub(super) struct Utility {
     pub(super) name: &'static str,
     pub(super) effect: Effect,
     pub(super) any: bool,
@@ -117,7 +117,7 @@ pub(super) struct ProgramEntry {
     /// Whole words, such as `--format=zip`, that are harmless although their option is not.
     pub(super) exact: Vec<&'static str>,
     /// The roles of the first words; the last one is of all further words where `many`.
-    pub(super) words: Vec<WordRole>,
+    pub(super) words: Vec<Operand>,
     /// Which of `words` stands for any number.
     pub(super) many: Option<usize>,
     pub(super) instead: Vec<&'static str>,
@@ -132,7 +132,7 @@ pub(super) struct ProgramEntry {
     pub(super) special: &'static str,
 }
 
-impl ProgramEntry {
+impl Utility {
     /// A letter without its dash, everything else as it is written.
     pub(super) fn option(&self, name: &str) -> Option<Opt> {
         self.options.get(name).copied()
@@ -168,15 +168,10 @@ impl ProgramEntry {
     }
 
     pub(super) fn runs(&self) -> bool {
-        let running = |role: &WordRole| {
+        let running = |role: &Operand| {
             matches!(
                 role,
-                WordRole::Program
-                    | WordRole::Shell
-                    | WordRole::Shells
-                    | WordRole::Tails
-                    | WordRole::Away
-                    | WordRole::Remote
+                Operand::Program | Operand::Shell | Operand::Shells | Operand::Tails | Operand::Away | Operand::Remote
             )
         };
         self.words.iter().any(running)
@@ -202,7 +197,7 @@ type Wrong = Vec<String>;
 
 /// Its entries by name; several names may share one.
 struct Table {
-    programs: Vec<ProgramEntry>,
+    programs: Vec<Utility>,
     names: HashMap<&'static str, usize>,
     wrong: Wrong,
 }
@@ -210,12 +205,12 @@ struct Table {
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(&FILES));
 
 /// The entry of a program, or of a command of one (`git diff`).
-pub(super) fn program(name: &str) -> Option<&'static ProgramEntry> {
+pub(super) fn program(name: &str) -> Option<&'static Utility> {
     TABLE.names.get(name).and_then(|at| TABLE.programs.get(*at))
 }
 
 #[cfg(test)]
-pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static ProgramEntry)> {
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static Utility)> {
     TABLE.names.iter().map(|(name, at)| (*name, &TABLE.programs[*at]))
 }
 
@@ -259,7 +254,7 @@ impl Table {
                 }
             }
             let name = line.split(',').next().unwrap_or_default().trim();
-            table.programs.push(ProgramEntry { name, ..ProgramEntry::default() });
+            table.programs.push(Utility { name, ..Utility::default() });
         }
         for program in &mut table.programs {
             program.longs = program.options.keys().filter(|name| name.starts_with("--")).copied().collect();
@@ -274,7 +269,7 @@ impl Table {
     }
 }
 
-fn field(program: &mut ProgramEntry, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Wrong) {
+fn field(program: &mut Utility, line: &'static str, groups: &HashMap<&str, Vec<&'static str>>, wrong: &mut Wrong) {
     let Some((key, value)) = line.split_once(':') else {
         wrong.push(format!("{}: {line:?} is no field", program.name));
         return;
@@ -305,16 +300,16 @@ fn field(program: &mut ProgramEntry, line: &'static str, groups: &HashMap<&str, 
                     program.many = Some(program.words.len().saturating_sub(1));
                 }
             }
-            let last = |role: &WordRole| {
+            let last = |role: &Operand| {
                 matches!(
                     role,
-                    WordRole::Program
-                        | WordRole::Shell
-                        | WordRole::Tails
-                        | WordRole::Away
-                        | WordRole::Remote
-                        | WordRole::Command
-                        | WordRole::Script
+                    Operand::Program
+                        | Operand::Shell
+                        | Operand::Tails
+                        | Operand::Away
+                        | Operand::Remote
+                        | Operand::Command
+                        | Operand::Script
                 )
             };
             program.first |= program.words.iter().any(last);
@@ -383,38 +378,38 @@ fn does(key: &str) -> Option<Does> {
     })
 }
 
-fn role(name: &str) -> Option<WordRole> {
+fn role(name: &str) -> Option<Operand> {
     Some(match name {
-        "-" | "text" => WordRole::Nothing,
-        "list" => WordRole::List,
-        "read" => WordRole::Read,
-        "write" => WordRole::Write,
-        "entry" => WordRole::Entry,
-        "copy" => WordRole::Copy,
-        "change" => WordRole::Change,
-        "plus" => WordRole::Plus,
-        "unproven" => WordRole::Unproven,
-        "lost" => WordRole::Lost,
-        "lost-below" => WordRole::LostBelow,
-        "settings" => WordRole::Settings,
-        "program" => WordRole::Program,
-        "shell" => WordRole::Shell,
-        "shells" => WordRole::Shells,
-        "tails" => WordRole::Tails,
-        "away" => WordRole::Away,
-        "remote" => WordRole::Remote,
-        "far" => WordRole::Far,
-        "address" => WordRole::Address,
-        "git-address" => WordRole::GitAddress,
-        "refspec" => WordRole::Refspec,
-        "command" => WordRole::Command,
-        "script" => WordRole::Script,
-        "stranger" => WordRole::Stranger,
+        "-" | "text" => Operand::Nothing,
+        "list" => Operand::List,
+        "read" => Operand::Read,
+        "write" => Operand::Write,
+        "entry" => Operand::Entry,
+        "copy" => Operand::Copy,
+        "change" => Operand::Change,
+        "plus" => Operand::Plus,
+        "unproven" => Operand::Unproven,
+        "lost" => Operand::Lost,
+        "lost-below" => Operand::LostBelow,
+        "settings" => Operand::Settings,
+        "program" => Operand::Program,
+        "shell" => Operand::Shell,
+        "shells" => Operand::Shells,
+        "tails" => Operand::Tails,
+        "away" => Operand::Away,
+        "remote" => Operand::Remote,
+        "far" => Operand::Far,
+        "address" => Operand::Address,
+        "git-address" => Operand::GitAddress,
+        "refspec" => Operand::Refspec,
+        "command" => Operand::Command,
+        "script" => Operand::Script,
+        "stranger" => Operand::Stranger,
         _ => return None,
     })
 }
 
-fn manner(program: &mut ProgramEntry, word: &str, wrong: &mut Wrong) {
+fn manner(program: &mut Utility, word: &str, wrong: &mut Wrong) {
     match word {
         "reads" => program.effect = Effect::Reads,
         "unproven" => program.effect = Effect::Unproven,
@@ -429,7 +424,7 @@ fn manner(program: &mut ProgramEntry, word: &str, wrong: &mut Wrong) {
 }
 
 /// One word of a list of options: `-abc=`, `--long`, `--long=?`, `-#`, `of=`.
-fn option(program: &mut ProgramEntry, does: Does, word: &'static str) {
+fn option(program: &mut Utility, does: Does, word: &'static str) {
     // `"-pe="`: one word, no letters.
     let word = word.strip_suffix('"').unwrap_or(word);
     let ends = [("=?", Takes::Attached), ("==", Takes::Second), ("=", Takes::Value)];
