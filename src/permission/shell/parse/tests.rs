@@ -107,6 +107,9 @@ pub(super) const LINES: &[(&str, Option<&str>)] = &[
     // Sums, subscripts and keys.
     ("a $((1 + x))", Some("a $((1 + x))")),
     ("a $((x['y']))", None),
+    ("((touch PWN ${x#)} ))", None),
+    ("a $((${x[${y#(}]}))", None),
+    ("a $((1 + ${x:-\")\"} + $(b ${x#)})))", Some("a $((1 + ${x:-\")\"} + $(b ${x#)})))")),
     ("a $[1]", None),
     ("a=([0]=1 [1]=2)", Some("a=([0]=1 [1]=2)")),
     ("a=(['$(touch PWN)']=1)", None),

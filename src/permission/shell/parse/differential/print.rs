@@ -231,7 +231,13 @@ impl<'s> Printer<'s> {
                 self.put(&text);
             }
             Kind::Function { name, body } => self.function(name, body),
-            Kind::Arithmetic(_) | Kind::ArithmeticFor { .. } | Kind::Coprocess { .. } => self.lost = true,
+            Kind::Arithmetic(pieces) => {
+                let Range { start, end } = command.range;
+                let end = command.redirects.iter().map(|redirect| redirect.range.start).fold(end, usize::min);
+                let text = self.text(&pieces.iter().collect::<Vec<_>>(), start..end);
+                self.put(text.trim_end());
+            }
+            Kind::ArithmeticFor { .. } | Kind::Coprocess { .. } => self.lost = true,
         }
     }
 
